@@ -1,4 +1,4 @@
-"""The terminal application: its views, the poll that feeds them, and acts on the way to the engine.
+"""The terminal application: its views, the poll that feeds them, and actions on their way to the engine.
 
 It reads the store through ``Feed`` and writes nothing but commands; closing it stops nothing.
 """
@@ -69,7 +69,7 @@ class MarlaasApp(Acting):
         interval: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
+        """``readonly`` refuses every action; ``web`` also keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
         self._feed = Feed(home, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
@@ -101,7 +101,7 @@ class MarlaasApp(Acting):
             self._filters.append(Ascii())
 
     def get_css_variables(self) -> dict[str, str]:
-        """What styles may name; see ``legible``."""
+        """Theme variables for the styles, with muted text made ``legible``."""
         return legible(super().get_css_variables())
 
     def on_mount(self) -> None:
@@ -144,7 +144,7 @@ class MarlaasApp(Acting):
         self._timer = self.set_timer(self._interval, self.poll)
 
     def ask(self, view: Asking) -> None:
-        """Answer the question of a view that has come into sight, or has another one."""
+        """Have the next poll answer the question of a view that has come into sight or asks another one."""
         if view is not self.view:
             return
         question = view.question()
@@ -155,7 +155,7 @@ class MarlaasApp(Acting):
     # Moving between views.
 
     def action_open_view(self, name: str) -> None:
-        """A number key."""
+        """Open a view, by its number key."""
         if name != self.current_mode:
             self._before = self.current_mode
             self.switch_mode(name)
@@ -168,14 +168,14 @@ class MarlaasApp(Acting):
         self.action_open_view(view)
 
     def go_back(self) -> None:
-        """From a view that was opened by itself to the one before."""
+        """Go back from a view that another one opened."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
     # Which policy of the selected task is looked at.
 
     @property
     def learner(self) -> Learner | None:
-        """The selected task, or the policy of it that was chosen; None where none is selected."""
+        """The selected task, or the policy chosen in it; None where no task is selected."""
         task = self.snapshot.task(self.selected)
         return learner(task, self.policy) if task else None if self.selected is None else Learner(self.selected)
 
@@ -205,7 +205,7 @@ class MarlaasApp(Acting):
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_palette(self) -> None:
-        """The palette has ctrl+p of its own; a binding of ours to its action would take that away."""
+        """Open the palette, which has ctrl+p of its own: a binding of ours to its action would take that key away."""
         self.action_command_palette()
 
     async def action_quit(self) -> None:
@@ -224,8 +224,8 @@ class MarlaasApp(Acting):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
-        yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
-        yield SystemCommand("Yield the machine", "Cards and memory for others, for as long as you say", self._yield)
+        yield SystemCommand("Start the engine", "It goes on when this program is closed", self.action_start_engine)
+        yield SystemCommand("Yield the machine", "Free cards and memory for others, for some time", self._yield)
         yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield from super().get_system_commands(screen)
@@ -234,5 +234,5 @@ class MarlaasApp(Acting):
 if TYPE_CHECKING:
 
     def fits(app: MarlaasApp) -> Application:
-        """That it does is for the type checker to find."""
+        """Never called: the type checker finds here that the application fits the protocol."""
         return app

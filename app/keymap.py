@@ -1,4 +1,4 @@
-"""Every key of the application by the name under which a person may put it elsewhere. Loads all views to know."""
+"""Every key of the application by the name under which a person may change it. Loads all views to find them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _KEY = re.compile(r"((ctrl|shift|alt|super)\+)*([a-z_]+|f?[0-9]+|.)")
 
 @dataclass(frozen=True)
 class Key:
-    """One key, or several for the same."""
+    """One key, or several that do the same."""
 
     name: str
     keys: str
-    """As Textual names them, with commas between."""
+    """Keys in Textual's names, separated by commas."""
     what: str
 
 
 def known_keys() -> list[Key]:
-    """All keys that can be put elsewhere, in the order of their names."""
+    """All keys that can be changed, sorted by name."""
     found: dict[str, Key] = {}
     for module in (app, *_modules(screens), *_modules(widgets)):
         for owner in vars(module).values():

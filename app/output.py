@@ -1,4 +1,4 @@
-"""Where words go: results to standard output, talk to standard error.
+"""Where output goes: results to standard output, everything else to standard error.
 
 Tables are plain aligned text, JSON is ASCII (it can hold no control character and no half character), errors are one
 sentence and a hint. Knows nothing of tasks.
@@ -21,29 +21,29 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def result(text: str) -> None:
-    """A line of the answer."""
+    """Print a line of the answer."""
     print(text, flush=True)
 
 
 def talk(text: str) -> None:
-    """A line for the person who waits; never part of the answer."""
+    """Print a line for the person who waits; it is never part of the answer."""
     print(text, file=sys.stderr, flush=True)
 
 
 def complain(message: str, hint: str = "") -> None:
-    """An error in one sentence, and how to mend it."""
+    """Print an error in one sentence, and how to mend it."""
     talk(f"marlaas: {line(message)}")
     if hint:
         talk(f"  {line(hint)}")
 
 
 def result_json(value: Any) -> None:
-    """The answer for programs: one JSON document; numbers that JSON does not know become null."""
+    """Print the answer for programs: one JSON document; numbers that JSON does not know become null."""
     print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
 
 
 def json_line(value: Any) -> str:
-    """The same on one line, for answers that come piece by piece."""
+    """A JSON document on one line, for answers that come piece by piece."""
     return json.dumps(_finite(value), allow_nan=False)
 
 
@@ -58,7 +58,7 @@ def _finite(value: Any) -> Any:
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit."""
+    """Print a table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit."""
     for text in table(headers, rows, right, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         result(text)
 
@@ -75,7 +75,7 @@ def table(
 
 
 def tolerate_any_terminal() -> None:
-    """Never fail on a character that the terminal's encoding lacks, nor on a stream that was closed at the start."""
+    """Replace characters that the terminal's encoding lacks, and streams that were closed at the start."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
@@ -84,6 +84,6 @@ def tolerate_any_terminal() -> None:
 
 
 def silence_broken_pipe() -> None:
-    """The reader of standard output went away: write the rest, and Python's farewell flush, to nowhere."""
+    """Send all further output to nowhere, Python's last flush included: the reader of standard output is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -1,8 +1,7 @@
 """An agent: one append-only conversation with the model, and the branches that leave it.
 
-Flows in: what the environment says. Flows out: asks that carry only what is new, and the model's replies. The system
-prompt and the tools are fixed when the agent is made, and no call edits history: what the model was trained on is
-exactly what it saw.
+An ask carries only what is new. The system prompt and the tools are fixed when the agent is made, and no call edits
+history: what the model is trained on is exactly what it saw.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from .tools import Tool, result_of, schema_of
 _ROLES = ("user", "assistant", "tool")
 _LONGEST_NAME = 64
 MOST_AGENTS = 256
-"""Of one episode; the engine has no room for more."""
+"""Most agents of one episode; the engine has no room for more."""
 
 
 class Agent:
-    """One who speaks with the model's voice. Made by ``ep.agent(name, system=…, tools=[…])``, or by ``fork``."""
+    """Somebody for whom the model speaks. Made by ``ep.agent(name, system=…, tools=[…])``, or by ``fork``."""
 
     _branch = 0
     _branches: Iterator[int] | None = None
     """Numbers for forks without a name; shared by all of them."""
     _origin: Fork | None = None
-    """Whose history this agent has, until its first ask has said so."""
+    """The history that this agent begins with; None once its first ask has told the engine."""
     _turns = 0
-    """Replies that it has had, those of its history included."""
+    """How many replies it has had, those of its history included."""
 
     def __init__(
         self,
@@ -54,7 +53,7 @@ class Agent:
 
     @property
     def turns(self) -> int:
-        """Replies that it has had."""
+        """How many replies it has had."""
         return self._turns
 
     async def ask(

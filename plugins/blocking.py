@@ -1,7 +1,7 @@
 """The same episode for a plain ``def`` environment: it runs in a thread, and its asks block.
 
-Flows in: an ``Episode`` of the process's event loop. Flows out: the same calls without ``await``. Once the episode is
-closed (its time was up, or the engine cancelled it), every further ask ends the thread.
+The calls are those of ``Episode`` without ``await``. Once the episode is closed (its time was up, or the engine
+cancelled it), every further ask ends the thread.
 """
 
 from __future__ import annotations

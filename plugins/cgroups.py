@@ -1,7 +1,7 @@
 """A control group for one program, where this account may make one: Linux, cgroup v2, no privileges asked for.
 
-Flows in: nothing but what the system says of this process. Flows out: a group that a program can be put into, and that
-ends all that it holds at once, however quickly that multiplies. Where there is none to be had, nobody hears of it.
+A program is put into the group, and all that is in the group is killed at once, however quickly it multiplies. Where no
+group can be had, programs run without one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import monotonic
 
 _PREFIX = "marlaas-"
 _ENDING = 1.0
-"""Seconds in which what was killed is gone."""
+"""Seconds that killed processes get to disappear."""
 _numbers = itertools.count()
 
 
@@ -38,7 +38,7 @@ class Group:
                 os.rmdir(folder)
 
     def _wait(self) -> None:
-        """Until nothing in it lives."""
+        """Wait until no process is left in it."""
         until = monotonic() + _ENDING
         with open(os.path.join(self.path, "cgroup.events"), "rb", buffering=0) as file:
             poll = select.poll()
@@ -63,7 +63,7 @@ def new_group(processes: int) -> Group | None:
 
 @functools.cache
 def parent_group() -> str | None:
-    """The group of this process, if others can be made below it, and processes moved there."""
+    """The group of this process, where groups can be made below it and processes moved into them; else None."""
     with contextlib.suppress(OSError):
         with (
             open("/proc/self/cgroup", encoding="utf-8") as own,
@@ -95,7 +95,7 @@ def place_of(own: str, mounts: str) -> str | None:
 
 
 def _remove_abandoned(place: str) -> None:
-    """Groups of processes that were killed; one that is in use cannot be removed."""
+    """Remove the groups of processes that were killed; a group in use cannot be removed."""
     for name in os.listdir(place):
         maker = name.removeprefix(_PREFIX).partition("-")[0]
         if name.startswith(_PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):

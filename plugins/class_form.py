@@ -8,8 +8,6 @@
 
 ``setup`` and ``close`` may be left out; each of the three may be ``async`` or a plain ``def``. One instance plays all
 episodes of the process, many at the same time: what it holds is there to be read.
-
-Flows in: the author's class. Flows out: its method ``play``, checked. When an instance is made is not known here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Rows for environments that draw their tasks from data, divided into train and eval.
 
-Flows in: the environment's ``data`` and the folder of its file. Flows out: a list of rows for a split. A file without
-a division of its own is divided here so that no row, and no copy of a row, is in both splits.
+A file without a division of its own is divided here so that no row, and no copy of a row, is in both splits.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _from_file(name: str, split: str, folder: Path) -> list[Any]:
 
 
 def _why(error: ValueError | RecursionError) -> str:
-    """Without the place in the line as a text of its own, which would be called line 1."""
+    """The message without its position: to the parser each row is a text of its own, so its line would always be 1."""
     return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 

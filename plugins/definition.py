@@ -1,7 +1,6 @@
 """``@env``: turns a function, or a class, into an environment that the engine can describe and run.
 
-Flows in: the author's function or class and its options. Flows out: an ``Environment`` with its typed parameters. What
-is wrong with it is said here, while the file is imported, so that no task ever meets it.
+Mistakes in the declaration are raised while the file is imported, so that no task ever meets them.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Environment:
         return inspect.cleandoc(of_class or self.function.__doc__ or "")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or make an instance of the class: a test of the author's meets what the author wrote."""
+        """Call the function, or make an instance of the class, so that an author's test can use it as written."""
         return (self.form or self.function)(*args, **kwargs)
 
 

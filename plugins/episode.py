@@ -1,7 +1,6 @@
 """One episode, as the environment function sees it: its draw of the task, its agents, its log.
 
-Flows in: which instance to play, and someone who answers asks. Flows out: what was logged and earned. Members of a
-group share the instance (``rng``, ``task``) and differ in ``noise``.
+Members of a group share the instance (``rng``, ``task``) and differ in ``noise``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Episode:
     ) -> None:
         """``declared``: the agents that there may be, any where it is empty.
 
-        ``queueing``: entered while the episode waits for a place in the sandbox, which is no fault of its own.
+        ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
         """
         self.split = split
         self.index = index
@@ -55,22 +54,22 @@ class Episode:
         self.logged: dict[str, float | str] = {}
         self.earned: dict[str, float] = {}
         self.paid: list[dict[str, str | int | float]] = []
-        """Each such reward for each agent that got it, with the replies that it had had by then: for people to read."""
+        """Rewards for turns, for people to read: one entry for each agent paid, with its number of replies by then."""
         self._answer = answer
         self._queueing = queueing
         self._declared = declared
-        # Every run and every tenant is measured on the same held-out instances: their draw knows no run seed.
+        # Every run and every tenant is measured on the same held-out instances, so their draw ignores the run's seed.
         self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
         self._member = member
 
     @property
     def payees(self) -> tuple[str, ...]:
-        """Who may be paid: the agents that are declared, whether or not they have spoken, and those that there are."""
+        """Who may be paid: the declared agents, whether or not they have spoken, and the agents made in the episode."""
         return tuple(dict.fromkeys((*self._declared, *self.agents)))
 
     @cached_property
     def rng(self) -> Random:
-        """Draws the task: the same for every member of a group. The eval split knows nothing of the run's seed."""
+        """Draws the task: the same for every member of a group; in the eval split independent of the run's seed."""
         return Random(self._draw)
 
     @cached_property

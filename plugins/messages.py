@@ -1,4 +1,4 @@
-"""What an environment and the model say to each other: text in, text out, on both sides of the wire the same shapes.
+"""What an environment and the model say to each other: text in both directions, in the same shapes on both sides.
 
 Nothing here knows of tokens, templates or processes.
 """
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_ASKS = 256
-"""Of one episode that wait for their replies at the same time."""
+"""Asks of one episode that may wait for their replies at the same time."""
 DEEPEST = 32
-"""Lists and objects within each other in a value that is sent to the engine; people nest theirs three or four deep."""
+"""Depth of lists and objects in a value that is sent to the engine; authors rarely nest more than four deep."""
 MOST_VALUES = 1 << 15
 """Entries of lists and objects in what an author sends to the engine at once."""
 
@@ -44,7 +44,7 @@ class Fork:
     branch: int
     """Which of that agent's conversations, as in ``Ask.branch``."""
     turns: int
-    """How many replies there are in it up to there, at least 1."""
+    """How many replies that conversation has up to there, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Ask:
     """JSON schemas (OpenAI form), on the agent's first ask only."""
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    """Texts that end the reply, each cut off its text; what the model wrote up to there is trained."""
+    """Texts that end the reply. Each is cut off from the text; what the model wrote up to there is trained on."""
     branch: int = 0
-    """Which of the agent's conversations: 0 is its own, its forks without a name have numbers from 1 on."""
+    """Which of the agent's conversations: 0 is the first, forks without a name have numbers from 1 on."""
     fork: Fork | None = None
-    """Whose history this conversation begins with; on the first ask of a fork only."""
+    """The history that this conversation begins with; on the first ask of a fork only."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """An environment's settings: read from the signature of its function, checked against a task's configuration.
 
-Flows in: a function, or a mapping as it stands in a task file. Flows out: typed parameters with their bounds and
-choices, or a complete configuration with defaults filled in. Errors are sentences for the person who wrote the task
-file.
+A configuration is completed with defaults. Errors are sentences for the person who wrote the task file.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ class Parameter:
     default: Any
     required: bool = False
     low: int | float | None = None
-    """Of a number: the least that is allowed, as its author wrote it."""
+    """The least that a number may be."""
     high: int | float | None = None
-    """Of a number: the most that is allowed."""
+    """The most that a number may be."""
     choices: tuple[int | str, ...] = ()
-    """All that is allowed; empty where nothing is listed."""
+    """All values that are allowed; empty where any is."""
 
     @property
     def allowed(self) -> str:

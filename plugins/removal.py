@@ -1,7 +1,7 @@
-"""Removes a folder of which a hostile program made what it could: however deep, and without permissions.
+"""Removes a folder that a hostile program filled: however deep it is, and without permissions.
 
-A path flows in; nothing flows out, and nothing is raised. What lies deeper than the top is moved up before it is looked
-into: two descriptors are enough, no path becomes long, and links are never followed.
+Nothing is raised. What lies deeper than the top is moved up before it is looked into: two descriptors are enough, no
+path becomes long, and links are never followed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from time import monotonic
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENCE = 60.0
-"""Seconds; only something that goes on to write there takes as long."""
+"""Seconds; only a program that still writes there makes removal take as long."""
 
 
 def remove_folder(path: str) -> None:
@@ -29,7 +29,7 @@ def remove_folder(path: str) -> None:
 
 
 def _clear(top: int) -> None:
-    """Remove what is in a folder, round by round: what a round has moved up is looked into in the next."""
+    """Remove what is in a folder, round by round: the next round looks into the folders that this one has moved up."""
     until = monotonic() + _PATIENCE
     stuck: set[str] = set()
     token, moved = os.urandom(8).hex(), 0  # a name that the program cannot have used
@@ -44,7 +44,7 @@ def _clear(top: int) -> None:
 
 
 def _flatten(name: str, top: int, token: str, moved: int) -> int:
-    """Empty a folder in ``top``: files go, folders move up; returns how many have been moved in all."""
+    """Empty a folder of ``top``: delete its files, move its folders up; returns how many have been moved in all."""
     folder = _opened(name, top)
     try:
         for inner in os.listdir(folder):
@@ -59,7 +59,7 @@ def _flatten(name: str, top: int, token: str, moved: int) -> int:
 
 
 def _unlinked(name: str, folder: int) -> bool:
-    """Remove what is no folder; false where it is one."""
+    """Delete what is no folder; False where it is one."""
     try:
         os.unlink(name, dir_fd=folder)
     except (IsADirectoryError, PermissionError):  # macOS has the second for a folder as well
@@ -68,13 +68,13 @@ def _unlinked(name: str, folder: int) -> bool:
 
 
 def _opened(name: str, within: int | None = None) -> int:
-    """A folder, to be listed, made ours where its mode forbids that."""
+    """Open a folder for listing; where its mode forbids that, its permissions are changed first."""
     _own(name, within)
     return os.open(name, _FOLDER, dir_fd=within)
 
 
 def _own(name: str, within: int | None) -> None:
-    """Give a folder, and never what a link leads to, all permissions of its owner."""
+    """Give the owner all permissions on a folder; a link is never followed."""
     if sys.platform != "linux":
         os.chmod(name, 0o700, dir_fd=within, follow_symlinks=False)
         return

@@ -1,7 +1,7 @@
 """What an environment function may return or raise, and the rewards by agent that come of it.
 
-Flows in: the function's result. Flows out: finite numbers by agent name, and named parts for the charts. A result that
-is no reward raises ``TypeError`` or ``ValueError`` in the author's words; it never becomes a 0.
+Rewards are finite numbers by agent name, with named parts for the charts. A result that is no reward raises
+``TypeError`` or ``ValueError`` in words for the author; it never becomes a 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 DEFAULT_AGENT = "agent"
 """The name of the agent that ``ep.ask`` asks."""
 EVERY_AGENT = ""
-"""Under which ``earned`` holds what goes to all of them."""
+"""The key under which ``earned`` holds what goes to every agent."""
 LARGEST = 1e9
 """No reward or part is larger: their squares and sums stay finite, and their differences exact enough to train on."""
 
@@ -59,7 +59,7 @@ def finite(value: object, what: str) -> float:
         raise TypeError(f"{what} must be a number, not {type(value).__name__} {_short(value)}")
     try:
         number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy's and torch's scalars too
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # a whole number larger than any float
         raise ValueError(f"{what} must lie between {-LARGEST:g} and {LARGEST:g}") from None
     if not math.isfinite(number):
         raise ValueError(f"{what} must be finite, not {number}")

@@ -1,7 +1,7 @@
 """Runs code that a model wrote, each time in a process that is thrown away.
 
-Flows in: Python code and what it is to read. Flows out: what it printed and how it ended. Whether that is right is for
-the environment to say: nothing that the code can write is a verdict.
+Returned is what the code printed and how it ended. Whether that is right is for the environment to say: nothing that
+the code can write is a verdict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMORY_MB = 256
 LARGEST_OUTPUT = 1 << 20
 """Bytes of each stream that are kept."""
 _GRACE = 2.0
-"""Seconds for the process that keeps the time to clear up, beyond what the code may take."""
+"""Seconds that the process in charge of the time limit gets to clean up, beyond what the code may take."""
 _MOST_AT_ONCE = 16
 KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -94,7 +94,7 @@ class Sandbox:
 
 
 def places() -> asyncio.Semaphore:
-    """Places are shared by all episodes of the process."""
+    """The places for programs, which all episodes of the process share."""
     loop = asyncio.get_running_loop()
     if loop not in _places:
         _places[loop] = asyncio.Semaphore(min(_MOST_AT_ONCE, os.cpu_count() or 1))
@@ -136,9 +136,9 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """While programs run, what they leave behind becomes a child of this process where they have killed their keepers.
+    """Adopt what programs leave behind after killing their keeper: it becomes a child of this process.
 
-    Only so long: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
+    Only while programs run: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
     """
     run = object()
     _running.add(run)
@@ -152,14 +152,14 @@ def _adopting() -> Iterator[None]:
 
 
 def _end_strays(group: Group | None) -> None:
-    """End what the keeper has left: nothing, unless the program kept it from its work."""
+    """Kill what the keeper has left: nothing, unless the program stopped the keeper from clearing up."""
     if group is not None:
         group.end()
     sweep(stray)
 
 
 async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
-    """The exit code of the keeper, or minus the signal that ended it; SIGALRM is the end of the code's time."""
+    """The exit code of the keeper, or minus the signal that ended it; SIGALRM means that the code's time was up."""
     try:
         async with asyncio.timeout(patience):
             return await process.wait()
@@ -168,7 +168,7 @@ async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
     finally:
         with contextlib.suppress(ProcessLookupError, TimeoutError):
             if process.returncode is None:
-                process.terminate()  # it knows what else there is to kill
+                process.terminate()  # it knows which processes to kill
                 async with asyncio.timeout(_GRACE):
                     await process.wait()
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -177,12 +177,12 @@ async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
 
 
 def _environment(folder: str) -> dict[str, str]:
-    """As ``python -I`` would have it, but for the seed of hashes: an unknown one makes a verdict a matter of luck."""
+    """The environment of ``python -I`` with a fixed seed of hashes: with a random one a verdict may depend on luck."""
     python = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return {"PATH": os.defpath, "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", **python, **_ONE_THREAD}
 
 
 def _read(stream: IO[bytes]) -> tuple[str, bool]:
-    """What was printed, and whether there was more."""
+    """What was printed, and whether more was printed than is kept."""
     found = os.pread(stream.fileno(), LARGEST_OUTPUT + 1, 0)
     return found[:LARGEST_OUTPUT].decode("utf-8", "replace"), len(found) > LARGEST_OUTPUT

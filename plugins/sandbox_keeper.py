@@ -1,12 +1,12 @@
 """``python -P -s sandbox_keeper.py SECONDS MEMORY_MB PARENT GROUP``: started by ``sandbox`` in a ``main.py``'s folder.
 
 It forks. The child takes its limits upon itself and becomes the program; the parent, its keeper, waits for it, and then
-kills whatever the program has started. The keeper's own end tells how it went: by SIGALRM where the time was up, else
-with the program's exit code, or with 128 + n where signal n ended the program. GROUP is the control group for the
-program, or empty: see ``cgroups``. Nothing of marlaas is imported here.
+kills whatever the program has started. The keeper's own exit tells how it went: by SIGALRM where the time was up, else
+with the program's exit code, or with 128 + n where signal n ended the program.
 
-The program may signal its keeper, and may kill it. What it leaves then becomes a child of whoever started the keeper,
-who knows it by a limit that no program can raise again, and ends it with the same functions.
+GROUP is the control group for the program, or empty: see ``cgroups``. Nothing of marlaas is imported here. The program
+may signal or kill its keeper. What it leaves then becomes a child of the process that started the keeper, which
+recognises it by a limit that no program can raise again, and kills it with the functions of this file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from types import FrameType, ModuleType
 _LARGEST_FILE = 16 << 20
 _OPEN_FILES = 64
 MORE_PROCESSES = 128
-"""And threads, all together."""
+"""Most processes of a program, threads included."""
 _SWEEPING = 1.0
-"""Seconds; whatever multiplies faster than it is killed is left to ``sandbox``, which tries again."""
+"""Seconds; what multiplies faster than it is killed is left to ``sandbox``, which tries again."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -35,7 +35,7 @@ class Ended(Exception):
 
 
 def main() -> None:
-    """Keep the program, or be it."""
+    """Fork: the child becomes the program, the parent its keeper."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
     adopt_orphans(True)
@@ -51,7 +51,7 @@ def main() -> None:
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:
         os._exit(1)
-    _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else what it starts could become another user, whom nobody here can kill
+    _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else it could start something as another user, which nobody here can kill
     if group:
         _tell_group(group, "cgroup.procs", b"0")
     _limit(int(seconds) + 2, memory_mb)
@@ -63,7 +63,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 def _keep(program: int, seconds: float, group: str) -> None:
-    """Wait for the program, clear up, and end as it did."""
+    """Wait for the program, clear up, and exit as it did."""
     late = False
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -85,14 +85,14 @@ def _keep(program: int, seconds: float, group: str) -> None:
 
 
 def adopt_orphans(adopt: bool) -> None:
-    """Whether what the descendants of this process leave behind becomes its child, where the system can do that."""
+    """Whether orphaned descendants of this process become its children, where the system can do that."""
     _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(adopt))
 
 
 def sweep(chosen: Callable[[int], bool] = lambda pid: True) -> None:
     """Kill the ``chosen`` children and all below them: orphans of those that are killed become children in their turn.
 
-    All are stopped before the first is killed: what is stopped still counts, so that no other can take its place.
+    All are stopped before the first is killed: a stopped process still counts, so no new one can take its place.
     """
     until = monotonic() + _SWEEPING
     while (heads := [pid for pid in children() if chosen(pid)]) and monotonic() < until:
@@ -122,7 +122,7 @@ def _with_descendants(pids: Iterable[int]) -> Iterator[int]:
 def stray(pid: int) -> bool:
     """Whether a child of this process is, or descends from, a program whose keeper died.
 
-    Only such a process has so low a hard limit of open files: nobody but root could raise it again.
+    Only such a process has so low a hard limit of open files, and only root could raise that limit again.
     """
     import resource
 
@@ -133,11 +133,11 @@ def stray(pid: int) -> bool:
 
 
 def children(parent: int | None = None) -> list[int]:
-    """Processes whose parent is this one, or another; none where the system does not tell."""
+    """Processes whose parent is ``parent``, by default this process; none where the system does not tell."""
     if sys.platform != "linux":
         return []
     parent, found = parent or os.getpid(), b""
-    try:  # quick: a program may go on in a new process thousands of times a second
+    try:  # quick, because a program may go on in a new process thousands of times a second
         for thread in os.listdir(f"/proc/{parent}/task"):
             with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
                 found += file.read()
@@ -152,14 +152,14 @@ def children_by_search(parent: int) -> list[int]:
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{int(name)}/stat", "rb") as file:
-                above = file.read().rpartition(b")")[2].split()[1]  # the name before may hold anything
+                above = file.read().rpartition(b")")[2].split()[1]  # the name before it may hold any character
             if int(above) == parent:
                 found.append(int(name))
     return found
 
 
 def _tell_kernel(option: int, value: int) -> None:
-    """``prctl``, where there is one."""
+    """Call ``prctl``, where there is one."""
     if sys.platform == "linux":
         import ctypes
 
@@ -168,7 +168,7 @@ def _tell_kernel(option: int, value: int) -> None:
 
 
 def _tell_group(group: str, name: str, value: bytes) -> None:
-    """Write to a file of a control group; where that is refused, it goes on without."""
+    """Write to a file of a control group; a failure is ignored."""
     with contextlib.suppress(OSError), open(os.path.join(group, name), "wb", buffering=0) as file:
         file.write(value)
 
@@ -185,7 +185,7 @@ def _limit(cpu_seconds: int, memory_mb: int) -> None:
         resource.RLIMIT_AS: memory_mb << 20,
     }
     if sys.platform == "linux":
-        bounds[resource.RLIMIT_NPROC] = _threads_of(os.getuid()) + MORE_PROCESSES  # the limit counts all of the user's
+        bounds[resource.RLIMIT_NPROC] = _threads_of(os.getuid()) + MORE_PROCESSES  # the limit counts all of the user
     for kind, bound in bounds.items():
         with contextlib.suppress(OSError, ValueError):
             hard = resource.getrlimit(kind)[1]
@@ -203,7 +203,7 @@ def _threads_of(user: int) -> int:
 
 
 def _run() -> None:
-    """Be the program: what it prints, raises and returns is as if it had been started by its name."""
+    """Run the program: it prints, raises and exits as if it had been started by its name."""
     with open("main.py", "rb") as file:
         source = file.read()
     module = sys.modules["__main__"] = ModuleType("__main__")

@@ -1,7 +1,7 @@
 """Scoring and ranking apart from playing: what these optional pure functions see, and what they may return.
 
-Flows in: what was said in episodes that are over, and what an author's function made of it. Flows out: finite rewards
-by agent. Neither function asks the model; in which process they run is not known here.
+Both see what was said in episodes that are over, and return finite rewards by agent. Neither asks the model; in which
+process they run is not known here.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Member:
     """The data row, or what the environment assigned to ``ep.task``, as JSON holds it."""
     transcript: Transcript
     rewards: Mapping[str, float]
-    """Its own, by agent."""
+    """The member's own rewards, by agent."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Of its ``Score``."""
+    """The named parts of its ``Score``."""
     logged: Mapping[str, float | str] = field(default_factory=dict)
     """What ``ep.log`` kept."""
     invalid: str = ""

@@ -1,7 +1,7 @@
 """Tools: a plain function becomes a schema that the model reads, and a call that it writes becomes a result.
 
-Flows in: the author's function, and the arguments that the model wrote. Flows out: the OpenAI form of the schema, and
-text. Whatever goes wrong in a call is told to the model as text: its mistake is its to mend.
+The schema has the OpenAI form. Whatever goes wrong in a call is told to the model as text, so that it can mend its
+mistake.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> 
     long = {name(path): lines for path in parsed if (lines := path.read_text("utf-8").count("\n")) > MOST_LINES}
     assert not long, f"a file has at most {MOST_LINES} lines"
     silent = [name(path) for path, module in parsed.items() if not ast.get_docstring(module)]
-    assert not silent, "a module says what flows in and out"
+    assert not silent, "a module says at its top what it is for"
 
 
 def test_names_of_tests_are_short() -> None:

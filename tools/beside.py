@@ -1,6 +1,6 @@
 """Environments beside ``.venv`` that have a llama.cpp of their own and take everything else from ``.venv``.
 
-A folder and flags for the compiler flow in. Standard library only. What was compiled is kept for this user.
+Standard library only. What was compiled is kept for this user.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .processor import instruction_sets
 
 
 def stands(venv: Path, flags: str) -> bool:
-    """Whether it is there, as it would be made now."""
+    """Whether the environment is there, made as it would be made today."""
     stamp = venv / ".installed"
     return stamp.exists() and stamp.read_text() == _wanted(flags)
 
 
 def make(venv: Path, flags: str, words: str) -> int:
-    """Make it, unless it stands; an exit code. ``words`` say what it is and how long that takes."""
+    """Make the environment, unless it is there; ``words`` describe it and how long that takes. Returns an exit code."""
     if stands(venv, flags):
         return 0
     print(f"Into {venv}: {words}.", flush=True)
@@ -62,5 +62,5 @@ def _install(venv: Path, flags: str) -> None:
 
 
 def _wanted(flags: str) -> str:
-    """Changes whenever an installation would give something else."""
+    """A fingerprint that changes whenever an installation would give something else."""
     return f"{sys.version} {instruction_sets()} {flags} {(HASHES / 'llama.txt').read_text(encoding='utf-8')}"

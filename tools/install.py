@@ -31,7 +31,7 @@ PINS = ROOT / "constraints" / "cpu.txt"
 HASHES = ROOT / "constraints" / "hashes"
 LLAMA = "llama-cpp-python"
 EXTRAS = {"serve": ["serve"], "docs": ["docs"], "dev": ["serve", "dev"]}
-"""The lists that each extra takes besides ``install``."""
+"""The lists in ``constraints/hashes`` that each extra takes besides ``install``."""
 SIZE = "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones"
 SIZES = {"cpu": SIZE, "gpu": "about 12 GB with vLLM", "vulkan": SIZE, "metal": "about 1.5 GB"}
 BACKENDS = {
@@ -39,7 +39,7 @@ BACKENDS = {
     "vulkan": ("-DGGML_VULKAN=on", "glslc"),
     "metal": ("-DGGML_METAL=on", "c++"),
 }
-"""What llama.cpp is compiled with for cards, and which compiler it takes."""
+"""By profile: what llama.cpp is compiled with for its cards, and which compiler that takes."""
 NEEDS_CUDA = (
     "import sys, importlib.metadata as m;"
     "sys.exit(not any(r.startswith(('nvidia-', 'cuda-')) for r in m.requires('torch') or ()))"
@@ -48,7 +48,7 @@ STARTS_LLAMA = "import llama_cpp; llama_cpp.llama_backend_init()"
 HEAD = "\n=== "
 """Begins the words of each step in the log."""
 MISMATCH = re.compile(r"DO NOT MATCH THE HASHES[^\n]*\n\s+(\S+)")
-"""How pip says it, and of which package."""
+"""How pip reports a wrong hash, and of which package."""
 TICK = 10.0
 """Seconds between signs of life."""
 
@@ -92,7 +92,7 @@ def install(profile: str, extras: list[str]) -> None:
         step("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     index = os.environ.get("TORCH_INDEX", "")
     source = ["--extra-index-url", index] if index else []
-    if profile == "gpu":  # vLLM needs one very version of PyTorch: together, or gigabytes come twice
+    if profile == "gpu":  # vLLM needs one exact version of PyTorch: installed together, or gigabytes come twice
         step("installing PyTorch and vLLM", pip("-e", f"{ROOT}[gpu]", *source))
         compile_llama(profile)
         step("installing marlaas", pip("-e", f"{ROOT}[{','.join(['cpu', 'gpu', *extras])}]", *source))
@@ -100,7 +100,7 @@ def install(profile: str, extras: list[str]) -> None:
     lists = ["install", *dict.fromkeys(name for extra in extras for name in EXTRAS[extra])]
     step("installing what marlaas needs", pip(*checked(*lists)))
     step("installing PyTorch", pip("torch", "--no-deps", "-c", str(PINS), *source))
-    if runs(NEEDS_CUDA):  # another index has other ones: they come with its PyTorch
+    if runs(NEEDS_CUDA):  # a PyTorch from another index brings its own ones
         step(
             "installing what PyTorch needs", pip("torch", "-c", str(PINS), *source) if index else pip(*checked("cuda"))
         )
@@ -109,15 +109,15 @@ def install(profile: str, extras: list[str]) -> None:
 
 
 def checked(*lists: str) -> list[str]:
-    """pip's words for the packages of some lists and no others, each of which has one of the hashes there."""
+    """Arguments for pip: install the packages of some lists and no others, each with one of the hashes there."""
     files = [word for name in lists for word in ("-r", str(HASHES / f"{name}.txt"))]
     return ["--require-hashes", "--no-deps", "--only-binary", ":all:", *files]
 
 
 def compile_llama(profile: str) -> None:
-    """For this processor, and for the cards of the profile where their compiler is there.
+    """Install a llama.cpp for this processor, and for the cards of the profile where their compiler is there.
 
-    What was compiled is kept by all that it depends on. The environment says which one it holds: on a disk that several
+    A compiled one is kept under all that it depends on. The environment says which one it holds: on a disk that several
     machines share, it may be for another processor.
     """
     flags, *_ = backend_of(profile) or ("",)
@@ -134,23 +134,23 @@ def compile_llama(profile: str) -> None:
 
 
 def held() -> Path:
-    """The environment's file about its llama.cpp."""
+    """The file in the environment that says which llama.cpp it has."""
     return VENV / ".llama"
 
 
 def held_build() -> tuple[str, str]:
-    """The key of the llama.cpp in the environment, and the processor that it is for."""
+    """The key of the llama.cpp in the environment, and the processor that it was compiled for."""
     key, _, processor = held().read_text().partition("\n") if held().exists() else ("", "", "")
     return key, processor
 
 
 def alone(wheel: Path) -> list[str]:
-    """pip's words for one file in place of what may be there of it."""
+    """Arguments for pip: install this one file in place of an installed version."""
     return ["--force-reinstall", "--no-deps", "--no-index", str(wheel)]
 
 
 def build_llama(key: str, flags: str) -> Path:
-    """Compile it in an environment that is gone afterwards, with compilers that were checked by hash."""
+    """Compile llama.cpp in a temporary environment, with compilers that were checked by hash."""
     with tempfile.TemporaryDirectory(prefix="marlaas-build-") as folder:
         python, out = Path(folder, "bin", "python"), Path(folder, "wheels")
         step("making room to compile", [sys.executable, "-m", "venv", folder])
@@ -166,14 +166,14 @@ def build_llama(key: str, flags: str) -> Path:
 
 
 def build_key(flags: str) -> str:
-    """Differs where llama.cpp would be compiled to something else."""
+    """A key that differs wherever llama.cpp would be compiled to something else."""
     words = (instruction_sets(), *platform.libc_ver(), flags, os.environ.get("CMAKE_ARGS", ""))
     lists = ((HASHES / f"{name}.txt").read_text() for name in ("llama", "build"))
     return hashlib.sha256("\n".join((*words, *lists)).encode()).hexdigest()[:16]
 
 
 def kept_builds(key: str) -> Path:
-    """Where this user's machines keep it."""
+    """The folder in which this user's machines keep that build."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache, "marlaas", "llama", key)
 
@@ -185,7 +185,7 @@ def backend_of(profile: str) -> tuple[str, ...]:
 
 
 def usual_profile() -> str:
-    """By what is there."""
+    """The profile for what this machine has."""
     return "gpu" if has_nvidia_driver() else "metal" if is_apple() else "cpu"
 
 
@@ -200,7 +200,7 @@ def has_nvidia_driver() -> bool:
 
 
 def announce(profile: str) -> None:
-    """Say what is about to happen."""
+    """Say what will be installed, and how large it is."""
     found = "An NVIDIA driver was found" if has_nvidia_driver() else "No NVIDIA driver was found"
     free = shutil.disk_usage(ROOT).free / 1e9
     print(f"{found}: profile {profile} (PROFILE={', '.join(SIZES)} overrides).")
@@ -214,7 +214,7 @@ def announce(profile: str) -> None:
 
 
 def llama_words(profile: str) -> list[str]:
-    """How llama.cpp will be compiled."""
+    """A sentence on how llama.cpp will be compiled."""
     row = backend_of(profile)
     if row:
         return [f"llama.cpp is compiled here with {row[0]}: a quarter of an hour or more on 2 cores, once."]
@@ -228,7 +228,7 @@ def llama_words(profile: str) -> list[str]:
 
 
 def pip(*arguments: str, python: Path | None = None) -> list[str]:
-    """A pip call inside the new environment, or another one."""
+    """Arguments that call pip inside the new environment, or with another Python."""
     return [str(python or PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
 
 
@@ -257,12 +257,12 @@ def step(title: str, command: list[str], flags: str = "") -> None:
 
 
 def runs(program: str) -> bool:
-    """Whether a line of Python ends well in a child, which an illegal instruction may kill."""
+    """Whether a line of Python runs without error in a child process, which an illegal instruction may kill."""
     return subprocess.run([str(PYTHON), "-c", program], capture_output=True).returncode == 0
 
 
 def fingerprint() -> str:
-    """Changes whenever an installation would give something else."""
+    """A fingerprint that changes whenever an installation would give something else."""
     digest = hashlib.sha256(sys.version.encode())
     for path in (ROOT / "pyproject.toml", PINS, *sorted(HASHES.iterdir()), Path(__file__)):
         digest.update(path.read_bytes())
@@ -270,7 +270,7 @@ def fingerprint() -> str:
 
 
 def log_path() -> Path:
-    """Where the words of pip and the compiler go."""
+    """The file for the output of pip and the compiler."""
     return VENV.with_name(".venv-setup.log")
 
 
@@ -286,12 +286,12 @@ def last_complaint() -> str:
 
 
 def minutes(seconds: float) -> str:
-    """A duration for people."""
+    """A duration in words."""
     return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def fail(message: str, hint: str) -> int:
-    """One sentence and a way out."""
+    """Print an error in one sentence and how to mend it; the exit code."""
     print(f"{message} {hint}", file=sys.stderr)
     return 1
 

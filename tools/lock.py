@@ -20,7 +20,7 @@ BUILD = "scikit-build-core[pyproject]\ncmake\nninja\n"
 """What compiles llama.cpp."""
 LLAMA = "llama-cpp-python"
 NOT_OURS = ("torch", "pip")
-"""PyTorch, and the pip that every new environment has."""
+"""Not locked: PyTorch, and the pip that every new environment has."""
 CUDA = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
 """What PyTorch needs for NVIDIA's cards, where it is taken from pip's own index."""
 USES = {
@@ -34,7 +34,7 @@ USES = {
 }
 
 Packages = dict[str, str]
-"""By name: the lines of a requirements file."""
+"""By package name: its lines of a requirements file."""
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Packages]:
-    """By file: what is installed by which step, each package once."""
+    """By file: the packages that each step installs, each package once."""
     files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "dev": {}}
     for name, lines in (base | serve | dev).items():
         if name in NOT_OURS:
@@ -62,7 +62,7 @@ def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Package
 
 
 def besides(base: Packages, more: Packages) -> Packages:
-    """What is in ``more`` alone; a list that is installed without the others, so that it may repeat what they have."""
+    """The packages of ``more`` that ``base`` lacks; it may repeat packages of the other lists."""
     return {name: lines for name, lines in more.items() if name not in base and name not in NOT_OURS}
 
 

@@ -1,6 +1,6 @@
 """The pictures in docs/, taken from a real demo while it runs: ``python -m tools.pictures``, or ``make pictures``.
 
-Nothing flows in: a demo is started in a home of its own, which is gone afterwards. SVG files flow out.
+SVG files of a demo that is started in a home of its own and removed afterwards.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a program that was compiled for this processor may contain: the names of its instruction sets.
+"""The names of the instruction sets that a program compiled for this processor may contain.
 
-Nothing flows in but the machine; a sorted text flows out, which stays the same over starts and updates of the system.
-Standard library only, because nothing is installed yet.
+The text is sorted, and stays the same over starts and updates of the system. Standard library only, because nothing is
+installed yet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _X86 = re.compile(
 
 
 def instruction_sets() -> str:
-    """Those of this machine; at least its kind."""
+    """The instruction sets of this machine; at least the kind of its processor."""
     machine = platform.machine()
     words = _of_apple() if sys.platform == "darwin" else _of_linux()
     if machine in ("x86_64", "AMD64", "i686") and sys.platform != "darwin":
@@ -40,7 +40,7 @@ def _of_linux() -> list[str]:
 
 
 def _of_apple() -> list[str]:
-    """What is set of ``hw.optional``: a line says "hw.optional.neon: 1"."""
+    """The entries of ``hw.optional`` that are set: a line says "hw.optional.neon: 1"."""
     try:
         done = subprocess.run(["sysctl", "hw.optional"], capture_output=True, text=True)
     except OSError:

@@ -26,12 +26,12 @@ OUTCOMES = ("passed", "failed", "skipped")
 ENDED_BY_TESTS = (0, 1)
 """pytest's exit codes where all tests ran; others: interrupted, broken, or nothing was collected."""
 INTERRUPTED = 130
-"""Exit code of what a person ends."""
+"""Exit code of a run that a person interrupted."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What became of one call of pytest."""
+    """The outcome of one call of pytest."""
 
     code: int
     counts: Counter[str]
@@ -39,7 +39,7 @@ class Round:
 
     @property
     def complaint(self) -> str:
-        """Empty where the round ended as a round does."""
+        """What went wrong in the round besides failed tests; empty for nothing."""
         if self.code not in ENDED_BY_TESTS:
             return f"A round did not end by its tests: pytest's exit code was {self.code}."
         if self.code and not self.counts["failed"]:
@@ -48,7 +48,7 @@ class Round:
 
 
 def main() -> int:
-    """Both rounds."""
+    """Run both rounds."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = ["-n", str(cores + 1)]  # one more: tests of screens and of processes wait for a part of their time
     pure = [*workers, "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
@@ -58,14 +58,16 @@ def main() -> int:
 
 
 def files_with_processes() -> list[str]:
-    """Test files that name the mark: no worker of the second round need load the others. The long ones come first, so
-    that no core waits for another at the end."""
+    """Test files with the mark, so that no worker of the second round loads the others.
+
+    The long ones come first, so that no core waits for another at the end.
+    """
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.processes" in path.read_text("utf-8")]
     return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (path.parent != LONG, path))]
 
 
 def rounds(calls: Sequence[Sequence[str]], folder: Path) -> int:
-    """Call pytest with each of these arguments, and say how many tests did what; an exit code."""
+    """Call pytest with each of these arguments and print the counts; the exit code."""
     counts: Counter[str] = Counter()
     complaints = []
     code = 0
@@ -86,9 +88,9 @@ def rounds(calls: Sequence[Sequence[str]], folder: Path) -> int:
 
 
 def run(call: Sequence[str], folder: Path) -> Round:
-    """One round, in a process of its own. An interrupt is left to pytest, which hears it as well."""
+    """Run one round, in a process of its own; pytest itself hears an interrupt as well."""
     environment = dict(os.environ)
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes start: each would compile all of marlaas
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else hundreds of processes each compile all of marlaas
     with tempfile.TemporaryDirectory() as scratch:
         tally = Path(scratch, "tally.json")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.suite", "--tally", str(tally), *call]
@@ -109,30 +111,30 @@ def ended(child: subprocess.Popen[bytes]) -> tuple[int, bool]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The file for the counts."""
+    """Add the option for the file of counts."""
     parser.addoption("--tally", type=Path, help="write the number of tests by outcome into this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Count in the process that hears of every test."""
+    """Count only in the process that hears of every test."""
     if config.getoption("tally") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Tally(config.getoption("tally")))
 
 
 class Tally:
-    """The worst that each test reported."""
+    """The worst outcome that each test reported."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.worst: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One of a test's three reports."""
+        """Take one of a test's three reports."""
         if report.outcome != "passed" or report.when == "call":
             self._heard(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file that cannot be loaded, or that is skipped as a whole."""
+        """Take the report of a file that cannot be loaded, or is skipped as a whole."""
         if report.outcome != "passed":
             self._heard(report)
 
@@ -142,7 +144,7 @@ class Tally:
         self.worst[report.nodeid] = max(known, report.outcome, key=order.index)
 
     def pytest_sessionfinish(self) -> None:
-        """Also after an interrupt."""
+        """Write the counts; pytest calls this after an interrupt, too."""
         self.path.write_text(json.dumps(Counter(self.worst.values())))
 
 

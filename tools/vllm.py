@@ -24,7 +24,7 @@ TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "pyte")
 
 
 def main() -> int:
-    """Make it, unless it stands."""
+    """Make the environment, unless it is there."""
     stamp = VENV / ".installed"
     if stamp.exists() and stamp.read_text() == fingerprint():
         return 0
@@ -56,7 +56,7 @@ def pip(*arguments: str) -> list[str]:
 
 
 def fingerprint() -> str:
-    """Changes whenever an installation would give something else."""
+    """A fingerprint that changes whenever an installation would give something else."""
     digest = hashlib.sha256(sys.version.encode())
     for path in (ROOT / "pyproject.toml", CONSTRAINTS, Path(__file__)):
         digest.update(path.read_bytes())

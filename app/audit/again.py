@@ -1,6 +1,6 @@
 """A policy's optimizer steps made again, in order, as far as files and tokens are still there.
 
-Loads torch: where it is asked for.
+Loading it loads torch.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TINY = Path(__file__).resolve().parents[2] / "engine" / "base" / "tiny"
 
 
 def oracle(base: str, threads: int) -> Oracle:
-    """What makes steps again, on the base that an engine called ``base``."""
+    """An ``Oracle`` on the base that an engine called ``base``."""
     return Oracle(str(TINY) if base == "tiny" else base, threads)
 
 
 class Again:
-    """Carries the optimizer's moments over files that hold none."""
+    """Makes the steps of one policy again, and keeps the optimizer's moments for state files that hold none."""
 
     def __init__(self, policy: Policy, files: Mapping[int, Path], oracle: Oracle, report: Report) -> None:
         self._policy = policy
@@ -32,7 +32,7 @@ class Again:
         self._oracle = oracle
         self._report = report
         self._newest: tuple[int, State | None] | None = None
-        """The version that was read last, which the next step begins from."""
+        """The version that was read last; the next step begins from it."""
         self._made: tuple[int, Moments] | None = None
         """The version that was made last, and its moments."""
 
@@ -40,7 +40,7 @@ class Again:
         """Make one step again, if everything for it is still there."""
         before, after = self._state(step - 1), self._state(step)
         if after is not None and self._policy.living()[step].restarted:
-            after = replace(after, moment1={}, moment2={})  # those that the next step began with, not this one's
+            after = replace(after, moment1={}, moment2={})  # its file has the next step's moments
         moments = None if before is None else self._moments(before)
         if before is None or after is None:
             self._report.skip("updates", "a state file is gone")
@@ -53,7 +53,7 @@ class Again:
             self._made = (step, made)
 
     def _state(self, number: int) -> State | None:
-        """Of a version whose file is sound; None for others, and where an engine has given it up meanwhile."""
+        """The state of a version whose file is sound; None for others, and where an engine has voided it meanwhile."""
         if self._newest is None or self._newest[0] != number:
             path, state = self._files.get(number), None
             if path is not None:
@@ -65,7 +65,7 @@ class Again:
         return self._newest[1]
 
     def _moments(self, state: State) -> Moments | None:
-        """The optimizer's at a version: its file's own, else those made for it, else none are known."""
+        """The optimizer's moments at a version: those in its file, else those just computed for it, else None."""
         version = self._policy.living()[state.step]
         if state.resumable:
             return Moments(state.moment1, state.moment2)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _ODD = (ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""What comes of rows that hold something else than they should."""
+"""What is raised for rows that hold something else than they should."""
 
 
 class Unchecked(Exception):
@@ -77,7 +77,7 @@ def _oracle(base: str, threads: int) -> Oracle:
 def _check_experience(
     record: Record, policy: Policy, files: Mapping[int, Path], oracle: Oracle | None, report: Report
 ) -> None:
-    """Step by step, so that only one step's trajectories are in memory."""
+    """Check step by step, so that only one step's trajectories are in memory."""
     steps: defaultdict[int | None, list[Group]] = defaultdict(list)
     for group in policy.groups:
         steps[group.step if group.state == "consumed" else None].append(group)

@@ -1,4 +1,4 @@
-"""What must hold of a policy's history whatever was killed when: numbers, names, files, staleness."""
+"""What must hold of a policy's history, whatever was killed and when: numbers, names, files, staleness."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIDE = 1_000_003
 
 
 def check_home(record: Record, report: Report) -> None:
-    """What concerns all policies at once."""
+    """Check what concerns all policies at once."""
     damage = record.damage()
     report.check(not damage, "the database is whole", "home", "; ".join(damage[:3]))
     doubled = record.doubled_names()
@@ -25,7 +25,7 @@ def check_home(record: Record, report: Report) -> None:
 
 
 def check_steps(policy: Policy, report: Report) -> None:
-    """Steps are gapless, each made one version, and nothing went back in time."""
+    """Check that steps are gapless, that each made one version, and that nothing went back in time."""
     where = policy.task.where
     numbers = [step.number for step in policy.steps]
     whole = numbers == list(range(1, policy.step + 1))
@@ -57,7 +57,7 @@ def check_steps(policy: Policy, report: Report) -> None:
 
 
 def _check_start(policy: Policy, report: Report) -> None:
-    """Version 0 is what the task file says that training begins from."""
+    """Check that version 0 is what the task file says that training begins from."""
     first = policy.living().get(0)
     if policy.task.start is not None and first is not None:
         agrees = first.checksum == policy.task.start
@@ -66,7 +66,7 @@ def _check_start(policy: Policy, report: Report) -> None:
 
 
 def check_files(policy: Policy, home: Path, state_now: Callable[[int], str], report: Report) -> dict[int, Path]:
-    """Every version that should have a file has the recorded one; returns the sound ones by number.
+    """Check that every version that should have a file has the recorded one; returns the sound ones by number.
 
     ``state_now`` says what a version's row (its id) has become meanwhile: an engine gives files up while this runs.
     """
@@ -101,12 +101,12 @@ def check_files(policy: Policy, home: Path, state_now: Callable[[int], str], rep
 
 
 def files_of(home: Path) -> list[Path]:
-    """What lies where state files do."""
+    """The files in the places where state files are kept."""
     return sorted(path for path in (home / "adapters").rglob("[!.]*") if path.is_file())
 
 
 def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], report: Report) -> None:
-    """Of the files that were ``there`` before the rows were read, those that no row names: they take room, no more."""
+    """List files that no row names, of those ``there`` before rows were read: they only waste room."""
     named = {(home / v.path).resolve() for p in policies for v in p.versions if v.state == "committed"}
     spare = [path for path in there if path.resolve() not in named and path.exists()]
     if spare:
@@ -118,7 +118,7 @@ def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], r
 
 
 def check_groups(policy: Policy, report: Report) -> None:
-    """Every group is consumed once, by the step that the numbering demands; those that wait could be admitted."""
+    """Check that every group is consumed once, by the step of its number, and that those that wait may have begun."""
     batch = policy.task.batch
     used = [group for group in policy.groups if group.state == "consumed"]
     numbers = [group.number for group in used]
@@ -142,7 +142,7 @@ def check_groups(policy: Policy, report: Report) -> None:
 
 
 def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], report: Report) -> None:
-    """Staleness token by token, recomputed from the spans, and what a stored trajectory must be like."""
+    """Check the stored trajectories, and their staleness token by token, recomputed from the spans."""
     where = _where(policy, group)
     members = {trajectory.member for trajectory in trajectories}
     size = int(policy.task.value("train", "group_size"))
@@ -177,7 +177,7 @@ def _versions(numbers: list[int]) -> str:
 
 
 def _short(numbers: list[int]) -> str:
-    """A list of numbers as far as a person wants to read it."""
+    """A list of numbers, cut where it is long."""
     if not numbers:
         return "none"
     return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")

@@ -1,4 +1,4 @@
-"""The losses, written from their papers and a task file's words a second time: the engine's own are what is checked.
+"""The losses, written a second time from their papers and a task file's words, to check the engine's own.
 
 Each takes the log-probabilities of one sequence's sampled tokens and gives its share of the sum that is to be
 minimised.
@@ -16,11 +16,11 @@ from .record import Task
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a task file says of the update, with what the loss was published with filled in."""
+    """What a task file says of the update, completed with the defaults that the loss was published with."""
 
     loss: str
     mean: str
-    """constant, episode, sequence or token: over what the step's values are averaged."""
+    """Over what the step's values are averaged: constant, episode, sequence or token."""
     low: float
     high: float
     """Ratios are clipped below and above these."""
@@ -30,18 +30,18 @@ class Recipe:
     kl: float
     temperature: float
     episodes: int
-    """Of a step."""
+    """Episodes of a step."""
     episode_tokens: int
-    """That an episode may have."""
+    """Most tokens that an episode may have."""
 
 
 MEANS = {"dr_grpo": "constant", "reinforce": "episode", "grpo": "sequence", "gspo": "sequence"}
-"""All others are a mean over the step's tokens."""
+"""Over what a loss is averaged, by its name; all others are averaged over the step's tokens."""
 CLIPS = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4), "ppo": (0.2, 0.2), "cispo": (1.0, 4.0)}
 
 
 def recipe(task: Task) -> Recipe:
-    """Of one task."""
+    """The recipe of one task."""
     loss = str(task.value("train", "loss"))
     low, high = CLIPS.get(loss, (1.0, float("inf")))
     return Recipe(
@@ -61,16 +61,16 @@ def recipe(task: Task) -> Recipe:
 
 @dataclass(frozen=True)
 class Sampled:
-    """The sampled tokens of one sequence, all (N,)."""
+    """The sampled tokens of one sequence; every tensor has shape (N,)."""
 
     logp: Tensor
-    """Of the policy that is updated, with a gradient."""
+    """Log-probabilities under the policy that is updated, with a gradient."""
     behaviour: Tensor
-    """Of the policy that sampled."""
+    """Under the policy that sampled."""
     base: Tensor | None
-    """Of the base; None without a KL term."""
+    """Under the base; None without a KL term."""
     proximal: Tensor | None
-    """Of the policy before the step's first update; None in that update."""
+    """Under the policy before the step's first update; None in that update."""
     advantage: float
     episode: int
     """Sampled tokens of all sequences that the agent has in this episode."""
@@ -92,7 +92,7 @@ def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
 
 
 def _values(one: Sampled, made: Recipe) -> Tensor:
-    """Per token, before the KL term."""
+    """The loss of each token, before the KL term."""
     now = one.logp.detach()
     if made.loss in ("dr_grpo", "reinforce"):
         return -_weight(now, one.behaviour, made) * one.advantage * one.logp

@@ -1,4 +1,4 @@
-"""What must hold of tasks of several policies: who spoke for whom, what belongs to one play, whom a task borrows."""
+"""What must hold of tasks with several policies: who spoke for whom, which groups make a play, borrowed versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Plays = Mapping[int, Sequence[tuple[Policy, Group]]]
 
 
 def plays_of(policies: Sequence[Policy]) -> Plays:
-    """By the first group of each."""
+    """The groups of each play, by the play's first group."""
     found: defaultdict[int, list[tuple[Policy, Group]]] = defaultdict(list)
     for policy in policies:
         for group in policy.groups:
@@ -24,7 +24,7 @@ def plays_of(policies: Sequence[Policy]) -> Plays:
 
 
 def check_plays(record: Record, policies: Sequence[Policy], report: Report) -> None:
-    """What concerns all policies of one task at once; nothing for a task that has only one."""
+    """Check what concerns all policies of one task at once; nothing for a task that has only one."""
     task = policies[0].task
     if not task.cast:
         return
@@ -41,7 +41,7 @@ def check_plays(record: Record, policies: Sequence[Policy], report: Report) -> N
 
 
 def check_own(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
-    """A policy learns from what was said for its own agents; an episode in which nobody spoke names none."""
+    """Check that a policy learns from its own agents alone; an episode in which nobody spoke names no agent."""
     others = {t.agent for t in trajectories if t.agent and policy.task.agents.get(t.agent) != policy.task.policy}
     if policy.task.agents:
         where = f"{policy.task.where}, group {group.number}"
@@ -49,7 +49,7 @@ def check_own(policy: Policy, group: Group, trajectories: Sequence[Trajectory], 
 
 
 def check_borrowed(task: Task, borrowed: Mapping[str, Version], report: Report) -> None:
-    """Versions of other tasks stay for as long as the task may play with them."""
+    """Check that versions of other tasks are kept for as long as the task may play with them."""
     for name, policy in task.cast.items():
         lent = borrowed.get(policy.get("frozen", ""))
         if lent is not None and task.state in UNFINISHED:
@@ -61,7 +61,7 @@ def check_borrowed(task: Task, borrowed: Mapping[str, Version], report: Report) 
 def _check_partners(
     record: Record, policies: Sequence[Policy], groups: Sequence[tuple[Policy, Group]], where: str, report: Report
 ) -> None:
-    """Who learned nothing from a play was somebody else than those who did, and was who the task file says."""
+    """Check who played without learning: no policy that learned, and only versions that the task file allows."""
     task = policies[0].task
     learned = {policy.task.policy for policy, _ in groups}
     for _, group in groups:
@@ -89,9 +89,9 @@ def _versions(record: Record, policies: Sequence[Policy], speaker: str) -> froze
 
 
 def _check_whole(record: Record, policies: Sequence[Policy], report: Report) -> None:
-    """All groups of a play are stored at once, and somebody learned from it.
+    """Check that all groups of a play are stored at once, and that some policy learned from it.
 
-    Not where versions are void: what was sampled with them is played again, for their policy alone.
+    Skipped where versions are void: what was sampled with them is played again, for their policy alone.
     """
     task = policies[0].task
     if any(version.state == "void" for policy in policies for version in policy.versions):
@@ -108,7 +108,7 @@ def _check_whole(record: Record, policies: Sequence[Policy], report: Report) -> 
 
 
 def _end(policy: Policy) -> int:
-    """The number up to which a policy certainly took part; one may end at any step for its scores, or their lack."""
+    """The group number up to which a policy certainly took part: scores, or no signal, may end it at any step."""
     decisive = policy.task.value("eval", "target") is not None or policy.task.value("eval", "patience", 0)
     silent = policy.metrics.get((policy.step, "no_signal"), 0.0) == 1.0
     return (policy.step if decisive or silent else policy.task.steps) * policy.task.batch

@@ -1,8 +1,8 @@
-"""What the database says, as frozen rows. Reads ``marlaas.db`` with sqlite3 and knows nothing of the engine's code.
+"""What the database says, as frozen rows.
 
-All of it is of one moment, also while an engine commits, but for ``state_now``. Arrays are BLOBs of little-endian int32
-tokens, uint8 masks and float32 log-probabilities; a trajectory whose arrays are empty though it has spans was shrunk to
-text and rewards.
+Reads ``marlaas.db`` with sqlite3 and knows nothing of the engine's code. Everything but ``state_now`` is of one moment,
+even while an engine commits. Arrays are BLOBs of little-endian int32 tokens, uint8 masks and float32 log-probabilities;
+a trajectory whose arrays are empty though it has spans was shrunk to text and rewards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Task:
-    """A task as one of its policies sees it, and the tables of its file, every default filled in."""
+    """A task as one of its policies sees it, with the tables of its task file, every default filled in."""
 
     id: int
     policy: str
@@ -33,22 +33,22 @@ class Task:
     base: str
     tables: dict[str, Any]
     start: str | None
-    """The checksum of the version that the policy begins from; None: an untrained adapter, or a folder's."""
+    """The checksum of the version that the policy begins from; None where it begins untrained, or from a folder."""
 
     @property
     def where(self) -> str:
-        """How findings name it."""
+        """The task, and its policy where it has several, as findings name it."""
         return f"task {self.id}, {self.policy}" if self.cast else f"task {self.id}"
 
     @property
     def cast(self) -> dict[str, dict[str, Any]]:
-        """Its several policies, by name; empty where it has one alone."""
+        """The policies by name; empty where the task has only one."""
         found: dict[str, dict[str, Any]] = self.tables.get("policies") or {}
         return found
 
     @property
     def agents(self) -> dict[str, str]:
-        """The policy of each agent; empty: the only one speaks for all."""
+        """The policy of each agent by its name; empty where the only policy speaks for all."""
         found: dict[str, str] = self.tables.get("agents") or {}
         return found
 
@@ -64,7 +64,7 @@ class Task:
 
     @property
     def staleness(self) -> int:
-        """Versions by which a trained token may be older than the one that is updated."""
+        """By how many versions a trained token may be older than the version that it updates."""
         return int(self.value("train", "max_staleness"))
 
 
@@ -80,7 +80,7 @@ class Version:
     checksum: str
     path: str
     restarted: bool
-    """The optimizer began anew here, because no moments could be read."""
+    """Whether the optimizer began anew here, because no moments could be read."""
     created: float
 
 
@@ -89,9 +89,9 @@ class Rollback:
     """A person had a policy go on from an earlier version: what came after it is void on purpose."""
 
     number: int
-    """Of that version."""
+    """Number of that version."""
     done: float
-    """When, in seconds since 1970."""
+    """When it was carried out, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ class Group:
     state: str
     step: int | None
     environment: str
-    """The version of it that was played on."""
+    """The version of the environment that was played."""
     play: int
-    """The first group of the same play, its own id where it is that."""
+    """The first group of the same play; its own id where it is the first."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Beside:
     speaker: str
     agent: str
     versions: frozenset[int]
-    """Numbers of those that spoke."""
+    """Numbers of the versions that spoke."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Trajectory:
     logprobs: NDArray[np.float32]
     spans: tuple[tuple[int, int, int], ...]
     cut: bool
-    """A length limit ended it."""
+    """Whether a length limit ended it."""
 
     @property
     def shrunk(self) -> bool:
@@ -153,7 +153,7 @@ class Trajectory:
 
     @property
     def sampled(self) -> int:
-        """Tokens of the policy's own."""
+        """How many of its tokens the policy sampled."""
         return sum(stop - start for start, stop, _ in self.spans)
 
 
@@ -168,7 +168,7 @@ class Policy:
     steps: tuple[Step, ...]
     groups: tuple[Group, ...]
     metrics: dict[tuple[int, str], float]
-    """By step and name."""
+    """Metrics by step and name."""
     evaluated: tuple[tuple[int, int], ...]
     """(step, id of the version) of each held-out score."""
     rollbacks: tuple[Rollback, ...]
@@ -183,19 +183,19 @@ class Policy:
         ]
 
     def living(self) -> dict[int, Version]:
-        """Versions by number, those that were voided left out."""
+        """Versions by number, without those that are void."""
         return {version.number: version for version in self.versions if version.state != "void"}
 
 
 class Record:
-    """A home's database, opened read-only; a running engine does not mind."""
+    """A home's database, opened read-only while an engine may run."""
 
     def __init__(self, database: Path, connection: sqlite3.Connection) -> None:
         self._database = database
         self._connection = connection
 
     def damage(self) -> list[str]:
-        """What sqlite finds wrong with the database itself, and rows that name others which are not there."""
+        """What sqlite finds wrong with the database, and rows that refer to missing rows."""
         found = [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
         broken = Counter((table, named) for table, _, named, _ in self._rows("PRAGMA foreign_key_check"))
         lacking = [
@@ -204,13 +204,13 @@ class Record:
         return [*found, *lacking]
 
     def state_now(self, version: int) -> str:
-        """The state of a version at this very moment, not when the check began; empty where its row is gone."""
+        """The state of a version at this moment, not when the check began; empty where its row is gone."""
         with closing(_connected(self._database)) as connection:
             found = connection.execute("SELECT state FROM versions WHERE id = ?", [version]).fetchone()
         return str(found[0]) if found else ""
 
     def policies(self) -> list[Policy]:
-        """Every policy with all but its trajectories."""
+        """Every policy with everything but its trajectories."""
         tasks = {row[0]: row for row in self._rows("SELECT id, tenant, state, steps, base, config FROM tasks")}
         return [
             Policy(
@@ -252,7 +252,7 @@ class Record:
         ]
 
     def _seen(self, name: str, id: int, tenant: str, state: str, steps: int, base: str, config: str) -> Task:
-        """A task with the policy's own adapter, learning rate and batch in the tables that a lone one has them in."""
+        """A task with one policy's adapter, learning rate and batch where a task with a single policy has them."""
         tables = json.loads(config)
         own = tables.get("policies", {}).get(name)
         if own is not None:
@@ -262,7 +262,7 @@ class Record:
         return Task(id, name, tenant, state, steps, base, tables, start.checksum if start else None)
 
     def _rollbacks(self, task: int, policy: str) -> Iterator[Rollback]:
-        """Those that were carried out; one that names no policy is about the only one."""
+        """The rollbacks that were carried out; one that names no policy is of a task with a single policy."""
         rows = self._rows(
             "SELECT arguments, done FROM commands WHERE kind = 'rollback' AND task = ? AND done IS NOT NULL"
             " AND outcome = ''",
@@ -274,7 +274,7 @@ class Record:
                 yield Rollback(int(arguments["version"]), done)
 
     def borrowed(self, task: int) -> dict[str, Version]:
-        """Versions of other tasks, by the words that mean them in this task's file."""
+        """Versions of other tasks, by the words that stand for them in this task's file."""
         rows = self._rows(
             "SELECT b.words, v.id, v.number, v.name, v.incarnation, v.state, v.checksum, v.path, v.restarted,"
             " v.created FROM borrowed b JOIN versions v ON v.id = b.version WHERE b.task = ?",
@@ -293,7 +293,7 @@ class Record:
         ]
 
     def trajectories(self, group: int) -> list[Trajectory]:
-        """Of one group, those that its policy learns from, in the order in which they were stored."""
+        """The trajectories of one group from which its policy learns, in the order in which they were stored."""
         rows = self._rows(
             "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans, cut FROM trajectories"
             " WHERE \"group\" = ? AND speaker = '' ORDER BY id",
@@ -312,11 +312,11 @@ class Record:
         ]
 
     def doubled_names(self) -> list[str]:
-        """Version names that stand for more than one version, of whatever policy."""
+        """Version names that stand for more than one version."""
         return [name for (name,) in self._rows("SELECT name FROM versions GROUP BY name HAVING count(*) > 1")]
 
     def strangers(self) -> int:
-        """Trajectories and groups that belong to nothing."""
+        """Trajectories and groups that no row owns."""
         lost = 'SELECT count(*) FROM trajectories WHERE "group" NOT IN (SELECT id FROM groups)'
         homeless = "SELECT count(*) FROM groups WHERE policy NOT IN (SELECT id FROM policies)"
         return sum(int(count) for sql in (lost, homeless) for (count,) in self._rows(sql))

@@ -1,4 +1,4 @@
-"""What a check found: what is proven, what is wrong, what was lost, and what nobody can know any more."""
+"""What a check found: what is proven, what is wrong, what was lost, and what cannot be known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 MOST_SHOWN = 40
-"""Findings of one kind that are printed; one mistake may show itself a thousand times."""
+"""Findings of one kind that are printed: one mistake may show up a thousand times."""
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Report:
     spare: list[str] = field(default_factory=list)
     """What lies in the home and is needed by nothing."""
     largest: dict[str, float] = field(default_factory=dict)
-    """The largest difference that was found acceptable, by what was compared."""
+    """The largest difference within its tolerance, by what was compared."""
 
     @property
     def sound(self) -> bool:
@@ -46,18 +46,18 @@ class Report:
         )
 
     def skip(self, what: str, why: str) -> None:
-        """Something that cannot be checked, and why."""
+        """Note something that cannot be checked, and why."""
         self.unknown[f"{what}: {why}"] += 1
 
     def lines(self) -> list[str]:
-        """For people: problems first."""
+        """The findings as lines, problems first."""
         shown = [*_shown("WRONG", self.problems), *_shown("LOST", self.lost), *_shown("spare", self.spare)]
         shown += [f"proven   {what}: {count:,}{self._within(what)}" for what, count in sorted(self.proven.items())]
         shown += [f"unknown  {what}: {count:,}" for what, count in sorted(self.unknown.items())]
         return [*shown, self.verdict()]
 
     def verdict(self) -> str:
-        """In one sentence."""
+        """The findings in one sentence."""
         problems = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         losses = "1 loss" if len(self.lost) == 1 else f"{len(self.lost)} losses"
         if self.problems and self.lost:

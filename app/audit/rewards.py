@@ -1,8 +1,8 @@
-"""Advantages and metrics made again from the stored rewards.
+"""Advantages and metrics computed again from the stored rewards.
 
-The formulas: reward minus the group's mean (``mean``, Dr.GRPO), that over the sample deviation (``standard``, GRPO),
-reward minus the mean of the others (``leave_one_out``, RLOO); per agent, an agent's several trajectories of one episode
-entering its baseline with their mean.
+The formulas, per agent: reward minus the group's mean (``mean``, Dr.GRPO), that divided by the sample deviation
+(``standard``, GRPO), reward minus the mean of the others (``leave_one_out``, RLOO). Where an agent has several
+trajectories in an episode, their mean enters the baseline.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPSILON = 1e-4
 
 
 def advantages(rewards: Sequence[float], kind: str) -> list[float]:
-    """Of the members of one group, for one agent."""
+    """The advantages of the members of one group, for one agent."""
     if min(rewards) == max(rewards):
         return [0.0] * len(rewards)
     count, mean = len(rewards), math.fsum(rewards) / len(rewards)
@@ -43,7 +43,7 @@ def kind_of(policy: Policy) -> str:
 
 
 def check_advantages(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
-    """Every stored advantage follows from the stored rewards of its group."""
+    """Check that every stored advantage follows from the stored rewards of its group."""
     where = f"{policy.task.where}, group {group.number}"
     for agent in sorted({trajectory.agent for trajectory in trajectories}):
         episodes = _episodes([t for t in trajectories if t.agent == agent and t.reward is not None])
@@ -88,7 +88,7 @@ def _mean_reward(own: Sequence[Trajectory]) -> float:
 
 
 def check_metrics(policy: Policy, step: int, groups: Sequence[tuple[Group, list[Trajectory]]], report: Report) -> None:
-    """Reward, tokens, errors and staleness of a step follow from its groups."""
+    """Check that reward, tokens, errors and staleness of a step follow from its groups."""
     where = f"{policy.task.where}, step {step}"
     rewards = [
         _mean_reward(own)

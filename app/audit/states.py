@@ -1,4 +1,4 @@
-"""State files as they lie on the disk: safetensors with ``adapter/``, ``moment1/`` and ``moment2/`` and a header.
+"""State files as they are on the disk: safetensors with ``adapter/``, ``moment1/`` and ``moment2/`` and a header.
 
 Reads and hashes with code of its own, so that a mistake in the engine's is not repeated here. From format 2 on a file
 is sealed: ``sha256`` in its metadata is of the header's text and then of every array, by name.
@@ -30,7 +30,7 @@ class State:
     alpha: float
     step: int
     updates: int
-    """Of the optimizer; it begins anew where its moments were lost."""
+    """Updates that the optimizer has made since it last began anew."""
     base: str
     adapter: Matrices
     moment1: Matrices
@@ -66,7 +66,7 @@ def read(path: Path) -> State:
 
 
 def digest(adapter: Matrices) -> str:
-    """What the database calls the checksum: SHA-256 over name, shape and bytes of each matrix, by name; 16 digits."""
+    """The checksum that the database stores: SHA-256 over name, shape and bytes of each matrix, by name; 16 digits."""
     found = hashlib.sha256()
     for name in sorted(adapter):
         matrix = adapter[name]

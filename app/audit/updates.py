@@ -1,6 +1,6 @@
 """Every optimizer step made again from its stored trajectories, with transformers, PEFT and torch.optim.
 
-What is reported is how far the state after a step lies from what it should be. The base is loaded once. Differences are
+The report says how far the state after a step is from what it should be. The base is loaded once. Differences are
 relative, in the L2 norm over the whole adapter: single weights may differ by more where Adam divides by a gradient that
 is all rounding.
 """
@@ -29,8 +29,10 @@ MOMENT1_TOLERANCE = 1e-3
 MOMENT2_TOLERANCE = 2e-3
 MOVEMENT_TOLERANCE = 1e-2
 GRADIENT_ROUNDING = 1e-6
-"""How far a gradient may be off by rounding alone, whatever its size, in the L2 norm: the part of a token that is all
-but certain is 1 - p, of which float32 has few digits. A step of such tokens alone has a gradient that is all rounding.
+"""How far a gradient may be off by rounding alone, whatever its size, in the L2 norm.
+
+The part of a token that is all but certain is 1 - p, of which float32 has few digits; a step of such tokens alone has a
+gradient that is all rounding.
 """
 BETAS = (0.9, 0.95)
 ROWS = 8
@@ -43,14 +45,14 @@ Groups = Sequence[Sequence[Trajectory]]
 
 @dataclass(frozen=True)
 class Moments:
-    """AdamW's, of the gradient and of its square."""
+    """AdamW's moving averages of the gradient and of its square."""
 
     first: Matrices
     second: Matrices
 
     @classmethod
     def zero(cls, adapter: Matrices) -> Moments:
-        """Those that training begins with."""
+        """The moments that training begins with."""
         zeros = {name: np.zeros_like(matrix) for name, matrix in adapter.items()}
         return cls(zeros, zeros)
 
@@ -59,7 +61,7 @@ class Oracle:
     """One base, and an adapter on it that takes any version's weights."""
 
     def __init__(self, base: str, threads: int = 1) -> None:
-        torch.set_num_threads(threads)  # more of them spin beside a busy engine, and cost more than they give
+        torch.set_num_threads(threads)  # more threads spin beside a busy engine, and cost more than they give
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._base = base
@@ -137,7 +139,7 @@ class Oracle:
         sequences: Sequence[Trajectory],
         proximal: Sequence[Tensor] | None,
     ) -> list[Tensor]:
-        """Add the step's gradient; returns the log-probabilities that it was taken at."""
+        """Add the step's gradient; returns the log-probabilities before the update."""
         for parameter in self._parameters.values():
             parameter.grad = torch.zeros_like(parameter)
         keys = {t.id: (place, t.member, t.agent) for place, group in enumerate(groups) for t in group}
@@ -168,7 +170,7 @@ class Oracle:
             return self._logprobs(rows, temperature)
 
     def _logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
-        """Of each row's sampled tokens. Padding stands on the right, where no token attends to it."""
+        """Log-probabilities of each row's sampled tokens. Padding is on the right, where no token attends to it."""
         longest = max(len(row.tokens) for row in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.int64)
         for place, row in enumerate(rows):
@@ -180,7 +182,7 @@ class Oracle:
         ]
 
     def _mount(self, state: State) -> None:
-        """Bring a version's weights into the model, which is built anew for another rank."""
+        """Load a version's weights into the model, which is built anew for another rank."""
         if self._shape != (state.rank, state.alpha):
             model: Any = AutoModelForCausalLM.from_pretrained(self._base, dtype=torch.float32, local_files_only=True)
             modules = sorted({name.rpartition(".")[0] for name in state.adapter})

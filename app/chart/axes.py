@@ -23,13 +23,13 @@ def column_of(step: float, last: float, columns: int) -> int:
 
 
 def dot_row(value: float, vertical: Scale, rows: int) -> int:
-    """In which row of dots, from the top, a value lies."""
+    """In which row of dots, counted from the top, a value lies."""
     dots = rows * 4 - 1
     return dots - round(vertical.place(value) * dots)
 
 
 def with_axis(canvas: Canvas, vertical: Scale) -> list[list[Run]]:
-    """The canvas behind its vertical axis."""
+    """The lines of a canvas, each after its part of the vertical axis."""
     labels: dict[int, str] = {}
     for tick in (vertical.ticks[0], vertical.ticks[-1], *vertical.ticks):
         labels.setdefault(dot_row(tick.value, vertical, canvas.rows) // 4, tick.label)

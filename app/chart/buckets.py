@@ -1,7 +1,8 @@
 """Decimation: any number of steps into a bounded number of buckets, each with its mean and its band. Pure.
 
-Comes before everything else that is done to a curve: what follows costs the width of the screen, not the length of the
-run. Slices of a sorted sequence are summed by built-in functions, so that 100,000 steps take a few milliseconds.
+It comes before everything else that is done to a curve, so that drawing costs the width of the screen and not the
+length of the run. Slices of a sorted sequence are summed by built-in functions, so that 100,000 steps take a few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from .plot import Curve
 
 @dataclass(frozen=True)
 class Bucket:
-    """Neighbouring steps."""
+    """Neighbouring steps that are drawn as one."""
 
     step: float
-    """In the middle of them."""
+    """The middle of the steps."""
     low: float
     mean: float
-    """Between ``low`` and ``high``, rounding or not."""
+    """Mean of the values; between ``low`` and ``high`` whatever the rounding."""
     high: float
     joined: bool
     """Whether a line leads here from the bucket before: no value between them is missing."""
@@ -34,9 +35,9 @@ class Decimated:
 
     buckets: tuple[Bucket, ...]
     infinite: int = 0
-    """Values that are left out because they are not finite."""
+    """Values left out because they are not finite."""
     negative: int = 0
-    """And because only those above 0 were asked for."""
+    """Values left out because only those above 0 were asked for."""
 
 
 def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> Decimated:
@@ -61,7 +62,7 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
             total, low = sum(values), min(values, default=0.0)
             negative += count - len(values)
         if values:
-            mean = min(high, max(low, total / len(values)))  # what rises is drawn rising, whatever the rounding
+            mean = min(high, max(low, total / len(values)))  # a rising curve is drawn rising, despite rounding
             lower, upper = _mean(curve.low[begin:end]), _mean(curve.high[begin:end])
             low, high = min(mean, low if lower is None else lower), max(mean, high if upper is None else upper)
             buckets.append(Bucket((curve.steps[begin] + curve.steps[end - 1]) / 2, low, mean, high, joined))
@@ -71,7 +72,7 @@ def decimate(curve: Curve, most: int, last: float, positive: bool = False) -> De
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """Of those that are finite; None where none is."""
+    """The mean of the finite values; None where there are none."""
     total = sum(values)
     if not math.isfinite(total):
         values = _finite(values)

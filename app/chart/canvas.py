@@ -16,7 +16,7 @@ _BLANK = (" ", "")
 
 
 class Canvas:
-    """What is put later covers what was there; the dots of one cell add up."""
+    """A grid of characters: what is put later covers what was there; the dots of one cell add up."""
 
     def __init__(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
@@ -24,20 +24,20 @@ class Canvas:
         self._dots: dict[Dot, int] = {}
 
     def put(self, column: int, row: int, text: str, kind: str) -> None:
-        """Characters of width 1, from a cell to the right; what has no room is left out."""
+        """Put characters of width 1, from a cell to the right; what has no room is left out."""
         for place, character in enumerate(text, column):
             if 0 <= place < self.columns and 0 <= row < self.rows:
                 self._cells[row][place] = (character, kind)
                 self._dots.pop((place, row), None)
 
     def put_behind(self, column: int, row: int, text: str, kind: str) -> None:
-        """The same, where nothing is yet."""
+        """Put characters likewise, but only into empty cells."""
         for place, character in enumerate(text, column):
             if 0 <= place < self.columns and 0 <= row < self.rows and self._cells[row][place] == _BLANK:
                 self.put(place, row, character, kind)
 
     def dot(self, x: int, y: int, kind: str) -> None:
-        """One dot; its cell takes its kind, and loses a character or a shade."""
+        """Draw one dot; its cell takes its kind, and loses a character or a shade."""
         cell = (x // 2, y // 4)
         if 0 <= cell[0] < self.columns and 0 <= cell[1] < self.rows:
             mask = self._dots.get(cell, 0) | _MASKS[x % 2][y % 4]
@@ -45,15 +45,14 @@ class Canvas:
             self._cells[cell[1]][cell[0]] = (chr(0x2800 + mask), kind)
 
     def line(self, dots: Sequence[Dot], kind: str) -> None:
-        """From dot to dot."""
+        """Draw a line from dot to dot."""
         for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], *dots[-1:]], strict=True):
             parts = max(abs(x1 - x0), abs(y1 - y0), 1)
             for part in range(parts + 1):
                 self.dot(x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts), kind)
 
     def shade(self, x: int, top: int, bottom: int, kind: str) -> None:
-        """Sparse dots from ``top`` to ``bottom``, both of them drawn, in every second column of cells: lines across
-        them are told apart without colours, too. A line begins with empty cells."""
+        """Draw sparse dots from ``top`` to ``bottom``, in every second column of cells, so that lines stand out."""
         if x % 4:
             return
         masks: dict[int, int] = {}

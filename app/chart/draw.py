@@ -1,8 +1,8 @@
-"""A plot into rows of characters: decimated first, then what is behind, the curves, the points, the axes around them.
+"""Draws a plot as rows of characters: decimated curves, what is behind them, points, and the axes around them.
 
 Curves and bands are braille dots; ``◆`` is a held-out point, ``◇`` one on an earlier environment version, ``│`` its
-error, ``╌`` the floor, ``┊`` a mark. The kind of each piece is for the widget, which gives it a colour; where curves
-share a chart, shapes on them tell them apart without one.
+error, ``╌`` the constant-answer baseline, ``┊`` a mark. The kind of each piece is for the widget, which gives it a
+colour; where curves share a chart, shapes on them tell them apart without one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .scale import Scale, linear, logarithmic
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _ROWS_PER_TICK = 3
 _LABELLED = 8
-"""Rows from which one is spent on labels of marks."""
+"""With at least this many rows, one is used for the labels of marks."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class Drawing:
     """A chart that is ready for the screen."""
 
     lines: list[list[Run]]
-    """As many as asked for, each as wide as asked for."""
+    """As many rows as asked for, each as wide as asked for."""
     notes: tuple[str, ...] = ()
     """What could not be drawn, in a few words each."""
     left: int = 0
     """Cells before the first column of the canvas."""
     columns: int = 0
-    """Of the canvas; 0 where there was no room for one."""
+    """Columns of the canvas; 0 where there was no room for one."""
     last: float = 1.0
     """The step at the right edge."""
 
     def step_at(self, cell: int) -> int | None:
-        """The step under a cell of a line; None where that is none of the canvas."""
+        """The step under a cell of a line; None outside of the canvas."""
         column = cell - self.left
         return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
@@ -64,7 +64,7 @@ def draw(plot: Plot, width: int, height: int) -> Drawing:
 
 
 def last_step(plot: Plot) -> float:
-    """A quarter, a half or all of the planned steps, whichever holds what was made: a young curve is not a dot."""
+    """The step at the right edge: a quarter, a half or all of the planned steps, so that a young curve is not a dot."""
     made = float(max((*(c.steps[-1] for c in plot.curves if c.steps), *(p.step for p in plot.points)), default=0))
     part = next((part for part in (0.25, 0.5) if 0 < made <= plot.end * part), 1.0)
     return max(plot.end * part, made, 1.0)

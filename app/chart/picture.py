@@ -1,4 +1,4 @@
-"""What lies inside the axes: floor, marks, band, curves, points and cursor, one over the other on a canvas. Pure."""
+"""Draws what is inside the axes: baseline, marks, band, curves, points and cursor, one over the other. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .plot import SHAPES, Curve, Mark, Point
 from .scale import Scale
 
 _SHAPE_COLUMNS = 12
-"""Between two shapes on a curve."""
+"""Columns between two shapes on a curve."""
 
 
 class Picture:
@@ -23,18 +23,18 @@ class Picture:
         self._canvas, self._vertical, self._last = canvas, vertical, last
 
     def floor(self, value: float) -> None:
-        """A dashed line."""
+        """Draw the constant-answer baseline: a dashed line."""
         if self._drawable(value):
             self._canvas.put(0, self._y(value) // 4, "╌" * self._canvas.columns, "floor")
 
     def marks(self, marks: Sequence[Mark]) -> None:
-        """A dotted line from top to bottom for each."""
+        """Draw a dotted line from top to bottom for each mark."""
         for column in {self._column(mark.step) for mark in marks}:
             for row in range(self._canvas.rows):
                 self._canvas.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
-        """What lies between the edges of the buckets, and between the buckets."""
+        """Draw the band between the edges of the buckets."""
         before: tuple[int, int, int] | None = None
         for bucket in buckets:
             x, high, low = self._x(bucket), self._y(bucket.high), self._y(bucket.low)
@@ -49,7 +49,7 @@ class Picture:
             before = (x, high, low)
 
     def curve(self, buckets: Sequence[Bucket], place: int) -> None:
-        """A line through the means, with the gaps that it has."""
+        """Draw a line through the means of the buckets, with gaps where values are missing."""
         dots: list[tuple[int, int]] = []
         for bucket in buckets:
             if not bucket.joined:
@@ -59,7 +59,7 @@ class Picture:
         self._canvas.line(dots, f"curve{place}")
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
-        """At the end of a curve and here and there on it, elsewhere than on the curves beside it."""
+        """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves beside it."""
         place %= len(SHAPES)
         due = place * _SHAPE_COLUMNS // len(SHAPES)
         for bucket in buckets:
@@ -69,7 +69,7 @@ class Picture:
                 due = column + _SHAPE_COLUMNS
 
     def points(self, points: Sequence[Point]) -> None:
-        """The last one in each column with its error."""
+        """Draw the points, of those in one column the last, with its error."""
         last = {self._column(point.step): point for point in points if self._drawable(point.score)}
         for column, point in last.items():
             kind = "earlier" if point.earlier else "point"
@@ -79,7 +79,7 @@ class Picture:
             self._canvas.put(column, self._y(point.score) // 4, "◇" if point.earlier else "◆", kind)
 
     def cursor(self, step: int, curve: Curve | None) -> None:
-        """A line at a step, with a cross where the curve has a value there."""
+        """Draw a line at a step, with a cross where the curve has a value there."""
         column = self._column(step)
         for row in range(self._canvas.rows):
             self._canvas.put_behind(column, row, "│", "cursor")

@@ -1,4 +1,4 @@
-"""What a chart shows: curves, points with their errors, a floor, marks. Frozen values, no arithmetic."""
+"""What a chart shows: curves, points with their errors, the constant-answer baseline, marks. Frozen values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 MOST_CURVES = 4
 SHAPES = "■▲▼►"
-"""What tells curves that share a chart apart, besides their colours, by ``Curve.place``."""
+"""The shapes that tell curves of one chart apart besides their colours, by ``Curve.place``."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Curve:
     steps: Sequence[int]
     """Ascending."""
     values: Sequence[float]
-    """As many; those that are not finite leave a gap."""
+    """As many values as steps; values that are not finite leave a gap."""
     low: Sequence[float] = ()
-    """The lower edge of its band: as many, or none, which means the smallest of the steps that share a column."""
+    """The lower edge of its band, by step; where empty, the smallest value of the steps that share a column."""
     high: Sequence[float] = ()
     place: int = 0
-    """Which of the shapes and colours is its own; the same for as long as it is shown."""
+    """Which shape and colour it has; the same for as long as it is shown."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Point:
     error: float = 0.0
     """Its standard error."""
     earlier: bool = False
-    """Measured on an earlier environment version, so that it does not compare with the newest ones."""
+    """Whether it was measured on an earlier environment version, so that it does not compare with the newest ones."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something happened before a step."""
+    """Something that happened before a step."""
 
     step: int
     label: str
@@ -48,20 +48,20 @@ class Mark:
 
 @dataclass(frozen=True)
 class Plot:
-    """All that is drawn into one chart."""
+    """Everything that is drawn into one chart."""
 
     curves: Sequence[Curve] = ()
-    """Up to ``MOST_CURVES``; a band is drawn where there is one alone."""
+    """Up to ``MOST_CURVES``; a single curve is drawn with its band."""
     points: Sequence[Point] = ()
-    """Ascending by step."""
+    """In ascending order of their steps."""
     floor: float | None = None
-    """Score of the best constant answer."""
+    """The constant-answer baseline."""
     marks: Sequence[Mark] = ()
-    """Ascending by step."""
+    """In ascending order of their steps."""
     end: float = 1.0
     """The last step that is planned."""
     logarithmic: bool = False
     unit: bool = False
-    """Whether 0 to 1 belongs to the vertical axis, whatever the values are."""
+    """Whether the vertical axis covers 0 to 1, whatever the values are."""
     cursor: int | None = None
     """The step that is inspected."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 _TINY, _HUGE = 1e-250, 1e250
 _FINEST = 1e-6
-"""A range narrower than this share of its values is that of a constant: labels would not tell its ends apart."""
+"""A range narrower than this share of its values counts as constant: labels could not tell its ends apart."""
 _AROUND = 0.1
-"""The range around a constant, on either side, as a share of it."""
+"""The range around a constant, to either side, as a share of it."""
 _UNITS = ((12, "T"), (9, "G"), (6, "M"), (3, "k"))
 
 
@@ -63,7 +63,7 @@ def linear(low: float, high: float, most: int) -> Scale:
 
 
 def logarithmic(low: float, high: float, most: int) -> Scale:
-    """The same in powers of ten, with 2 and 5 between them where there is room. Both ends are above 0."""
+    """A scale in powers of ten, with 2 and 5 between them where there is room. Both ends are above 0."""
     low, high = sorted((max(_TINY, _tame(low)), max(_TINY, _tame(high))))
     first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     fine = [(factor, power) for power in range(first, last + 1) for factor in (1, 2, 5)]
@@ -81,7 +81,7 @@ def logarithmic(low: float, high: float, most: int) -> Scale:
 
 
 def short(value: float) -> str:
-    """A number of at least 0 by itself, in the notation of ticks and of four digits."""
+    """A number of at least 0, in the notation of ticks and with four digits."""
     shift, unit = next(((shift, unit) for shift, unit in _UNITS if value >= 10 ** max(shift, 4)), (0, ""))
     return f"{value / 10**shift:.4g}{unit}"
 

@@ -16,30 +16,30 @@ from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 
 _SCORED = (REWARD, HELD_OUT)
-"""Metrics beside which held-out points and the floor make sense."""
+"""Metrics with which held-out points and the constant-answer baseline are shown."""
 _LABEL = 6
 _POINTS = 512
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a person looks at a task."""
+    """What a person chose to see of a task."""
 
     logarithmic: bool = False
     cursor: int | None = None
     """The step that is inspected."""
     places: tuple[Learner | None, ...] = ()
-    """Those that are laid over it, each in the place that it keeps."""
+    """The tasks and policies laid over it, each in its own place."""
 
     def company(self, answer: TaskAnswer) -> list[tuple[int, Learner]]:
-        """Place and name of those that the answer has."""
+        """Place and name of those laid over it, as far as the answer has them."""
         return [
             (place, each) for place, each in enumerate(self.places, 1) if each is not None and each in answer.others
         ]
 
 
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
-    """The metric of the answer. ``tasks``: rows of what is shown, the answer's own first."""
+    """The plot of the answer's metric. ``tasks``: rows of what is shown, the answer's own first."""
     scored = answer.metric in _SCORED
     others = [_curve(answer.others[each], answer.metric, place) for place, each in look.company(answer)]
     return Plot(
@@ -62,7 +62,7 @@ def _curve(learned: LearningCurve, metric: str, place: int) -> Curve:
 
 
 def _edge(history: History, name: str, track: Track) -> Sequence[float]:
-    """An edge of the band for each step of the track; nothing for those that did not record it yet."""
+    """The band's edge at each step of the track, NaN at first steps without one; empty where it does not fit."""
     edge = history.tracks.get(name)
     missing = len(track.steps) - len(edge.steps) if edge else -1
     if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
@@ -71,7 +71,7 @@ def _edge(history: History, name: str, track: Track) -> Sequence[float]:
 
 
 def _points(learned: LearningCurve) -> list[Point]:
-    """No more than any screen has columns, twice: of neighbours the last."""
+    """At most twice as many points as any screen has columns; of neighbours the last."""
     newest = learned.evals[-1].environment_version if learned.evals else ""
     end = max((row.step for row in learned.evals), default=0) + 1
     rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in learned.evals}
@@ -80,12 +80,12 @@ def _points(learned: LearningCurve) -> list[Point]:
 
 
 def _label(version: str) -> str:
-    """A few letters of an environment version, which is a checksum."""
+    """The first letters of an environment version, which is a checksum."""
     return "".join(letter for letter in version if letter.isascii() and letter.isalnum())[:_LABEL] or "?"
 
 
 def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> tuple[Learner | None, ...]:
-    """The chosen ones by place: those that were shown keep theirs, so that a curve keeps its colour and shape."""
+    """The chosen ones by place: those already shown keep theirs, so that a curve keeps its colour and shape."""
     free = [each for each in chosen if each not in before]
     kept = [each if each in chosen else None for each in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
     return tuple(each if each is not None else (free.pop(0) if free else None) for each in kept)

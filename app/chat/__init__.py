@@ -1,1 +1,1 @@
-"""Talking with a version: whom with, in which manner, and the thread that the sampler lives in."""
+"""Talking with a version: whom with, with which sampling parameters, and the thread in which the sampler runs."""

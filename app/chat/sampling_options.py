@@ -10,7 +10,7 @@ LONGEST = 131_072
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Add both; absent they are None."""
+    """Add both options; absent ones are None."""
     parser.add_argument(
         "--temperature", type=temperature, metavar="T", help="of the policy (default: the task's, or 1)"
     )
@@ -18,14 +18,14 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def max_tokens(text: str) -> int:
-    """Of one turn."""
+    """Parse the tokens of one turn."""
     if not text.isascii() or not text.isdigit() or len(text) > 16 or not 0 < int(text) <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens from 1 to {LONGEST:,}")
     return int(text)
 
 
 def temperature(text: str) -> float:
-    """0 is greedy."""
+    """Parse the temperature; 0 is greedy."""
     try:
         value = float(text)
     except ValueError:

@@ -23,7 +23,7 @@ from ..reading.home_reader import HomeReader
 from ..words.format import line, size
 
 ROOMY = Manner()
-"""How the bare base speaks: no task says how."""
+"""How the bare base speaks, as no task says how."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """As the sampler knows it."""
+        """The name by which the sampler knows it."""
         return self.version.name if self.version else BARE
 
     @property
@@ -44,7 +44,7 @@ class Side:
 
     @property
     def title(self) -> str:
-        """A few safe words."""
+        """A longer label, in a few safe words."""
         if self.version is None:
             return "the base without an adapter"
         label = f", {self.version.label}" if self.version.label else ""
@@ -63,7 +63,7 @@ def side_of(versions: list[VersionRow], said: str) -> Side:
 
 
 def manner_of(reader: HomeReader, side: Side) -> Manner:
-    """As in its training: with its task's temperature, length of a turn and thinking."""
+    """How a side speaks: with the temperature, turn length and thinking of its training."""
     if side.version is None:
         return ROOMY
     sampling = parse(reader.task_config(side.version.task), f"task {side.version.task}").sampling

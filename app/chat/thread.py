@@ -1,8 +1,8 @@
 """A conversation beside the screen: a thread with an event loop and a sampler of its own.
 
 The screen's thread hands over what a person says. What is heard, and what becomes of the sampler, goes to ``tell``,
-which is called in this thread. The sampler starts with the first message and ends with the thread, or when nobody has
-said anything for a while; what was said is kept, and the next sampler reads it anew.
+which is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
+without a message; what was said is kept, and the next sampler reads it anew.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IDLE = 600.0
 
 @dataclass(frozen=True)
 class Told:
-    """What becomes of the sampler, in a sentence."""
+    """The sampler's state, in a sentence."""
 
     text: str
     bad: bool = False
@@ -34,7 +34,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a side has said, so far or all of it; ``problem`` instead where it could not."""
+    """What a side has said, so far or completely; ``problem`` instead where it could not."""
 
     side: int
     speech: Speech
@@ -43,7 +43,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class TurnOver:
-    """All sides have answered, or nobody will: then the message was never said."""
+    """All sides have answered, or none could: then the message counts as never said."""
 
     said: bool
 
@@ -79,10 +79,10 @@ class ChatThread:
         self._said: asyncio.Queue[Message] = asyncio.Queue()
         self._closed = threading.Event()
         self._leaving = False
-        """Whether a sampler is being ended, which nothing may interrupt: its process would stay behind."""
+        """Whether a sampler is being ended; an interruption would leave its process behind."""
 
     def run(self) -> None:
-        """Until ``close``; the sampler's process has ended then."""
+        """Serve the conversation until ``close``; the sampler's process has ended then."""
         with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._run())
 
@@ -113,7 +113,7 @@ class ChatThread:
                 self._tell(TurnOver(said=False))
 
     async def _trying(self, work: Coroutine[object, object, None]) -> bool:
-        """Whether it went well; what went wrong is told, and the conversation may go on."""
+        """Do ``work`` and return whether it went well; what went wrong is told, and the conversation may go on."""
         try:
             await work
         except MarlaasError as error:
@@ -125,7 +125,7 @@ class ChatThread:
         return False
 
     async def _look(self) -> None:
-        """What it would take is said before anything is taken."""
+        """Tell what a sampler would take, before anything is taken."""
         plan = plan_alone(load_settings(self._home))
         self._tell(Told(f"{cost_of(plan)} Your first message starts it."))
 
@@ -145,7 +145,7 @@ class ChatThread:
         self._tell(Told(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
 
     async def _converse(self, lone: LoneSampler, message: Message) -> None:
-        """Until nobody says anything for a while."""
+        """Answer until nobody says anything for a while."""
         lone.rollout.check_thinking(message.manner.thinking)
         self._settle(lone)
         while True:

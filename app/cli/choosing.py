@@ -54,8 +54,10 @@ def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
-    """The policy that was named, or each that a task trains, and the task with its progress; of a task that has only
-    one the name is empty. Raises as ``policy_of``."""
+    """The policy that was named, or each that a task trains, with the task's row as that policy sees it.
+
+    The name is empty where a task has only one policy. Raises as ``policy_of``.
+    """
     wanted = policy_of(args, task)
     own = (policy for policy in task.policies if policy.trained and wanted in (None, policy.name))
     return [(policy.name, task.seen_by(policy)) for policy in own] or [("", task)]

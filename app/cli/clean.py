@@ -15,7 +15,7 @@ def register(verbs: Verbs) -> None:
         verbs,
         "clean",
         run,
-        "show what lies in the home's lost+found, and remove it with --yes",
+        "show what is in the home's lost+found, and remove it with --yes",
         json=True,
         epilog="Files come there when a version turned out to be damaged or gone; nothing there is ever used again.",
     )
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     for one in found:
         output.result(f"{one.folder}: {one.files} {'file' if one.files == 1 else 'files'}, {size(one.size)}")
     if not found:
-        output.talk("Nothing lies in lost+found.")
+        output.talk("lost+found is empty.")
     elif args.yes:
         output.talk(f"Removed: {size(sum(one.size for one in found))}.")
     else:

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_words(args: argparse.Namespace) -> int:
-    """One a line; nothing at all where the home cannot be read: who presses a key wants no error."""
+    """Print one word a line; nothing where the home cannot be read, because no one wants an error from the tab key."""
     from marlaas.engine.errors import MarlaasError
 
     from ..reading.opening import reading
@@ -71,7 +71,7 @@ def _print_words(args: argparse.Namespace) -> int:
 
 
 def _words(kind: str, reader: HomeReader) -> Iterator[str]:
-    """Words that a shell can take as they are: others would have to be quoted, each shell in its own way."""
+    """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
     if kind == "tasks":
         yield from (str(task.id) for task in reversed(reader.known_tasks()))
         return
@@ -85,7 +85,7 @@ def _words(kind: str, reader: HomeReader) -> Iterator[str]:
 
 
 def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
-    """Tell shtab of each argument what completes it, by what it is called."""
+    """Tell shtab what completes each argument, judged by the argument's name."""
     from ..lists.filters import FIELDS, STATES
 
     for action in parser._actions:

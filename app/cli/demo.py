@@ -138,7 +138,7 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 
 def _stop_if_over(home: Home) -> None:
-    """After the application: an engine with unfinished tasks goes on, one without has nothing left to do."""
+    """Stop the engine once the application is closed, unless it has unfinished tasks to go on with."""
     from ..reading.opening import opened
 
     with opened(home) as reader:

@@ -41,7 +41,7 @@ WITHOUT = ("--readonly", "--ascii", "--web", "--version")
 
 
 def needed(words: Sequence[str]) -> tuple[str, ...]:
-    """The modules that a command line needs: of its verb, none for the application, all where that cannot be told."""
+    """The modules that a command line needs: its verb's, none for the application, all where that cannot be told."""
     left = iter(words)
     for word in left:
         if word in WITH_A_VALUE:

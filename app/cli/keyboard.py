@@ -21,7 +21,7 @@ BLOCK = '"""'
 
 
 class Left(Exception):
-    """Whoever plays wants no more of this: ``wish`` is ``quit``, ``interrupt``, or what else they want instead."""
+    """The person wants to stop: ``wish`` is ``quit``, ``interrupt``, or the other thing that they want."""
 
     def __init__(self, wish: str) -> None:
         super().__init__(wish)
@@ -41,7 +41,7 @@ class Keyboard:
 
     def text(self, prompt: str) -> str:
         """One line, or the block that it begins. Raises ``Left`` at the end of the input and on Ctrl-C."""
-        rows = self.line(prompt).split("\n")  # a terminal hands a paste over as one
+        rows = self.line(prompt).split("\n")  # a terminal hands over pasted lines as one
         if rows[0].strip() != BLOCK:
             return "\n".join(rows)
         while BLOCK not in (row.strip() for row in rows[1:]):
@@ -49,8 +49,8 @@ class Keyboard:
         return "\n".join(takewhile(lambda row: row.strip() != BLOCK, rows[1:]))
 
     def line(self, prompt: str) -> str:
-        """One line without its end; whole characters only. Raises as ``text`` does."""
-        # asyncio's own handler would cancel a task, which cannot hear it while this process waits for the keyboard.
+        """One line without its end, in whole characters only. Raises as ``text`` does."""
+        # asyncio's own handler would cancel a task, which cannot react while this process waits for the keyboard.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             typed = input(prompt) if self._terminal else _from_pipe(prompt)
@@ -68,7 +68,7 @@ class Keyboard:
 def _from_pipe(prompt: str) -> str:
     sys.stdout.write(prompt)
     sys.stdout.flush()
-    typed = sys.stdin.readline() if sys.stdin is not None else ""  # closed by whoever started this process
+    typed = sys.stdin.readline() if sys.stdin is not None else ""  # whoever started this process may have closed it
     if not typed:
         raise EOFError
     typed = typed.removesuffix("\n").removesuffix("\r")

@@ -1,4 +1,4 @@
-"""``keys``: the keys of the application, and the names under which they can be put elsewhere."""
+"""``keys``: the keys of the application, and the names under which they can be changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def register(verbs: Verbs) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line a key."""
+    """Print one key a line."""
     from ..frame.preferences import preferences_file, read_preferences
     from ..keymap import known_keys
 

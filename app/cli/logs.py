@@ -1,4 +1,4 @@
-"""``logs``: what happened, one event a line: all of it, or what fits."""
+"""``logs``: what happened, one event a line, all events or those of a filter."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def register(verbs: Verbs) -> None:
     logs = add_verb(verbs, "logs", run, "print what happened, newest last", json=True)
     logs.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
     logs.add_argument("--tenant", metavar="NAME", help="only of tasks whose tenant has this in its name")
-    logs.add_argument("--level", choices=("info", "warning", "error"), default="", help="only what is at least so bad")
+    logs.add_argument("--level", choices=("info", "warning", "error"), default="", help="only this level and worse")
     logs.add_argument("--kind", metavar="WORD", default="", help="only of this kind: task, environment, engine, …")
     logs.add_argument("--grep", action="append", metavar="WORD", default=[], help="only with this in the message")
     logs.add_argument(
-        "-f", "--follow", action="store_true", help="go on until interrupted; with --json an object a line"
+        "-f", "--follow", action="store_true", help="go on until interrupted; with --json one object per line"
     )
     logs.add_argument("-n", "--lines", type=int, default=200, metavar="N", help="at most the last N (default 200)")
 
@@ -63,10 +63,10 @@ def _wanted(args: argparse.Namespace) -> EventFilter:
 
 def _talk_of_nothing(args: argparse.Namespace, folder: str) -> None:
     if args.grep or args.level or args.tenant or args.kind:
-        output.talk("Nothing that fits has happened yet.")
+        output.talk("No event matches yet.")
         return
     where = "" if args.task is None else f" to task {args.task}"
-    output.talk(f"Nothing has happened{where} yet. The engine's own words are in {folder}.")
+    output.talk(f"Nothing has happened{where} yet. The engine's log files are in {folder}.")
 
 
 def event_line(event: EventRow) -> str:

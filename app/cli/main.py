@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
-    """The terminal application, or where nobody sits at a terminal the list of tasks."""
+    """Open the terminal application, or list the tasks where nobody sits at a terminal."""
     if args.web or terminal.has_terminal():
         return terminal.run(args)
     return main(["--home", str(home_of(args).root), "list"])
@@ -83,8 +83,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _keep_traceback(args: argparse.Namespace) -> Path | None:
-    """Append the traceback under way to the home's log folder, else write it to a new file in the temporary folder;
-    for its owner's eyes alone, and never through a link that somebody else has laid there."""
+    """Append the current traceback to the home's log folder, else write it to a new temporary file.
+
+    Only its owner can read the file, and a link that somebody else has put there is never followed.
+    """
     import os
     import time
     import traceback
@@ -103,7 +105,7 @@ def _keep_traceback(args: argparse.Namespace) -> Path | None:
 
 
 def _opened_log(args: argparse.Namespace) -> tuple[int, Path]:
-    """The home's."""
+    """The file for tracebacks in the home, opened."""
     import os
 
     path = home_of(args).logs / "marlaas-errors.log"
@@ -112,7 +114,7 @@ def _opened_log(args: argparse.Namespace) -> tuple[int, Path]:
 
 
 def _new_log(args: argparse.Namespace) -> tuple[int, Path]:
-    """One that nobody can have foreseen."""
+    """A new temporary file under a name that nobody can foresee."""
     import tempfile
 
     descriptor, name = tempfile.mkstemp(prefix="marlaas-errors-", suffix=".log")

@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     from ..web.server import serve
 
     for editor in ("EDITOR", "VISUAL"):
-        os.environ.pop(editor, None)  # nobody in a browser starts one
+        os.environ.pop(editor, None)  # nobody in a browser can use an editor
     command = shlex.join(served(str(home_of(args).root), args.control))
 
     def ready(address: str) -> None:
         output.talk(
-            "It can be steered from there." if args.control else "Read-only; --control lets it be steered, too."
+            "Tasks can be changed from there." if args.control else "Read-only; with --control tasks can be changed."
         )
         output.talk("The first browser that opens this address is let in, and no other. Ctrl-C ends it.")
         output.result(address)
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(serve(command, args.port, Gate(), ready))
     except OSError as error:
         raise ConfigError(
-            f"Port {args.port} cannot be had: {error.strerror or error}.", "Choose another one with --port, 0 for any."
+            f"Port {args.port} is not free: {error.strerror or error}.", "Choose another one with --port, 0 for any."
         ) from error
     return output.OK
 
 
 def served(home: str, control: bool) -> list[str]:
-    """The command line of the application for one page."""
+    """The command line that runs the application for one page."""
     words = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", home, "--web"]
     return words if control else [*words, "--readonly"]

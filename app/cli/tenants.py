@@ -31,7 +31,7 @@ def register(verbs: Verbs) -> None:
     )
     change.set_defaults(run=run_set)
     add_home(change)
-    change.add_argument("name", metavar="NAME", help="what task files call the tenant")
+    change.add_argument("name", metavar="NAME", help="the tenant's name, as in task files")
     change.add_argument("--weight", type=number, metavar="W", help="its share beside the others' weights (default: 1)")
     change.add_argument("--tasks", type=number, metavar="N", help="tasks that may run at the same time; 0: no quota")
     change.add_argument("--tokens-per-day", type=number, metavar="N", help="tokens a day (UTC); 0: no quota")
@@ -84,7 +84,7 @@ def run_set(args: argparse.Namespace) -> int:
 
 
 def number(text: str) -> float:
-    """A number as it was written: whole ones stay whole. What is allowed is checked elsewhere."""
+    """A number, kept whole where it was written so. Its limits are checked elsewhere."""
     plain = text.replace(",", "").replace("_", "")
     return int(plain) if plain.lstrip("-").isdigit() else float(plain)
 

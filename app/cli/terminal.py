@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """How the application looks, and what it may do."""
+    """Add the options for how the application looks, and what it may do."""
     parser.add_argument("--readonly", action="store_true", help="look, but change nothing: for demonstrations")
     parser.add_argument("--ascii", action="store_true", help="nothing but ASCII on the screen")
     parser.add_argument("--web", action="store_true", help=argparse.SUPPRESS)  # what `serve` starts for each page
@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether somebody sits at both ends: Textual would wait for ever on a pipe, and draws on standard error."""
+    """Whether a person sits at both ends: on a pipe Textual would wait for ever, and it draws on standard error."""
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
@@ -48,7 +48,7 @@ def open_application(
 
         check_keys(preferences.keys, str(preferences_file()))
 
-    if not web:  # what some shells export is the size of their start: no resize would be seen
+    if not web:  # some shells export the size at their start, which would hide every resize
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
 
@@ -67,7 +67,7 @@ def open_application(
 
 
 def _preferences(ascii_: bool, theme: str) -> Preferences:
-    """Those of the person, with what the command line says."""
+    """The person's preferences, with what the command line says."""
     from ..frame.preferences import check_theme, read_preferences
 
     preferences = read_preferences()
@@ -78,5 +78,5 @@ def _preferences(ascii_: bool, theme: str) -> Preferences:
 
 
 def _is_anothers(home: Home) -> bool:
-    """Whether the home is there and may only be read."""
+    """Whether the home exists and this account may only read it."""
     return home.database.exists() and not os.access(home.database, os.W_OK)

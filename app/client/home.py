@@ -1,4 +1,4 @@
-"""One home, for scripts and notebooks: its queue, what its tasks have learned, and the acts of the command line.
+"""One home, for scripts and notebooks: its queue, what its tasks have learned, and the actions of the command line.
 
 Every call reads anew and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it. Prints
 nothing and keeps no connection; safe to use from several threads.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
-"""A task file by its path, or what would stand in it."""
+"""A task file by its path, or its content as a table."""
 
 
 class Home:
@@ -49,7 +49,7 @@ class Home:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The home's folder."""
         return self._home.root
 
     # Looking.
@@ -82,7 +82,7 @@ class Home:
         return tuple(self._of(task, lambda reader: reader.evals(task, policy)))
 
     def matchups(self, task: int) -> tuple[Matchup, ...]:
-        """What its policies' versions were paid where others spoke, too: sums over episodes, for each pair of them."""
+        """What its policies' versions were paid in plays with others: sums over episodes, for each pair of them."""
 
         return tuple(self._of(task, lambda reader: reader.matchups(task)))
 
@@ -134,10 +134,10 @@ class Home:
     def wait(
         self, *tasks: int, timeout: float | None = None, progress: Callable[[str], None] | None = None
     ) -> tuple[TaskRow, ...]:
-        """Wait until the tasks have ended, or paused themselves; how they stand then, or after ``timeout`` seconds.
+        """Wait until the tasks have ended, or paused themselves; their rows then, or after ``timeout`` seconds.
 
-        ``progress`` is told every change in a line: ``progress=print``. Raises ``UnknownTask``, and
-        ``EngineUnreachable`` where the engine stops meanwhile.
+        ``progress`` gets a line for every change: ``progress=print``. Raises ``UnknownTask``, and ``EngineUnreachable``
+        where the engine stops meanwhile.
         """
         from marlaas.engine.daemon import control
 
@@ -202,7 +202,7 @@ class Home:
         return control.stop(self._home)
 
     def _of(self, task: int, ask: Callable[[HomeReader], Answer]) -> Answer:
-        """What ``ask`` reads of a task that exists."""
+        """What ``ask`` reads of a task, which must exist."""
         with reading(self._home) as reader:
             find_task(reader, task)
             assert reader is not None
@@ -222,7 +222,7 @@ class Home:
 
 
 def _read(task: TaskFile) -> list[Submission]:
-    """The tasks of a file, or of a table; a folder in a table counts from the working folder."""
+    """The tasks of a file, or of a table, in which folders are relative to the working folder."""
     from marlaas.engine.submission import taskfile
 
     if not isinstance(task, Mapping):
@@ -234,4 +234,4 @@ def _read(task: TaskFile) -> list[Submission]:
 
 
 def _ignore(text: str) -> None:
-    """Nobody listens."""
+    """Drop the text."""

@@ -10,16 +10,16 @@ from ..words.format import line, score
 from ..words.tasks import queue_order, short_name, state_word
 
 SHOWN = 200
-"""Tasks in a notebook's table; of more the number is said."""
+"""Tasks in a notebook's table; of more only the number is given."""
 CELLS = 80
-"""Of a text."""
+"""Characters of a text."""
 
 
 class Tasks(tuple[TaskRow, ...]):
     """Rows of tasks, oldest first."""
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the queue, in the order of ``marlaas list``."""
+        """The queue as HTML for notebooks, in the order of ``marlaas list``."""
         headers = ("id", "tenant", "task", "environment", "state", "step", "reward", "held-out", "reason")
         rows = sorted(self, key=queue_order)
         more = f"<p>and {len(rows) - SHOWN:,} more</p>" if len(rows) > SHOWN else ""

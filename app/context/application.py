@@ -22,29 +22,29 @@ class ViewName(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called, and opened by."""
+        """The name by which the view is shown and opened."""
 
     @property
     def of_task(self) -> bool:
-        """Whether it shows the selected task, and has its number beside its name."""
+        """Whether it shows the selected task, with the task's number beside its name."""
 
 
 class Asking(Protocol):
     """A view that has a question."""
 
     def question(self) -> Question | None:
-        """What it wants to know beyond the snapshot."""
+        """What the view wants to know beyond the snapshot."""
 
 
 class Application(Protocol):
     """The application of one home."""
 
     selected: int | None
-    """The task that views of one task show."""
+    """The task that is shown in views of one task."""
     policy: str
-    """Which policy of it, where it trains several; empty: the first."""
+    """Which policy of that task, where it trains several; empty: the first."""
     beside: Sequence[int]
-    """Tasks that the task view is to lay over the selected one, until it has done so."""
+    """Tasks that the task view is still to lay over the selected one."""
 
     @property
     def home(self) -> Home:
@@ -52,11 +52,11 @@ class Application(Protocol):
 
     @property
     def home_text(self) -> str:
-        """Its folder, short."""
+        """The home's folder, shortened."""
 
     @property
     def title(self) -> str:
-        """What the top line says."""
+        """The text of the top line."""
 
     @property
     def views(self) -> Sequence[ViewName]:
@@ -64,11 +64,11 @@ class Application(Protocol):
 
     @property
     def current_mode(self) -> str:
-        """The name of the view in sight."""
+        """The name of the view that is shown."""
 
     @property
     def snapshot(self) -> Snapshot:
-        """The newest one."""
+        """The newest snapshot."""
 
     @property
     def has_read(self) -> bool:
@@ -76,7 +76,7 @@ class Application(Protocol):
 
     @property
     def readonly(self) -> bool:
-        """Whether every act is refused."""
+        """Whether every action is refused."""
 
     @property
     def web(self) -> bool:
@@ -84,22 +84,22 @@ class Application(Protocol):
 
     @property
     def learner(self) -> Learner | None:
-        """The selected task, or the policy of it that was chosen; None where none is selected."""
+        """The selected task, or the policy chosen in it; None where no task is selected."""
 
     def say(self, text: str, bad: bool = False) -> None:
-        """Show a notice; ``text`` may hold foreign words."""
+        """Show a notice; ``text`` may come from others."""
 
     def copy(self, text: str, what: str) -> None:
-        """Copy, and say where it is. ``what`` begins the sentence: Task 17."""
+        """Copy a text, and tell where the copy is. ``what`` begins that sentence: Task 17."""
 
     def may_act(self) -> str:
-        """Why no act is possible; empty where they are."""
+        """Why no action is possible; empty where actions are."""
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Ask the engine for anything; ``done`` is what is said once it is done."""
+        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
 
     def ask(self, view: Asking) -> None:
-        """Answer the question of a view that has come into sight, or has another one."""
+        """Have the next poll answer the question of a view that has come into sight or asks another one."""
 
     def poll(self) -> None:
         """Read the store now."""
@@ -111,7 +111,7 @@ class Application(Protocol):
         """Select a task and look at it; its chart shows those beside it, too."""
 
     def go_back(self) -> None:
-        """From a view that was opened by itself to the one before."""
+        """Go back from a view that another one opened."""
 
     def why_no_other_policy(self) -> str:
         """Why there is no next policy; empty where there is."""
@@ -126,7 +126,7 @@ class Application(Protocol):
         """Start an engine in the background."""
 
     def push_screen(self, screen: Screen[Result], callback: Callable[[Result | None], None] | None = None) -> Any:
-        """Lay a dialog over the view; ``callback`` gets its answer, None where it was left."""
+        """Show a dialog over the view; ``callback`` gets its answer, None where the person left."""
 
     def suspend(self) -> AbstractContextManager[None]:
         """Give the terminal to another program while the block runs."""

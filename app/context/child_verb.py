@@ -1,4 +1,4 @@
-"""Verbs of the command line as processes of their own: for what takes processor time, or the whole terminal."""
+"""Runs verbs in processes of their own: those that take much processor time, or the whole terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def verb_command(home: Home, *words: str) -> list[str]:
 
 
 def verb_output(home: Home, *words: str, seconds: float) -> str:
-    """What a verb prints; blocks. Raises ``MarlaasError`` with its complaint where it prints nothing, or takes long."""
+    """What a verb prints; blocks. Raises ``MarlaasError`` with its complaint if it prints nothing, or takes long."""
     try:
         ended = subprocess.run(
             verb_command(home, *words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds

@@ -55,7 +55,7 @@ def edited(text: str) -> str:
 
 
 def line_of(text: str, paths: Iterable[str]) -> int | None:
-    """The line of a task file (from 1) in which the first of some keys that stands there gets its value."""
+    """The number, from 1, of the line of a task file that sets one of these keys: the first that is there."""
     for named in paths:
         table, _, key = named.rpartition(".")
         inside = ""
@@ -70,7 +70,7 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
 def opened(app: Application, path: Path) -> bool:
     """Open a file in the editor, which gets the whole terminal meanwhile.
 
-    False, in silence, where none is set or there is no terminal; what else goes wrong is said in a notice.
+    Returns False where no editor is set or there is no terminal; any other error is shown in a notice.
     """
     try:
         editor()

@@ -1,6 +1,6 @@
-"""Work for a thread of which only the newest wish counts: at most one runs at a time, and those between are left out.
+"""Runs work in a thread for the newest request alone: one runs at a time, and requests in between are dropped.
 
-There is a wish with every key press; answers come back in the event loop. For what takes long enough to be felt.
+For work that takes long enough to be felt while every key press asks for it. Answers come back in the event loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class Latest(Generic[Wish, Answer]):
-    """``work`` runs in a thread and must not raise; ``then`` gets its answer. Ends with its owner."""
+    """``work`` runs in a thread and must not raise; ``then`` gets its answer, as long as the widget is there."""
 
     def __init__(self, owner: Widget, work: Callable[[Wish], Answer], then: Callable[[Answer], None]) -> None:
         self._owner = owner
@@ -26,7 +26,7 @@ class Latest(Generic[Wish, Answer]):
         self._busy = False
 
     def ask(self, wish: Wish) -> None:
-        """Work on this as soon as the work under way is done; earlier wishes that still wait are forgotten."""
+        """Work on this as soon as the present work is done; earlier requests that still wait are dropped."""
         self._wishes[:] = [wish]
         if not self._busy:
             self._busy = True

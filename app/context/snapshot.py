@@ -18,21 +18,21 @@ class Snapshot:
     now: float
     tasks: tuple[TaskRow, ...] = ()
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the last steps by task: the sparklines."""
+    """Rewards of the last steps by task, for sparklines."""
     policy_rewards: Mapping[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
-    """The same by task and policy, of those that are trained beside others."""
+    """Rewards of the last steps by task and policy, for tasks that train several."""
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
-    """How fast tasks went lately, of those that have made steps."""
+    """The speed of tasks over their last steps."""
     engine: EngineRow | None = None
     workers: tuple[WorkerRow, ...] = ()
     question: Question | None = None
-    """What the view in sight asked."""
+    """The question of the view in sight."""
     answer: object = None
     """The answer to it."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
-    """Commands that the engine has answered since the last snapshot; empty text is success."""
+    """Outcomes of commands that the engine has answered since the last snapshot; an empty text is success."""
     problem: str = ""
-    """Why the store could not be read; the rest is then as it was before."""
+    """Why the store could not be read; everything else is then as in the snapshot before."""
 
     def task(self, number: int | None) -> TaskRow | None:
         """A task by its number."""
@@ -45,5 +45,5 @@ class Snapshot:
 
     @property
     def unfinished(self) -> int:
-        """How many tasks the engine still works on."""
+        """How many tasks the engine has still to work on."""
         return sum(task.unfinished and task.state != "paused" for task in self.tasks)

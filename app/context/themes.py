@@ -1,6 +1,6 @@
-"""Our colours: dark, light, and one for people who do not tell red from green. The terminal's own come with Textual.
+"""Our colours: dark, light, and one for people who cannot tell red from green. The terminal's own come with Textual.
 
-A state is always a glyph and a word as well: no theme carries meaning alone.
+A state is always a glyph and a word as well: colour alone carries no meaning.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ THEMES = (
 
 
 def legible(variables: Mapping[str, str]) -> dict[str, str]:
-    """Muted text in a shade of the theme's own foreground: in a ``Content``, Textual's “auto 60%” is plain white or
-    black, and stands out more than the text around it."""
+    """The theme variables, with muted text in a shade of the theme's own foreground.
+
+    In a ``Content``, Textual's “auto 60%” is plain white or black, and stands out more than the text around it.
+    """
     muted = {
         f"text-{name}": variables[f"foreground-{name}"]
         for name in ("muted", "disabled")
@@ -66,6 +68,6 @@ def legible(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def rich_style(style: str, variables: Mapping[str, str]) -> str:
-    """A style with theme variables (``bold $text-error``) in the words of Rich, for tables whose cells are Rich's."""
+    """A style with theme variables (``bold $text-error``) in Rich's notation, for tables whose cells are Rich's."""
     words = (variables.get(word[1:], "") if word.startswith("$") else word for word in style.split())
     return " ".join(word.removeprefix("ansi_") for word in words if word.isidentifier() or word.startswith("#"))

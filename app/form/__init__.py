@@ -1,1 +1,1 @@
-"""The form of a task without its looks: fields, what was typed into them, and what is wrong with it. No Textual."""
+"""The form of a task without its looks: fields, what was typed into them, and what is wrong. Knows no Textual."""

@@ -1,4 +1,4 @@
-"""What is wrong with a form, field by field, in the very sentences of validation; and the tasks that it means. Pure."""
+"""Checks a form field by field, in the sentences of validation, and lists the tasks that it stands for. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .texts import Several, joined, read, table_of
 
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}
-"""So that one key can be checked by itself."""
+"""Values for the other required keys, so that one key can be checked by itself."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A form that was looked at."""
+    """The result of checking a form."""
 
     problems: Mapping[str, str] = field(default_factory=dict)
     """Sentences by key; the key "" has what belongs to no field."""
@@ -76,9 +76,9 @@ def check(
 
 
 def _alone(entry: FormField, value: Any) -> str:
-    """What is wrong with one field, whatever the others say; empty for nothing."""
+    """What is wrong with one field, whatever the others hold; empty where it is fine."""
     if entry.table == PARAMETERS:
-        return ""  # the environment's own words come with the whole task
+        return ""  # the environment says this itself once the whole task is checked
     for one in value.values if isinstance(value, Several) else (value,):
         table = {**_STANDING, **({entry.table: {entry.name: one}} if entry.table else {entry.name: one})}
         try:
@@ -93,8 +93,7 @@ def _plain(error: ConfigError) -> str:
 
 
 def _field_of(path: str, fields: Sequence[FormField]) -> str:
-    """The field that a key of a task file belongs to: its own, or that of the table above it; empty where it has
-    none."""
+    """The field that shows a key of a task file: its own, or that of the table it is in; empty where there is none."""
     keys = {entry.key for entry in fields}
     while path and path not in keys:
         path = path.rpartition(".")[0]

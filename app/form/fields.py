@@ -15,9 +15,9 @@ from marlaas.engine.spec import REQUIRED, spec_fields
 PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""
 FIRST = ("tenant", "name", "environment", "steps")
-"""What everybody sets."""
+"""Keys that everybody sets."""
 FOLDED = ("train", "sampling", "eval", "policy", "queue", "keep", "")
-"""The tables that are folded, in this order; the last holds the rest of the file's own keys."""
+"""The tables that are folded, in this order; the last holds the other keys of the file itself."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class FormField:
     kind: str
     """int, float, str, bool, json or list"""
     default: str
-    """What holds where nothing is typed, as one would type it; empty for nothing."""
+    """The value where nothing is typed, as one would type it; empty where there is none."""
     allowed: str
-    """In a few words: 1 to 512."""
+    """What is allowed, in a few words: 1 to 512."""
     about: str = ""
     choices: tuple[str, ...] = ()
     swept: bool = False
-    """Whether several values mean a task for each."""
+    """Whether several values make a task for each."""
     required: bool = False
 
     @property
     def table(self) -> str:
-        """The table that it stands in; empty for the file's own keys."""
+        """The table of its key; empty for keys of the file itself."""
         return self.key.rpartition(".")[0]
 
     @property
@@ -50,7 +50,7 @@ class FormField:
 
 
 def task_fields() -> tuple[FormField, ...]:
-    """Those that every task has."""
+    """The fields that every task has."""
     return tuple(
         FormField(
             field.key,
@@ -67,7 +67,7 @@ def task_fields() -> tuple[FormField, ...]:
 
 
 def parameter_fields(parameters: Sequence[Mapping[str, Any]]) -> tuple[FormField, ...]:
-    """Those of an environment, from its parameters as the store keeps them; a plugin wrote them."""
+    """The fields of an environment's parameters, which a plugin wrote and the store keeps."""
     return tuple(
         FormField(
             f"{PARAMETERS}.{entry['name']}",

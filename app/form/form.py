@@ -24,7 +24,7 @@ class Form:
 
     sources: Sources = field(default_factory=Sources)
     texts: Mapping[str, str] = field(default_factory=dict)
-    """By key."""
+    """What was typed, by key."""
     more: Mapping[str, Any] = field(default_factory=dict)
     """What its task file says that no field has."""
     touched: bool = False
@@ -34,7 +34,7 @@ class Form:
 
     @classmethod
     def begun(cls, sources: Sources) -> Form:
-        """As it opens: a copy, or empty but for who submits."""
+        """A form as it opens: a copy of a task, or empty but for the tenant."""
         if sources.table is not None:
             return cls(sources).taken_over(sources.table, touched=False)
         return cls(sources, {"tenant": sources.tenants[0]} if sources.tenants else {})
@@ -52,7 +52,7 @@ class Form:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Who speaks in the environment that is named, where it is served and says so."""
+        """The agents of the environment that is named, where it is served and declares them."""
         try:
             return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
         except MarlaasError:
@@ -60,21 +60,21 @@ class Form:
 
     @property
     def fields(self) -> tuple[FormField, ...]:
-        """All of them."""
+        """All fields of the form."""
         return (*task_fields(), *self.parameters)
 
     def typed(self, key: str, text: str) -> Form:
-        """With another text in a field."""
+        """The form with another text in a field."""
         return replace(self, texts={**self.texts, key: text}, touched=True)
 
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
-        """With what a task file says."""
+        """The form with what a task file says."""
         environment = replace(self, texts=texts_of(task_fields(), table))
         fields = environment.fields
         return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
 
     def beginning_with(self, version: VersionRow) -> Form:
-        """With the version that the new task is to begin from: where there are several policies, its own does."""
+        """The form of a task that begins from this version; of several policies, the version's own begins from it."""
         policies = self.more.get("policies", {})
         if version.policy not in policies:
             return replace(self.typed("policy.start", reference(version)), touched=self.touched)
@@ -82,7 +82,7 @@ class Form:
         return replace(self, more={**self.more, "policies": {**policies, version.policy: own}})
 
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
-        """With parameters of an environment that nobody serves yet."""
+        """The form with the parameters of an environment that no engine serves yet."""
         return replace(self, looked_up=(environment, parameters))
 
     def checked(self) -> Checked:

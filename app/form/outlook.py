@@ -21,7 +21,7 @@ class Prospect:
     """What the tasks will take."""
 
     rows: tuple[tuple[str, str], ...] = ()
-    """(what, how much of it)"""
+    """Pairs of a resource and how much of it."""
     problem: str = ""
 
 
@@ -32,11 +32,11 @@ class Prompts:
     environment: str
     lines: tuple[str, ...] = ()
     parameters: tuple[dict[str, Any], ...] = ()
-    """Of the environment, as the store keeps them."""
+    """Parameters of the environment, as the store keeps them."""
 
 
 def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
-    """Estimate them."""
+    """Estimate what the tasks will take."""
     from ..home.estimate_words import told
     from ..home.estimates import estimate_all
 
@@ -55,7 +55,7 @@ def prompts(home: Home, environment: str, config: dict[str, Any]) -> Prompts:
     try:
         try:
             peek = peeked(home, environment, config)
-        except ConfigError as error:  # parameters that do not fit: which there are is known all the same
+        except ConfigError as error:  # the parameters are wrong, but which ones there are can still be known
             problem = str(error)
             peek = peeked(home, environment, {}, count=0)
     except (MarlaasError, OSError) as error:

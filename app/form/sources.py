@@ -23,16 +23,16 @@ from ..reading.opening import reading
 
 @dataclass(frozen=True)
 class Sources:
-    """What a form begins with."""
+    """What a form is filled from."""
 
     environments: tuple[EnvironmentRow, ...] = ()
     """Empty where no engine has looked for any."""
     names: tuple[str, ...] = ()
-    """Of environments, or of plugins."""
+    """Names of environments, or of plugins where no engine has looked for environments."""
     tenants: tuple[str, ...] = ()
-    """The one who submitted last comes first."""
+    """Tenants of the home, the one who submitted last first."""
     table: dict[str, Any] | None = None
-    """Of the task to be copied."""
+    """Table of the task to be copied."""
     problem: str = ""
     """Why something is missing, in a sentence."""
 
@@ -51,7 +51,7 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
 
 
 def copied(reader: HomeReader, task: int) -> dict[str, Any] | None:
-    """The table that a task was made from, without what is the default; of a sweep's member that member alone."""
+    """The table that a task was made from, without defaults; of a sweep's member, the table of that member alone."""
     row, config = reader.task(task), reader.task_config(task)
     if row is None:
         return None

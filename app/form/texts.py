@@ -1,7 +1,7 @@
-"""What was typed into the form, as the table of a task file, and back. Pure.
+"""Turns what was typed into the form into the table of a task file, and back. Pure.
 
-Several values with commas between them are a sweep. A text that cannot be read as its field's kind goes on as it is:
-whoever checks the table has the sentence for it.
+Several values with commas between them are a sweep. A text that cannot be read as its field's kind stays a text: the
+check of the table then refuses it in its own words.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WORDS = {"true": True, "false": False}
 
 @dataclass(frozen=True)
 class Several:
-    """Values of which each means a task."""
+    """Several values for one key; each makes a task."""
 
     values: tuple[Any, ...]
 
 
 def read(field: FormField, text: str) -> Any:
-    """The value that a text means, or ``Several``; the text itself where it means none."""
+    """The value that a text stands for, or ``Several``; the text itself where it cannot be read."""
     text = text.strip()
     if field.kind == "list":
         return [int(part) if part.isdecimal() else part for part in _parts(text)]
@@ -40,7 +40,7 @@ def read(field: FormField, text: str) -> Any:
 
 
 def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, Any]:
-    """The table of a task file: what was typed and nothing else. Sweeps of parameters stand in ``[sweep]``."""
+    """The table of a task file with what was typed and nothing else. Sweeps of parameters are in ``[sweep]``."""
     table: dict[str, Any] = {}
     for field in fields:
         text = texts.get(field.key, "")
@@ -58,7 +58,7 @@ def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str,
 
 
 def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, str]:
-    """What one would type to say what a table says; values that are the default are left out."""
+    """The texts that would make a table if typed; values that are the default are left out."""
     sweep = table.get("sweep")
     swept: Mapping[str, Any] = sweep if isinstance(sweep, dict) else {}
     texts = {}
@@ -74,7 +74,7 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
 
 
 def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table says that no field has: policies by name, who speaks for which agent, and what is a mistake."""
+    """The part of a table that no field has: named policies, who speaks for which agent, and mistakes."""
     keys, tables = {field.key for field in fields}, {field.table for field in fields}
     kept: dict[str, Any] = {}
     for key, value in table.items():
@@ -109,7 +109,7 @@ def _typed(field: FormField, value: Any, swept: bool) -> str:
 
 
 def _is_list(field: FormField, text: str) -> bool:
-    """A comma separates numbers and words; free text and JSON may hold one, so their lists stand in brackets."""
+    """Whether a text is a list: commas separate numbers and words; lists of free texts and JSON need brackets."""
     if field.kind == "json":
         return False
     bracketed = text.startswith("[") and text.endswith("]")
@@ -131,6 +131,6 @@ def _scalar(kind: str, text: str) -> Any:
                 return _WORDS.get(text.lower(), text)
             case "json":
                 return json.loads(text)
-    except ValueError:  # no number; a number of thousands of digits; no JSON
+    except ValueError:  # no number, a number of thousands of digits, or no JSON
         return text
     return text

@@ -12,7 +12,7 @@ from .form import Form
 
 
 def about(field: FormField) -> str:
-    """What a field is, for whoever has the cursor on it."""
+    """A field in words, for whoever has the cursor on it."""
     default = f" Default: {line(field.default, 60)}." if field.default else ""
     completed = " → completes." if field.choices or field.key in ("tenant", "environment") else ""
     several = " Several values with commas: a task for each." if field.swept else ""
@@ -32,7 +32,7 @@ def standing(checked: Checked) -> str:
 
 
 def cast(form: Form) -> str:
-    """What the form has no fields for, in a sentence: the policies of its task, or that it could have some."""
+    """A sentence on what the form has no fields for: the policies of its task, or that it could have several."""
     policies, agents = form.more.get("policies"), form.more.get("agents")
     if isinstance(policies, Mapping) and isinstance(agents, Mapping):
         spoken = (f"{names([agent])} is {line(str(policy), LONGEST)}" for agent, policy in agents.items())

@@ -1,1 +1,1 @@
-"""What holds the views together: the poll that feeds them, acts on the way to the engine, keys, looks and places."""
+"""What holds the views together: the poll that feeds them, commands to the engine, keys and looks."""

@@ -1,4 +1,4 @@
-"""Acts of the application: a command is a row that the engine answers; its outcome comes with a later snapshot.
+"""Actions of the application: a command is a row that the engine answers; its outcome comes with a later snapshot.
 
 Keys and the palette call it; which view asked is not known here.
 """
@@ -21,10 +21,10 @@ from .sender import Sender
 
 
 class Acting(KeyOrder):
-    """What can be done to a home, and what is said of it."""
+    """What a person can do to a home, with the notices about it."""
 
     def __init__(self, home: Home, feed: Feed, snapshot: Snapshot, readonly: bool) -> None:
-        """``readonly`` refuses every act."""
+        """``readonly`` refuses every action."""
         super().__init__()
         self.home = home
         self.readonly = readonly
@@ -32,15 +32,15 @@ class Acting(KeyOrder):
         self._sender = Sender(self, home.database, feed)
 
     def say(self, text: str, bad: bool = False) -> None:
-        """A notice; ``text`` may hold foreign words."""
+        """Show a notice; ``text`` may come from others."""
         self.notify(line(text, 400), severity="warning" if bad else "information", markup=False)
 
     def may_act(self) -> str:
-        """Why no act is possible; empty where they are."""
-        return "This is the read-only mode: look, but do not touch." if self.readonly else ""
+        """Why no action is possible; empty where actions are."""
+        return "This is the read-only mode: nothing can be changed." if self.readonly else ""
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Ask the engine for anything; ``done`` is what is said once it is done."""
+        """Send a command to the engine; the text ``done`` is shown once it is carried out."""
         reason = self.may_act()
         if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
             reason = "No engine runs; ctrl+p, “Start the engine”."
@@ -50,7 +50,7 @@ class Acting(KeyOrder):
             self._sender.send(kind, tasks, done, **arguments)
 
     def on_sender_sent(self, message: Sender.Sent) -> None:
-        """An act is on its way, or could not be written."""
+        """Say that commands were written, or why they could not be."""
         if message.problem:
             self._sender.unsent(message.act)
             self.say(message.problem, bad=True)
@@ -67,11 +67,11 @@ class Acting(KeyOrder):
             self.push_screen(SubmitScreen(copy_from))
 
     def action_undo(self) -> None:
-        """Take the last act back."""
+        """Undo the last action."""
         if self._sender.undoable:
             self._sender.undo()
         else:
-            self.say("There is nothing to take back.", bad=True)
+            self.say("There is nothing to undo.", bad=True)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""

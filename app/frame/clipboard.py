@@ -1,4 +1,4 @@
-"""Copying: to the clipboard of the terminal, which may lie behind SSH and tmux, and to a file, which always works."""
+"""Copies to the terminal's clipboard, which may be behind SSH and tmux, and to a file, which always works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from textual.app import App
 
 LARGEST = 100_000
-"""Characters that go to a terminal; most of them cut off longer ones without a word."""
+"""Most characters sent to a terminal; most terminals cut longer copies off without a word."""
 
 
 def copy(app: App[Any], text: str, file: Path | None) -> str:
@@ -19,7 +19,7 @@ def copy(app: App[Any], text: str, file: Path | None) -> str:
     if file is None:
         return "to the clipboard" if short else "nowhere: it is too long for a clipboard"
     try:
-        file.touch(0o600)  # what models wrote is as private as the database that it is from
+        file.touch(0o600)  # what models wrote is as private as the database that it comes from
         file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         reason = error.strerror

@@ -26,11 +26,11 @@ from ..words.format import short_path
 
 @dataclass(frozen=True)
 class _Course:
-    """How a task went lately."""
+    """The latest rewards and speed of a task."""
 
     rewards: tuple[float, ...]
     policies: tuple[tuple[str, tuple[float, ...]], ...]
-    """The same of each that is trained, by name, where there are several."""
+    """The latest rewards of each trained policy, by name, where there are several."""
     pace: PaceRow | None
 
 
@@ -44,7 +44,7 @@ class Feed:
 
     @dataclass
     class Updated(Message, bubble=False):
-        """A further snapshot."""
+        """There is a newer snapshot."""
 
         snapshot: Snapshot
 

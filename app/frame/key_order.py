@@ -1,8 +1,9 @@
-"""Keys one after another: the next one goes out when what the one before it has set off has come to rest.
+"""Handles keys one after another: the next key is handled once everything that the last one set off is done.
 
-Textual hands every key at once to whatever has the focus. Of “/watched” typed quickly, or come through a slow line in
-one piece, the letters would reach the list before the slash has moved the focus, and act as commands. Here a key that
-comes too early waits: until the pumps above the focus, where keys and their messages climb, are empty.
+Textual hands every key at once to whatever has the focus. When “/watched” is typed quickly, or comes through a slow
+line in one piece, the letters would reach the list before the slash has moved the focus, and act as commands. Here a
+key that comes too early waits until the message queues above the focus, through which keys and their messages travel,
+are empty.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from textual.timer import Timer
 from textual.widgets import Input, TextArea
 
 _ROUNDS = 12
-"""Climbs of a mark after one key: a dialog needs three or four until its field has the focus."""
+"""Most rounds of the mark after one key: a dialog needs three or four until its field has the focus."""
 _PATIENCE = 1.0
-"""Seconds after which the next key goes out all the same: the widget that had the mark may have gone with it."""
+"""Seconds after which the next key is handled all the same: the widget with the mark may be gone."""
 
 
 class KeyOrder(App[None]):
-    """An application that never overtakes a person who types fast."""
+    """An application that handles the keys of a fast typist in order."""
 
     class Climbed(Message):
-        """Posted to the focus behind a key; it comes up to the application when all before it has."""
+        """A mark sent to the focus after a key; it reaches the application once everything before it has."""
 
     def __init__(self) -> None:
         super().__init__()
         self._under_way = 0
-        """Rounds that the mark of the present key may still take; 0: no key is under way."""
+        """Rounds that the mark of the present key may still make; 0: no key is being handled."""
         self._early: deque[Key | Paste] = deque()
         self._patience: Timer | None = None
 
@@ -40,7 +41,7 @@ class KeyOrder(App[None]):
         return bool(self._early or self._under_way)
 
     async def on_event(self, event: Event) -> None:
-        """Hold back what comes too early."""
+        """Handle the event, or keep a key that comes too early."""
         if not isinstance(event, (Key, Paste)) or event.is_forwarded:
             await super().on_event(event)
         elif self._under_way:
@@ -48,7 +49,7 @@ class KeyOrder(App[None]):
             if self._patience is None:
                 self._patience = self.set_timer(_PATIENCE, self._next_key)
         elif isinstance(self.focused, (Input, TextArea)) and isinstance(event, Key) and event.is_printable:
-            await super().on_event(event)  # a letter in a text moves no focus, and there may be a million of them
+            await super().on_event(event)  # a letter typed into a text moves no focus, and there may be a million
         else:
             self._under_way = _ROUNDS
             await super().on_event(event)
@@ -59,7 +60,7 @@ class KeyOrder(App[None]):
             await self._next_key()
 
     async def on_key_order_climbed(self, message: Climbed) -> None:
-        """Once more where something has been set off, else the next key."""
+        """Send the mark again where something was set off, else handle the next key."""
         message.stop()
         if not self._under_way or not self.screen_stack:  # without a screen the application is closing
             return

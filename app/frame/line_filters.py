@@ -73,10 +73,10 @@ def _character(character: str) -> str:
 
 
 class Colourless(LineFilter):
-    """Takes all colours away; what stood out by its background is reversed."""
+    """Removes all colours; what stood out by its background is reversed."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Take the colours of a line."""
+        """Remove the colours of a line."""
         return [Segment(text, _plain(style) if style else style, control) for text, style, control in segments]
 
 

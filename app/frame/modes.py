@@ -1,4 +1,4 @@
-"""The views of the application in their order: a number key each, made when they are first looked at."""
+"""The views of the application in the order of their number keys, made when they are first opened."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Mode:
     name: str
     make: Callable[[], View]
     summary: str
-    """For the palette."""
+    """A sentence about the view, for the palette."""
     of_task: bool = False
-    """Shows the selected task, and has its number beside its name."""
+    """Whether it shows the selected task, with the task's number beside its name."""
 
 
 ALL_MODES = (
@@ -69,7 +69,7 @@ ALL_MODES = (
     Mode("task", _task, "One task: is it learning?", of_task=True),
     Mode("rollouts", _rollouts, "What the model writes, from the trend down to its tokens", of_task=True),
     Mode("environments", _environments, "Plugins: which serve, which are broken, and where"),
-    Mode("adapters", _adapters, "Versions on the disk: talk with them, take them away, go back, train on"),
-    Mode("engine", _engine, "Is the machine busy, and who has how much of it? Start, drain, stop"),
+    Mode("adapters", _adapters, "Versions on the disk: chat with them, export them, roll back, train on"),
+    Mode("engine", _engine, "Is the machine busy, and who uses how much of it? Start, drain, stop"),
     Mode("logs", _logs, "What happened, and what the engine and its workers say", of_task=True),
 )

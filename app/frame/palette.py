@@ -1,4 +1,4 @@
-"""What ctrl+p and ``:`` find beyond the commands that stand for themselves: views by name, tasks by number or name."""
+"""What ctrl+p and ``:`` find besides commands: views by name, tasks by number or name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Palette(Provider):
         return cast("Application", self.app)
 
     async def discover(self) -> Hits:
-        """Before anything is typed: the views."""
+        """What is listed before anything is typed: the views."""
         for place, mode in enumerate(ALL_MODES, 1):
             yield DiscoveryHit(
                 f"View {place}: {mode.name}", partial(self._marlaas.action_open_view, mode.name), help=mode.summary

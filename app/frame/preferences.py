@@ -48,7 +48,7 @@ def read_preferences(path: Path | None = None) -> Preferences:
     try:
         said = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}.") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     return _checked(path, said)
 
 

@@ -1,6 +1,6 @@
-"""Acts: commands as rows of the store, and what became of them.
+"""Sends actions as command rows of the store, and reports what became of them.
 
-All tasks of an act get one notice. The last act with an opposite can be undone.
+All tasks of an action get one notice. The last action with an opposite can be undone.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from ..words.tasks import tasks_named
 from .feed import Feed
 
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
-"""What takes an act back; a retry is taken back by nothing: the try has begun."""
+"""The command that undoes another one; a retry cannot be undone, because the new attempt has begun."""
 _PATIENCE = 3.0
-"""Seconds after which a person is told that an act still waits."""
+"""Seconds after which a person is told that an action still waits."""
 _SHOWN = 4
-"""So many refusals of an act are shown."""
+"""Refusals of one action that are shown."""
 
 
 @dataclass
 class Act:
-    """One key press of a person, whatever number of tasks it is for."""
+    """One key press of a person, for any number of tasks."""
 
     kind: str
     tasks: tuple[int, ...]
     done: str
-    """What is said once all of it is done; empty: the words for ``kind``."""
+    """The text shown once all of it is done; empty: the words for ``kind``."""
     waiting: dict[int, int | None] = field(default_factory=dict)
     """Commands that the engine has not answered, with their tasks."""
     refused: list[str] = field(default_factory=list)
     asked: float = 0.0
-    """When, in seconds of the snapshots' clock."""
+    """When it was asked for, in seconds of the snapshots' clock."""
     written: bool = False
-    """Whether the store has it; another process may hold that for a while."""
+    """Whether the store has it; another process may lock the store for a while."""
     slow: bool = False
     """Whether the person has been told that it waits."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something to tell."""
+    """A text to show."""
 
     text: str
     bad: bool = False
 
 
 class Sender:
-    """Sends acts in a thread of ``app`` and turns outcomes into notices."""
+    """Sends actions in a thread of ``app`` and turns outcomes into notices."""
 
     @dataclass
     class Sent(Message):
-        """An act is in the store, or could not be put there."""
+        """An action is in the store, or could not be written."""
 
         act: Act
         problem: str = ""
@@ -75,7 +75,7 @@ class Sender:
         self._last: Act | None = None
 
     def send(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Write the commands of an act; for no task, one command."""
+        """Write the commands of an action, one for each task; without tasks, one command."""
         act = Act(kind, tuple(tasks), done, asked=self._now)
         self._acts.append(act)
         self._app.run_worker(partial(self._write, act, arguments), thread=True, exit_on_error=False)
@@ -93,17 +93,17 @@ class Sender:
         self._app.post_message(self.Sent(act))
 
     def unsent(self, act: Act) -> None:
-        """The store would not take it."""
+        """The store could not be written."""
         self._acts.remove(act)
 
     def sent(self, act: Act) -> None:
-        """Wait for the outcomes."""
+        """The commands are in the store: wait for their outcomes."""
         act.written = True
         for number in act.waiting:
             self._feed.expect(number)
 
     def outcomes(self, outcomes: Mapping[int, str], now: float) -> Iterable[Notice]:
-        """What to tell of commands that the engine has answered, and of those that it lets wait."""
+        """Notices about commands that the engine has answered, and about those that wait for long."""
         self._now = now
         for act in self._acts[:]:
             for number in [number for number in act.waiting if number in outcomes]:
@@ -125,7 +125,7 @@ class Sender:
             text = act.done or f"{tasks_named(act.tasks)} {PAST.get(act.kind, act.kind)}."
             undo = act.kind in UNDO
             self._last = act if undo else None
-            yield Notice(f"{text} u takes it back." if undo else text)
+            yield Notice(f"{text} u undoes it." if undo else text)
         shown = act.refused[:_SHOWN]
         more = len(act.refused) - len(shown)
         yield from (Notice(text, bad=True) for text in shown)
@@ -134,11 +134,11 @@ class Sender:
 
     @property
     def undoable(self) -> str:
-        """What ``undo`` would do, in words; empty where there is nothing to take back."""
+        """What ``undo`` would do, in words; empty where there is nothing to undo."""
         return f"{UNDO[self._last.kind]} {tasks_named(self._last.tasks).lower()}" if self._last else ""
 
     def undo(self) -> None:
-        """Take the last act back, where there is one."""
+        """Undo the last action, where there is one."""
         if self._last:
             act, self._last = self._last, None
             self.send(UNDO[act.kind], act.tasks)

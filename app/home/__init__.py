@@ -1,1 +1,1 @@
-"""What one can do with a home, for screens, verbs and Python alike: submit, steer, export, estimate, measure."""
+"""What can be done with a home, for screens, verbs and Python alike: submit, steer, export, estimate, measure."""

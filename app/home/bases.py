@@ -24,9 +24,9 @@ class BaseRow:
     architecture: str = ""
     parameters: int | None = None
     size: int | None = None
-    """Bytes on disk."""
+    """Size on disk in bytes."""
     context: int | None = None
-    """Tokens that it was made for."""
+    """Tokens of context that it was made for."""
     used: bool = False
     """Whether it is the home's base."""
     problem: str = ""
@@ -61,7 +61,7 @@ def _row(name: str, used: bool) -> BaseRow:
         return replace(row, problem=error.message, hint=error.hint)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # files from anywhere; some packages end with errors that are no Exception
+    except BaseException as error:  # files of any origin; some packages raise errors that are no Exception
         return replace(row, problem=f"It cannot be read: {type(error).__name__}: {error}".rstrip(".") + ".")
     return row
 

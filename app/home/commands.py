@@ -27,7 +27,7 @@ def wait_for_outcomes(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[int, str]:
-    """Outcomes by command; those not carried out in time are missing. Empty text is success."""
+    """Outcomes by command, without those that the engine did not carry out in time. An empty text is success."""
     deadline = clock() + timeout
     while True:
         outcomes = reader.command_outcomes(commands)
@@ -37,7 +37,7 @@ def wait_for_outcomes(
 
 
 def ask(home: Home, reader: HomeReader, kind: str, task: int, **arguments: Any) -> str:
-    """Send one command to the engine, which is started if need be; why it could not be done, or nothing.
+    """Send one command to the engine, which is started if need be; returns the engine's refusal, or an empty text.
 
     Raises ``EngineUnreachable`` where it does not answer.
     """

@@ -33,9 +33,9 @@ class Setting:
     values: tuple[str, ...]
     """Of each task; ``-`` where it has none."""
     default: bool
-    """Whether the first task has what everybody has who says nothing."""
+    """Whether the first task has the default value."""
     differs: bool
-    """Whether the tasks do not agree."""
+    """Whether the tasks have different values."""
 
 
 def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> list[Setting]:
@@ -63,7 +63,7 @@ def _table(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """As JSON sees it: a tuple is a list, and 1 is 1.0 but not true."""
+    """Whether two values are equal in JSON: a tuple is a list, and 1 is 1.0 but not true."""
     return _text(one) == _text(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
 
 
@@ -86,7 +86,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
 
 
 def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) -> dict[str, tuple[Any, ...]]:
-    """Of each key whose value is not the same in all, or of each key at all: its value in each configuration."""
+    """By key, its value in each configuration, of the keys that differ or of all keys."""
     tables = [flat(config) for config in configs]
     keys = dict.fromkeys(key for table in tables for key in table)
     rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}

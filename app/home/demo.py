@@ -1,6 +1,6 @@
-"""The demo's tasks in a home: submitted once, gone on with where an earlier run was cut short.
+"""The demo's tasks in a home: submitted once, and continued where an earlier run was cut short.
 
-For the verb and for the guide of an empty home.
+For the verb, and for the guide that an empty home shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
-    """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
+    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens."""
     from marlaas.engine.daemon import control
     from marlaas.engine.store import command, submit
     from marlaas.engine.submission import demo
@@ -42,7 +42,7 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
 
 
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
-    """The newest demo in the queue if it has not ended; tasks of other tenants are none of its business."""
+    """The newest demo in the queue if it has not ended; tasks of other tenants are ignored."""
     newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
     found = [newest.get((submission.tenant, submission.name)) for submission in submissions]
     run = [task for task in found if task is not None]

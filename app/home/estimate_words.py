@@ -1,4 +1,4 @@
-"""Estimates in words, as a person who knows what they rest on would say them. Pure."""
+"""Estimates in words that show what they are based on. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..words.format import count, duration, line, size
 from .estimates import Estimates
 
 CLOSE = 1.25
-"""Past runs whose rates differ by less are one figure."""
+"""Past runs whose rates differ by less than this factor are given as one figure."""
 
 
 def time_cell(task: TaskEstimate) -> str:
-    """For a table."""
+    """The time of a task, for a table."""
     return f"~{rough(task.time.seconds)}" if task.time else "?"
 
 
@@ -29,7 +29,7 @@ def told(estimates: Estimates, environments: Sequence[str]) -> list[tuple[str, s
 
 
 def rough(seconds: float) -> str:
-    """A span without figures that nobody can know: 40 s, 3 min, 2 h 10 min."""
+    """A duration rounded to what can be known: 40 s, 3 min, 2 h 10 min."""
     if seconds < 1:
         return "1 s"
     if seconds < 90:
@@ -40,7 +40,7 @@ def rough(seconds: float) -> str:
 
 
 def _two(value: float) -> int:
-    """Two figures."""
+    """A number rounded to two figures."""
     return round(value) if value < 100 else round(value / 10) * 10
 
 
@@ -79,7 +79,7 @@ def _memory(estimates: Estimates) -> str:
 
 
 def elsewhere(cards: str) -> str:
-    """The words before what was reckoned for the processor, where an engine would use ``cards``; else none."""
+    """The words before an estimate for the processor where an engine would use ``cards``; else empty."""
     return f"on the processor alone (an engine would use {line(cards)}, see `marlaas doctor`): " if cards else ""
 
 

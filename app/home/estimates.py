@@ -25,7 +25,7 @@ from .doctor.devices import surveyed
 from .doctor.placement import cards_used
 
 WORKERS = ("rollout", "training")
-"""Those that hold the base."""
+"""The workers that hold the base."""
 LEAST_CONTEXT = 512
 """Tokens of a conversation, where no plan says how many."""
 
@@ -35,9 +35,9 @@ class Workers:
     """What the workers take of the memory, whatever trains."""
 
     memory: int
-    """Bytes, of both."""
+    """Bytes of all these workers together."""
     running: bool
-    """Whether they run and were measured; else it is planned, and ``free`` must hold it."""
+    """Whether they run and were measured; else ``memory`` is planned, and ``free`` must have room for it."""
     free: int
     context: int
     """Tokens of a conversation, as planned."""
@@ -56,21 +56,21 @@ class Estimates:
     free_disk: int
     """Bytes, before tasks wait for room."""
     at_a_time: int = 32
-    """Tasks that run side by side; others wait."""
+    """Tasks that run at the same time; others wait."""
 
     @property
     def seconds(self) -> float | None:
-        """Until all are done, where that can be known."""
+        """Until all tasks are done; None where that cannot be known."""
         return together(self.tasks)
 
     @property
     def disk(self) -> int:
-        """Bytes that all leave."""
+        """Bytes that all tasks leave on the disk."""
         return sum(task.disk.total for task in self.tasks)
 
     @property
     def memory(self) -> int:
-        """Bytes that are added by those that run at the same time."""
+        """Bytes of memory that the tasks add that run at the same time."""
         return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
@@ -97,7 +97,7 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
 
 
 def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun]:
-    """Under its own name and, where it was written with its plugin, under its last part, or the other way round."""
+    """Past runs of an environment, found under its name with that of its plugin and without it."""
     if reader is None:
         return []
     last = name.rpartition("/")[2]

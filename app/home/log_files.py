@@ -27,7 +27,7 @@ class LogLine:
     """A line of a log."""
 
     id: int
-    """Of an event its number, of a file's line the byte that it begins at."""
+    """The number of an event; the position in bytes of a file's line."""
     level: str
     """info, warning or error; in a file, a line that does not say is as bad as the one before it."""
     text: str
@@ -42,7 +42,7 @@ class Tail:
     """The end of a file at one moment."""
 
     file: tuple[int, int] = (0, 0)
-    """Device and number: another file of the same name begins anew."""
+    """Device and inode: another file of the same name begins anew."""
     size: int = 0
     lines: tuple[LogLine, ...] = ()
     """Oldest first."""
@@ -91,6 +91,6 @@ def _lines(data: bytes, start: int, level: str) -> Iterator[LogLine]:
 
 
 def fits(line: LogLine, wanted: EventFilter) -> bool:
-    """Whether a line of a file passes a filter. Files know neither tasks nor tenants: those let everything pass."""
+    """Whether a line of a file passes a filter. Lines of files have neither task nor tenant: any will do."""
     text = line.text.lower()
     return line.level in wanted.levels and all(word.lower() in text for word in wanted.words)

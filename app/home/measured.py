@@ -19,7 +19,7 @@ from ..words.format import line
 from .tensorboard import Scalars
 
 FIXED = ("task", "policy", "kind", "step", "created", "seconds", "environment_version", "score", "stderr", "n", "floor")
-"""The first columns; metrics follow by name."""
+"""The first columns; the metrics follow, sorted by name."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Measured:
     policy: str = ONLY
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """By step, evaluations after the step whose policy they measured; metrics lie in a table of their own."""
+        """Rows by step, each evaluation after the step that made its policy; metrics are in a table of their own."""
         rows = [self._step(row) for row in self.steps] + [self._eval(row) for row in self.evals]
         yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
 
@@ -49,8 +49,7 @@ class Measured:
         return {"task": self.task, "policy": self.policy, "kind": kind}
 
     def scalars(self) -> Iterator[Scalars]:
-        """``train/NAME``, ``eval/score``, ``eval/NAME``. Of older environment versions the evaluations have tags of
-        their own, for their scores do not compare."""
+        """``train/NAME``, ``eval/score``, ``eval/NAME``; older environments have other tags: they do not compare."""
         newest = self.evals[-1].environment_version if self.evals else ""
         for row in self.steps:
             values = {f"train/{line(name)}": value for name, value in row.metrics.items()}
@@ -79,7 +78,7 @@ def as_csv(tasks: Sequence[Measured]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Numbers as Python writes them, which is what readers of CSV know: nan, inf, 1e-05."""
+    """A number as Python writes it, which readers of CSV understand: nan, inf, 1e-05."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return "" if value is None else value

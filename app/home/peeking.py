@@ -1,6 +1,6 @@
-"""The first prompts of a home's environment, for whoever may wait for them: a verb, or a thread of the application.
+"""The first prompts of a home's environment; asked for by a verb, or by a thread of the application.
 
-Everything is played in a scratch folder that is gone afterwards.
+Everything is played in a temporary folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHARACTERS, LINES = 600, 8
 
 
 def peeked(home: Home, environment: str, config: Mapping[str, Any], count: int = PROMPTS) -> Peek:
-    """Look at an environment of the home; blocks for a second. Raises ``ConfigError`` and its kin."""
+    """The first prompts of an environment; blocks for a second. Raises ``ConfigError`` and its kin."""
     interpreters = Interpreters(home.venvs, load_settings(home).environments)
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         folders = (BUNDLED_PLUGINS, home.plugins)

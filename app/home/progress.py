@@ -42,7 +42,7 @@ def sentence(task: TaskRow) -> str:
 
 
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
-    """What learns: the task, or each policy that it trains where it has several."""
+    """The rows that learn: the task, or each policy that it trains where it has several."""
     return [policy for policy in task.policies if policy.trained] or [task]
 
 
@@ -69,13 +69,13 @@ class Follower:
     """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
     words: Callable[[TaskRow], str] = progress_line
     differs_by: Callable[[TaskRow], object] | None = None
-    """What has to be another before a task is spoken of again; else the words are."""
+    """A task is reported when this value changes; by default when its words do."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _said: dict[int, object] = field(default_factory=dict)
 
     def said(self, task: int) -> bool:
-        """Whether a task was spoken of."""
+        """Whether a task has been reported."""
         return task in self._said
 
     def poll(self) -> list[TaskRow]:
@@ -89,7 +89,7 @@ class Follower:
         return tasks
 
     def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
-        """Until all have ended, or until the time is over: the tasks as they are then."""
+        """Follow until all tasks have ended, or until the time is over; returns the tasks as they are then."""
         begun = heard = self.clock()
         while True:
             tasks = self.poll()

@@ -1,4 +1,4 @@
-"""What whoever starts an engine or hands in tasks should know: that they wait, until when, and for what."""
+"""Tells whoever starts an engine or submits tasks that the tasks wait, until when, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..words.rests import rest_of, rest_text
 
 
 def why_tasks_wait(home: Home) -> str:
-    """Why no task of a home runs though its engine serves; empty where they may."""
+    """Why no task of a home runs although its engine serves; empty where tasks may run."""
     with reading(home) as reader:
         rest = rest_of(reader.engine() if reader else None)
     return rest_text(rest, time.time()) if rest is not None and rest.holds else ""

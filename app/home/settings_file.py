@@ -50,7 +50,7 @@ def with_base(text: str, name: str) -> str:
 
 
 def _means(text: str, wanted: dict[str, object]) -> bool:
-    """Whether the text says what is wanted; the documented line may have stood within a text of several lines."""
+    """Whether the text now has this base; the documented line may have been part of a longer text."""
     try:
         return tomllib.loads(text) == wanted
     except (ValueError, RecursionError):
@@ -58,7 +58,7 @@ def _means(text: str, wanted: dict[str, object]) -> bool:
 
 
 def _replace(path: Path, text: str) -> None:
-    """All or nothing, with the rights that the file had; where it is a link, what it leads to."""
+    """Replace the file whole or not at all, and keep its permissions; where it is a link, its target is replaced."""
     path = path.resolve()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

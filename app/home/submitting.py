@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store import Submission
 
 LOADING_SECONDS = 5.0
-"""How long an environment that is just being loaded is waited for."""
+"""How long an environment that is being loaded is waited for."""
 
 
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:

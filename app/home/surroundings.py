@@ -1,6 +1,6 @@
-"""What the machine says of itself where the application runs: memory, cores, a home's disk, where processes may run.
+"""What the machine reports where the application runs: memory, cores, a home's disk, where processes may run.
 
-Looked at in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only the
+It is read in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only the
 disk is that of the home.
 """
 
@@ -18,7 +18,7 @@ from marlaas.engine.home import GB, Home, HomeSize, home_size
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of this machine."""
+    """Memory of this machine in bytes."""
 
     total: int
     free: int
@@ -27,18 +27,18 @@ class Memory:
 
 @dataclass(frozen=True)
 class Disk:
-    """Bytes on the disk of a home."""
+    """The disk of a home, in bytes."""
 
     free: int
     taken: HomeSize
     reserve: float
-    """So much is to stay free: below that tasks wait."""
+    """What is to stay free: with less, tasks wait."""
     limit: float
-    """So much may the home take; 0: no limit."""
+    """Most bytes of the home; 0: no limit."""
 
 
 def memory() -> Memory:
-    """Of now."""
+    """The memory at this moment."""
     import psutil  # here, because only this view needs it
 
     from marlaas.engine.devices import available_memory
@@ -61,12 +61,12 @@ def disk(home: Home) -> Disk | None:
 
 
 def cores() -> int:
-    """Of the machine, as far as this program may use them."""
+    """Cores of the machine that this program may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def account() -> str:
-    """Whose process this is, as holders of cards are named."""
+    """The account of this process, in the form in which holders of cards are named."""
     from marlaas.engine.devices import own_account
 
     return own_account()

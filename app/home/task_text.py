@@ -1,6 +1,6 @@
-"""A task as a table in, the text of a task file out: what the form saves and the Python client sends.
+"""Turns a task's table into the text of a task file, which the form saves and the Python client sends.
 
-Only what is said is written: defaults are left to the program that reads it.
+Only what the table has is written: defaults are left to the program that reads it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def written(table: Mapping[str, Any]) -> str:
 
 
 def _said(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is None; plain values before tables, as TOML wants them."""
+    """The table without keys that are None; plain values before tables, as TOML wants them."""
     kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}
     there = {key: value for key, value in kept.items() if value is not None}
     return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict)))

@@ -1,7 +1,6 @@
 """Templates of environments: short ones that run at once, one for each shape, to be changed into one's own.
 
-Nothing is overwritten. The templates are environments of their own, under ``plugins/templates``: the name in them is
-replaced, nothing else.
+The templates are the environments in ``plugins/templates``: only their name is replaced.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
 
 
 def written(name: str, shape: str) -> dict[str, str]:
-    """What is written, by file name. Raises ``ConfigError`` where ``name`` is none for an environment."""
+    """The files and what is written into them. Raises ``ConfigError`` where ``name`` is no name for an environment."""
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.home import TEMPLATES
 
@@ -66,7 +65,7 @@ def written(name: str, shape: str) -> dict[str, str]:
 
 
 def _used(code: str) -> set[str]:
-    """Every name that a template uses for something."""
+    """Every name that a template's code uses."""
     import tokenize
 
     tokens = tokenize.generate_tokens(io.StringIO(code).readline)

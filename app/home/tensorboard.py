@@ -1,8 +1,8 @@
 """TensorBoard's event files, written: scalars by step in, the bytes of one file out. Standard library only.
 
-A file is a sequence of records: the length as 8 bytes, its masked CRC-32C, the data, their masked CRC-32C
-(TensorFlow's ``record_writer.cc``). The data are ``Event`` messages in protobuf's wire format (``event.proto``,
-``summary.proto``), of which a scalar needs five fields. Packages that write them bring far more along than these.
+A file is a sequence of records: the length as 8 bytes, its masked CRC-32C, the data, their masked CRC-32C (TensorFlow's
+``record_writer.cc``). The data are ``Event`` messages in protobuf's wire format (``event.proto``, ``summary.proto``),
+of which a scalar needs five fields. Packages that write them have far more dependencies than that is worth.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Scalars:
     created: float
     """Seconds since 1970."""
     values: Mapping[str, float]
-    """By tag."""
+    """Values by tag."""
 
 
 def event_file(scalars: Iterable[Scalars], created: float) -> bytes:
-    """A whole event file; ``created`` is the time that its first record bears."""
+    """A whole event file; ``created`` is the time in its first record."""
     head = _double(1, created) + _text(3, "brain.Event:2")
     return b"".join(map(_record, (head, *map(_event, scalars))))
 
@@ -63,7 +63,7 @@ def _double(field: int, value: float) -> bytes:
 def _float(field: int, value: float) -> bytes:
     try:
         packed = struct.pack("<f", value)
-    except OverflowError:  # beyond what 32 bits hold
+    except OverflowError:  # too large for 32 bits
         packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
     return _key(field, _FIXED32) + packed
 

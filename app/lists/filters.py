@@ -1,7 +1,6 @@
-"""The small query of ``marlaas list --filter`` and of the queue's filter bar, and the order that goes with it.
+"""The small query language of ``marlaas list --filter`` and of the queue's filter bar, and sorting. Pure.
 
-``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Pure; knows neither argparse nor
-Textual.
+``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Knows neither argparse nor Textual.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ NUMBERS: dict[str, Callable[[TaskRow], float | None]] = {
 }
 FIELDS = (*TEXTS, *NUMBERS)
 LONGEST = 1000
-"""Characters of a query: what is longer was pasted by mistake."""
+"""Most characters of a query: a longer one was pasted by mistake."""
 _KNOWN = f"Known are {', '.join(FIELDS)}."
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -64,19 +63,19 @@ class Term:
     sign: str
     """One of : = > >= < <= for numbers, : (contains) or = (is) for text."""
     value: str | float
-    """Text in lower case."""
+    """A text is in lower case."""
     negated: bool = False
 
 
 @dataclass(frozen=True)
 class Query:
-    """Terms that must all hold; none: every task fits."""
+    """Terms that must all hold; without terms every task fits."""
 
     terms: tuple[Term, ...] = ()
 
 
 def parse(text: str) -> Query:
-    """What somebody typed, at any moment while they type. Raises ``ConfigError`` with one sentence."""
+    """Read what somebody typed, at any moment while they type. Raises ``ConfigError`` with one sentence."""
     if len(text) > LONGEST:
         raise ConfigError(f"A filter has at most {LONGEST:,} characters, not {len(text):,}.")
     found = (_term(match) for match in _TERM.finditer(text) if match[0].strip("!-"))
@@ -137,7 +136,7 @@ def _holds(term: Term, task: TaskRow) -> bool:
 
 
 def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> list[TaskRow]:
-    """By a field: words from A to Z, numbers from the largest, or ``backwards``; those without it come last.
+    """Tasks sorted by a field: words from A to Z, numbers from the largest, or ``backwards``; those without it last.
 
     Raises ``ConfigError`` for a field that does not exist.
     """

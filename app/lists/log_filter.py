@@ -1,7 +1,7 @@
 """The small query over logs, as it is typed, and the filter of the store that it means.
 
-``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon that is none of these is
-looked for as it stands: logs are full of colons. Pure; knows neither argparse nor Textual.
+``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon but another field is
+searched for as it is: logs are full of colons. Pure; knows neither argparse nor Textual.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _TERM = re.compile(rf'(?:({"|".join(FIELDS)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORE
 
 
 def parse(text: str) -> EventFilter:
-    """A filter, at any moment while it is typed. Raises ``ConfigError`` with one sentence."""
+    """The filter that a text means, at any moment while it is typed. Raises ``ConfigError`` with one sentence."""
     wanted = EventFilter()
     for match in _TERM.finditer(text):
         field, value = (match[1] or "").lower(), match[2] if match[3] is None else match[3]
         if not value or (not field and value.lower().removesuffix(":") in FIELDS and value.endswith(":")):
-            continue  # its value is being typed
+            continue  # its value has not been typed yet
         if not field:
             wanted = replace(wanted, words=(*wanted.words, value))
         elif field == "level":
@@ -52,7 +52,7 @@ def _task_of(text: str) -> int:
 
 
 def with_field(text: str, field: str, value: str) -> str:
-    """The same filter with another value for a field, or with none."""
+    """The same text with another value for a field, or without that field."""
     rest = re.sub(rf'(?i)\b{field}:(?:"[^"]*"?|\S*)\s*', "", text).strip()
     if not value:
         return rest

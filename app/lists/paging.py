@@ -1,4 +1,4 @@
-"""Rows of long lists, read page by page: which rows are at hand, and which are to be read next.
+"""Rows of long lists, read page by page: which rows are in memory, and which are to be read next.
 
 A listing is ids in the order shown, and how to read some of them. Rows are kept by id, so that what is known stays
 known when others come before it. Knows neither threads nor widgets.
@@ -23,44 +23,44 @@ KEPT = 32 * PAGE
 
 @dataclass(frozen=True, eq=False)
 class Listing(Generic[Row]):
-    """What a list shows."""
+    """The rows that a list shows."""
 
     ids: Sequence[int]
     """Of all rows, in order; an ``array`` holds 100,000 of them in less than a megabyte."""
     read: Callable[[HomeReader, Sequence[int]], Mapping[int, Row]] = field(default=lambda reader, ids: {})
     """Reads some rows by id, in a thread; rows that are gone are left out."""
     stamp: object = 0
-    """What was read under another stamp is shown until it has been read anew."""
+    """Rows read under another stamp are shown until they have been read again."""
     at_hand: Mapping[int, Row] | None = None
-    """All rows, where they need not be read."""
+    """All rows, where they are in memory already."""
 
     @classmethod
     def of(cls, rows: Mapping[int, Row]) -> Listing[Row]:
-        """A listing of rows that are at hand, in their order."""
+        """A listing of rows that are in memory, in their order."""
         return cls(tuple(rows), at_hand=rows)
 
 
 class Pages(Generic[Row]):
-    """The newest rows that were looked at, of one listing at a time."""
+    """Keeps the most recently used rows, of one listing at a time."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._rows: OrderedDict[int, tuple[object, Row | None]] = OrderedDict()
         self.listing: Listing[Row] = Listing(())
         self.generation = 0
-        """What was asked for in another one is of no use any more."""
+        """Rows that were asked for in another generation are dropped."""
 
     def show(self, listing: Listing[Row]) -> None:
-        """From now on, rows of this listing; the same ids mean the same rows as before."""
+        """Show this listing; equal ids mean the same rows as in the one before."""
         self.listing = listing
 
     def forget(self) -> None:
-        """From now on the same ids mean other rows."""
+        """Forget all rows: equal ids mean other rows in the next listing."""
         self._rows.clear()
         self.generation += 1
 
     def row(self, place: int) -> Row | None:
-        """The row at a place, if it is at hand."""
+        """The row at a place, if it is in memory."""
         if not 0 <= place < len(self.listing.ids):
             return None
         key = self.listing.ids[place]
@@ -72,11 +72,11 @@ class Pages(Generic[Row]):
         return self._rows[key][1]
 
     def known(self, place: int) -> bool:
-        """Whether it is known what is at a place, be it that nothing is there any more."""
+        """Whether it is known what is at a place; a row that is gone counts as known."""
         return self.listing.at_hand is not None or self.listing.ids[place] in self._rows
 
     def wanted(self, first: int, stop: int) -> list[int]:
-        """Ids of the page to read next so that all places from ``first`` to ``stop`` are known; empty: they are."""
+        """Ids of the next page to read so that all places from ``first`` to ``stop`` are known; empty: they are."""
         ids = self.listing.ids
         for place in range(max(0, first), min(stop, len(ids))):
             if self._is_wanted(ids[place]):

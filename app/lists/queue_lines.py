@@ -1,6 +1,6 @@
-"""The lines of the queue: tasks in an order; sweeps, tenants and tasks of several policies as lines that fold.
+"""The lines of the queue: tasks in an order; lines of sweeps, tenants and tasks with several policies fold. Pure.
 
-Pure, and knows nothing of the screen.
+Knows nothing of the screen.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Arrangement:
 
     query: Query = field(default_factory=Query)
     sort: str = ""
-    """A field of ``filters``; empty: what moves comes first."""
+    """A field of ``filters``; empty: active tasks come first."""
     backwards: bool = False
     by_tenant: bool = False
     toggled: frozenset[str] = frozenset()
-    """Keys of lines that are not as they are by themselves: sweeps folded, tenants and tasks unfolded."""
+    """Keys of lines that are not as by default: sweeps that are folded, tenants and tasks that are unfolded."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class QueueLine:
     """The task's number, with the policy's name where it is one of several, or what holds the line's tasks together."""
     tasks: tuple[TaskRow, ...]
     title: str = ""
-    """Of a line of several tasks: the sweep's or the tenant's name."""
+    """The name of the sweep or tenant, on a line of several tasks."""
     unfolded: bool = False
     depth: int = 0
-    """How many lines it stands under."""
+    """How many lines it is nested under."""
     policy: PolicyRow | None = None
     """The policy, where the line is one."""
 
     @property
     def single(self) -> TaskRow | None:
-        """The task, where the line is one, or one of its policies."""
+        """The task of the line, or of the line's policy; None for a line of several tasks."""
         return None if self.title else self.tasks[0]
 
     @property
     def folds(self) -> str:
-        """The key of what folding means here: the line itself, or the task of a policy; empty where nothing folds."""
+        """The key of the line that folding here acts on: this line, or the policy's task; empty where nothing folds."""
         return str(self.tasks[0].id) if self.policy else self.key if self.title or self.tasks[0].policies else ""
 
 
@@ -100,7 +100,7 @@ def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLin
 
 
 def _sweep_key(task: TaskRow) -> str:
-    """A sweep's tasks enter the queue at the same moment."""
+    """The key of a task's sweep, whose tasks were all submitted at the same moment; else the task's own."""
     return f"sweep:{task.tenant}:{task.family}:{task.created}" if task.family else str(task.id)
 
 
@@ -113,7 +113,7 @@ def _together(tasks: Iterable[TaskRow], key: Callable[[TaskRow], _Key]) -> dict[
 
 @dataclass(frozen=True)
 class Spread:
-    """Values of several tasks in three numbers."""
+    """Values of several tasks, summed up in three numbers."""
 
     mean: float
     low: float
@@ -121,7 +121,7 @@ class Spread:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and range of those that are there."""
+    """Mean and range of the values that exist."""
     there = [value for value in values if value is not None and math.isfinite(value)]
     return Spread(sum(there) / len(there), min(there), max(there)) if there else None
 

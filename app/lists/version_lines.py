@@ -1,6 +1,6 @@
 """Which versions the view of adapters shows, in which order, and what each line says. Pure; knows no Textual.
 
-The first line of a task, or of each of its policies, names it and sums its sizes up.
+The first line of a task, or of each of its policies, names it and gives its total size.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from ..home.references import reference
 from ..words.format import line, pad, score, size
 
 SORTS = ("task", "score", "size", "age")
-"""What s goes through; newest tasks and versions, best scores, largest files, oldest files first."""
+"""The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""
 _KEYS: dict[str, Callable[[KeptVersion], float]] = {
     "score": lambda kept: math.inf if kept.row.score is None or math.isnan(kept.row.score) else -kept.row.score,
     "size": lambda kept: -kept.row.size,
     "age": lambda kept: kept.row.created,
 }
 COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("optimizer", 9))
-"""After the task, which takes what is left. ``optimizer``: whether its moments are kept, or training from there begins
-with a new one."""
+"""The columns after the task. ``optimizer``: whether its moments are kept; else training begins with new ones."""
 LEAST = 12
-"""Cells of the task's column; where there is no room for more, the last columns go."""
+"""Cells that the task's column needs; where there is no room for them, the last columns go."""
 SUMS, MOST = 34, 64
-"""Cells from which on it also has the sum of the task's sizes; more than the second would part names from numbers."""
+"""Widths of the task's column: from the first on it has the total size as well, and it has no more than the second."""
 RIGHT = ("version", "held-out", "size", "age")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -39,9 +38,9 @@ class Choice:
     """What a person wants to see."""
 
     task: int | None = None
-    """None: of all tasks."""
+    """The versions of this task; None: of all tasks."""
     words: tuple[str, ...] = ()
-    """Each must be somewhere in a line, in lower case."""
+    """Words in lower case, each of which must be in a line."""
     sort: str = "task"
 
 
@@ -60,7 +59,7 @@ class VersionLine:
 
 
 def lines(versions: Iterable[KeptVersion], choice: Choice) -> list[VersionLine]:
-    """The versions that are wanted, in order."""
+    """The lines of the wanted versions, in order."""
     wanted = [kept for kept in versions if _wanted(kept, choice)]
     if choice.sort != "task":
         return [VersionLine(kept) for kept in sorted(wanted, key=_KEYS[choice.sort])]
@@ -79,7 +78,7 @@ def _wanted(kept: KeptVersion, choice: Choice) -> bool:
 
 
 def head(width: int) -> str:
-    """The columns' names."""
+    """The names of the columns."""
     return _joined("task", "together", [name for name, _ in COLUMNS], width)
 
 
@@ -120,7 +119,7 @@ def _joined(owner: str, together: str, values: Sequence[str], width: int) -> str
 
 
 def summary(shown: Sequence[VersionLine], versions: Sequence[KeptVersion]) -> str:
-    """How much is shown, and what it takes of the disk; of how much."""
+    """How many versions are shown, and how much of the disk they take."""
     tasks = len({each.row.task for each in shown})
     taken = sum(each.row.size for each in shown)
     counted = f"{len(shown)} version{'' if len(shown) == 1 else 's'} of {tasks} task{'' if tasks == 1 else 's'}"

@@ -1,1 +1,1 @@
-"""What views ask of the store: frozen questions that read themselves, with the rows that answer them."""
+"""What views ask of the store: frozen questions that read their own answers, and the rows of these answers."""

@@ -20,16 +20,16 @@ class AdaptersAnswer:
 
 
 def _place(kept: KeptVersion) -> tuple[int, ...]:
-    """Policies of a task one after the other, as they began."""
+    """A sort key: policies of a task together, in the order in which they began."""
     return -kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id
 
 
 @dataclass(frozen=True)
 class AdaptersQuestion:
-    """Asks for all tasks; what is shown of them is the view's choice."""
+    """Asks for all tasks; the view chooses which to show."""
 
     def read(self, reader: HomeReader, before: AdaptersAnswer | None) -> AdaptersAnswer:
-        """Only policies whose versions, scores or tasks have changed are read again."""
+        """Read the versions; only policies whose versions, scores or tasks have changed are read again."""
         before, marks = before or AdaptersAnswer(), reader.kept_marks()
         if marks == before.marks:
             return before

@@ -1,4 +1,4 @@
-"""What the view of the engine shows: what the stages did, who stands in line, what the machine has left."""
+"""What the view of the engine shows: what the stages did, who waits in line, what the machine has left."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from ..reading.home_reader import HomeReader
 
 MINUTE = 60.0
 FILES = 10.0
-"""Seconds after which the home's files are counted again."""
+"""Seconds after which the size of the home's files is measured again."""
 STARTS = 6
-"""Engines that are listed."""
+"""Engine starts that are listed."""
 
 
 @dataclass(frozen=True)
 class EngineAnswer:
-    """The machine at one moment."""
+    """The state of the machine at one moment."""
 
     until: float = 0.0
     """The end of the newest sample; 0: no engine has ever measured anything."""
     spans: tuple[StageSample, ...] = ()
-    """As long as the timeline asks for, oldest first."""
+    """Samples for the whole timeline, oldest first."""
     now: Mapping[str, StageSample] = field(default_factory=dict)
     """The newest sample of each stage."""
     minute: Mapping[str, StageSample] = field(default_factory=dict)
-    """The last minute of each stage."""
+    """The sum of the last minute, by stage."""
     steps: int = 0
     """Steps of all tasks in that minute."""
     standings: tuple[StandingRow, ...] = ()
     used: tuple[TenantSeconds, ...] = ()
-    """Of the day."""
+    """What tenants have used today."""
     starts: tuple[EngineRow, ...] = ()
-    """Newest first."""
+    """Engine starts, newest first."""
     memory: Memory | None = None
     cores: int = 0
     pinned: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """Cores by process."""
+    """Cores that each process may run on."""
     devices: tuple[DeviceRow, ...] = ()
     """The cards, as the engine last saw them."""
     account: str = ""
-    """Whose application this is."""
+    """The account that runs this application."""
     disk: Disk | None = None
     counted: float = 0.0
-    """When the home's files were."""
+    """When the home's files were measured."""
 
 
 @dataclass(frozen=True)
 class EngineQuestion:
-    """Asks for a timeline of so many cells of ``grain`` seconds, and for all the rest."""
+    """Asks for a timeline of so many cells of ``grain`` seconds, and for everything else."""
 
     home: Home
     grain: int
     cells: int
 
     def read(self, reader: HomeReader, before: EngineAnswer | None) -> EngineAnswer:
-        """Of the timeline, only what has come; files are counted now and then."""
+        """Read the answer: of the timeline only what is new; files are measured every few seconds."""
         begun, until = reader.newest_samples()
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
@@ -85,7 +85,7 @@ class EngineQuestion:
         )
 
     def _spans(self, reader: HomeReader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
-        """A sample may reach into the next cell, so the newest two are read anew."""
+        """Samples of the timeline; the newest two are read again, because a sample may reach into the next cell."""
         oldest = until - self.grain * (self.cells + 1)
         if not known:
             return tuple(reader.stage_spans(oldest, self.grain))

@@ -17,10 +17,10 @@ class EnvironmentsAnswer:
 
     rows: tuple[EnvironmentRow, ...] = ()
     use: Mapping[str, EnvironmentUse] = field(default_factory=dict)
-    """By full name."""
+    """The last hour's episodes, by full name of the environment."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
-        """What came of its episodes."""
+        """The last hour's episodes of an environment."""
         return self.use.get(row.name, EnvironmentUse())
 
 
@@ -31,5 +31,5 @@ class EnvironmentsQuestion:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def read(self, reader: HomeReader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        """Three short queries."""
+        """Read the answer with three short queries."""
         return EnvironmentsAnswer(tuple(reader.environments()), reader.environment_use(self.clock()))

@@ -17,12 +17,12 @@ from ..words.log_words import EVENTS
 
 @dataclass(frozen=True, eq=False)
 class LogsAnswer:
-    """Lines in order, and the files that there are."""
+    """The lines in order, and the log files that exist."""
 
     listing: Listing[LogLine]
     files: tuple[str, ...] = ()
     oldest: int = 0
-    """The oldest event that the store keeps; where that changes, others are gone."""
+    """The oldest event that the store keeps; where that changes, older ones were removed."""
     last: int = 0
     """The newest event that was looked at."""
     tail: Tail = field(default_factory=Tail)
@@ -38,7 +38,7 @@ class LogsQuestion:
     wanted: EventFilter
 
     def read(self, reader: HomeReader, before: LogsAnswer | None) -> LogsAnswer:
-        """Only what was added; the same listing where nothing was."""
+        """Read only what was added; the same listing where nothing was."""
         files = names(self.home.logs)
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 
@@ -47,14 +47,14 @@ class LogsQuestion:
         known = before if before is not None and before.oldest == oldest else None
         found = reader.event_ids(self.wanted, known.last if known else 0)
         if found:
-            last = max(last, found[-1])  # it came between the two queries
+            last = max(last, found[-1])  # an event came between the two queries
         if known is None:
             return LogsAnswer(_listing(found), files, oldest, last)
         listing = _listing(array("q", known.listing.ids) + found) if found else known.listing
         return LogsAnswer(listing, files, oldest, last)
 
     def _file(self, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
-        if self.source not in files:  # also keeps the name within the folder
+        if self.source not in files:  # so a name cannot lead out of the folder
             return LogsAnswer(Listing(()), files)
         end = tail(self.home.logs / self.source, before.tail if before else None)
         if before is not None and end is before.tail:

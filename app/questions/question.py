@@ -1,4 +1,4 @@
-"""The form of a question: what the feed needs to know of it, and nothing about who asks."""
+"""The protocol of questions: what the feed needs to know of one, and nothing about who asks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from ..reading.home_reader import HomeReader
 
 
 class Question(Protocol):
-    """Asked by a view while it is seen; compared by ``==``, so that the same one is not read twice."""
+    """Asked by a view while it is shown; compared by ``==``, so that the same question is not read twice."""
 
     def read(self, reader: HomeReader, before: Any) -> Any:
-        """The answer, read in the feed's thread. ``before`` is the last answer to this question, or None: what has
-        not changed can be taken from it. Raises ``StoreError``."""
+        """Read the answer in the feed's thread, or take parts from ``before``, the last one. Raises ``StoreError``."""

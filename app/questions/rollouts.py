@@ -1,4 +1,4 @@
-"""What the view of rollouts asks of the feed: the steps of a task. All below them is read by the lists themselves."""
+"""What the view of rollouts asks of the feed: the steps of a task. The lists read everything below them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..lists.learners import Learner, learners
 from ..reading.home_reader import HomeReader
 
 LATE = 20
-"""Steps after which nothing is added to one any more: a version is measured beside the steps that follow it."""
+"""Steps after which a step is complete: a version is evaluated beside the steps that follow it."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class RolloutsAnswer:
     """A task's steps and evaluations."""
 
     steps: tuple[StepSummary, ...] = ()
-    """Oldest first; what waits comes last."""
+    """Oldest first; groups that no step has consumed come last."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class RolloutsQuestion:
     learner: Learner
 
     def read(self, reader: HomeReader, before: RolloutsAnswer | None) -> RolloutsAnswer:
-        """Only the last steps that were there before, and newer ones; after steps were lost, all of them."""
+        """Read the last steps that were known and newer ones; where steps were lost, all of them."""
         made = [step.step for step in before.steps if step.step is not None] if before else []
         row = reader.task(self.learner.task)
         since = max(0, max(made, default=0) - LATE)

@@ -1,4 +1,4 @@
-"""What the view of one task shows beyond its row: one metric whole, the others in samples, and what lies around."""
+"""What the view of one task shows beyond its row: one metric whole, the others in samples, and details around them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class LearningCurve:
 
     history: History = field(default_factory=History)
     evals: tuple[EvalRow, ...] = ()
-    """Oldest first, of all series."""
+    """Evaluations of all series, oldest first."""
     measured: tuple[int, int] = (0, 0)
-    """Tells whether these are all."""
+    """Count of all evaluations and newest id, which tell whether ``evals`` is complete."""
 
     def track(self, metric: str) -> Track:
-        """A metric by step; the newest evaluation series where that is meant."""
+        """The values of a metric by step; for the held-out score, those of the newest evaluation series."""
         if metric != HELD_OUT:
             return self.history.tracks.get(metric, Track())
         track = Track()
@@ -40,42 +40,42 @@ class LearningCurve:
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A task from near by, as one of its policies sees it."""
+    """A task in detail, as one of its policies sees it."""
 
     learner: Learner
     metric: str
     own: LearningCurve = field(default_factory=LearningCurve)
     others: Mapping[Learner, LearningCurve] = field(default_factory=dict)
-    """The same metric of others: of other tasks, or of this one's other policies."""
+    """The same metric of the tasks and policies laid over it."""
     samples: Mapping[str, Track] = field(default_factory=dict)
-    """All metrics at some steps."""
+    """Samples of all metrics, at some steps."""
     ages: Mapping[int, int] = field(default_factory=dict)
     """Groups of the last steps by their staleness in versions."""
     configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """Of the task and the others."""
+    """Configurations of the task and of the others, by task."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Defaults of what its environment can be configured with."""
+    """Defaults of its environment's parameters."""
     trajectories: tuple[TrajectoryRow, ...] = ()
-    """Of the newest group, newest first, with those of everybody else who spoke in its play."""
+    """Trajectories of the newest group's play, of all who spoke in it, newest first."""
 
     @property
     def task(self) -> int:
-        """Its number."""
+        """The number of the task."""
         return self.learner.task
 
 
 @dataclass(frozen=True)
 class TaskQuestion:
-    """Asks for one task or policy, one metric, and the same of up to three others."""
+    """Asks for one task or policy, one metric, and the same metric of up to three others."""
 
     learner: Learner
     metric: str = REWARD
     others: tuple[Learner, ...] = ()
     known: TaskAnswer | None = field(default=None, compare=False, repr=False)
-    """An answer to another question, from which what is still of use is taken."""
+    """An answer to another question, from which parts can be taken over."""
 
     def read(self, reader: HomeReader, before: TaskAnswer | None) -> TaskAnswer:
-        """Only what was not there before."""
+        """Read what the last answer does not have."""
         known = before or self.known
         curves = {**known.others, known.learner: known.own} if known else {}
         everybody = (self.learner, *self.others)

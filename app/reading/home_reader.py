@@ -1,7 +1,8 @@
 """What the application asks of a home: one protocol, whoever answers. Views, verbs and the client know nothing else.
 
-Every question is short, returns frozen rows, and raises ``StoreError`` where it cannot be answered. What a task learned
-is asked of one of its policies: the first, where none is named. A reader is used from one thread at a time.
+Every question is short, returns frozen rows, and raises ``StoreError`` where it cannot be answered. Questions about
+what a task learned are about one of its policies: the first, where none is named. A reader is used from one thread at a
+time.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class HomeReader(Protocol):
     ) -> None: ...
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Close it; nothing can be asked after that."""
 
     def changed(self) -> int:
-        """A number that differs after anybody else has written; the cheap question to ask once a second."""
+        """A number that differs once anybody else has written; cheap enough to ask once a second."""
 
     def stale(self) -> bool:
-        """Whether what is read is no more the home's, which was replaced or is gone: open another reader."""
+        """Whether the home was replaced or is gone, so that another reader must be opened."""
 
     # Tasks and who submits them
 
@@ -74,10 +75,10 @@ class HomeReader(Protocol):
         """One task."""
 
     def known_tasks(self) -> list[KnownTask]:
-        """All tasks as far as others may depend on them, oldest first."""
+        """All tasks, with what dependencies on them need, oldest first."""
 
     def needs(self, task: int) -> list[TaskRow]:
-        """The tasks that must be done before this one."""
+        """The tasks on which this one depends."""
 
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""
@@ -86,25 +87,24 @@ class HomeReader(Protocol):
         """The task file as its author wrote it; empty for a task that was made without one, and for an unknown one."""
 
     def past_runs(self, names: Sequence[str], base: str) -> list[PastRun]:
-        """How tasks went on environments of these names and on this base, newest first."""
+        """Past runs on environments of these names and on this base, newest first."""
 
     def tenants(self, day: str) -> list[TenantRow]:
-        """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
+        """Tenants that have tasks, or settings of their own; ``day`` is today in UTC: 2026-11-21."""
 
     def weights(self) -> dict[str, float]:
-        """Weights of tenants; one that is missing has 1."""
+        """Weights of tenants; a tenant without one has weight 1."""
 
     def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
-        """Outcome of those of the commands that the engine has carried out; empty text is success."""
+        """Outcomes of the commands that the engine has carried out; an empty text is success."""
 
     # How a task learns
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
-        """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
+        """Mean training rewards of the last ``limit`` steps, oldest first, for sparklines."""
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
-        """How fast the last ``over`` steps went, of the policy that is furthest behind where none is named; None before
-        the second."""
+        """Speed over the last ``over`` steps, of the policy furthest behind unless one is named; None before step 2."""
 
     def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
         """Steps with a number above ``after``, oldest first, with all their metrics."""
@@ -113,7 +113,7 @@ class HomeReader(Protocol):
         """Held-out evaluations, oldest first."""
 
     def evals_made(self, task: int, policy: str | None = None) -> tuple[int, int]:
-        """How many evaluations there are, and the newest one's id: as long as these stay, none came and none went."""
+        """The number of evaluations and the newest one's id; where both are the same, the evaluations are."""
 
     def history(
         self, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
@@ -121,18 +121,18 @@ class HomeReader(Protocol):
         """These metrics by step; what ``before`` holds is not read again, unless steps were made anew since."""
 
     def metric_samples(self, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
-        """All metrics at ``most`` steps or so, spread evenly over the run, and at the newest ones: for sparklines."""
+        """All metrics at about ``most`` steps, spread evenly over the run, and at the newest ones: for sparklines."""
 
     def group_ages(self, task: int, after: int, policy: str | None = None) -> dict[int, int]:
-        """Groups by staleness in versions, of the steps above ``after``."""
+        """Counts of groups by staleness in versions, over the steps above ``after``."""
 
     # Versions
 
     def versions(self, task: int | None = None) -> list[VersionRow]:
-        """Adapter versions, newest first; void ones left out."""
+        """Adapter versions, newest first, without void ones."""
 
     def kept_marks(self) -> KeptMarks:
-        """By policy what differs after its versions, their scores or its task have changed."""
+        """A mark for each policy, which changes with its versions, their scores or its task."""
 
     def kept_versions(self, policies: Iterable[int]) -> list[KeptVersion]:
         """Versions of these policies that are on the disk."""
@@ -140,10 +140,10 @@ class HomeReader(Protocol):
     def matchups(self, task: int) -> list[Matchup]:
         """How a task's versions did against each other."""
 
-    # Rollouts: ids first, then rows by id, a page at a time. A conversation's id is that of its first trajectory.
+    # Rollouts: ids first, then rows by id, a page at a time. The id of a conversation is that of its first trajectory.
 
     def rollout_steps(self, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
-        """Steps and evaluations from step ``since`` on, oldest first; what waits to be consumed comes last."""
+        """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
 
     def group_ids(
         self,
@@ -153,13 +153,15 @@ class HomeReader(Protocol):
         failures: bool = False,
         policy: str | None = None,
     ) -> array[int]:
-        """Of the groups of a step or evaluation (``split`` given; ``step`` None: those that wait), else of all, newest
-        first; ``failures``: only those with an episode that did not end well."""
+        """Ids of groups, newest first: of a step or evaluation where ``split`` is given, else of all.
+
+        ``step`` None: the groups that no step has consumed. ``failures``: only those with an episode that failed.
+        """
 
     def group_ids_numbered(
         self, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
     ) -> array[int]:
-        """Ids of the groups of a number, newest first; ``step``: only its."""
+        """Ids of the groups of a number, newest first; with ``step`` only the groups of that step."""
 
     def group_rows(self, ids: Sequence[int]) -> Mapping[int, GroupSummary]:
         """Some groups by id."""
@@ -174,27 +176,29 @@ class HomeReader(Protocol):
         after: int = 0,
         policy: str | None = None,
     ) -> array[int]:
-        """Of the conversations of a group's play by member, else of a policy's step, newest first; without either of
-        all that a policy played, or where none is named of the whole task. ``failures``: only those that did not end
-        well; ``after``: only those with a trajectory above this id."""
+        """Ids of conversations: of a group's play by member, else of a policy's step, newest first.
+
+        Without either, all that a policy played, or where none is named the whole task. ``failures``: only those that
+        failed; ``after``: only those with a trajectory above this id.
+        """
 
     def conversation_rows(self, ids: Sequence[int]) -> Mapping[int, ConversationSummary]:
         """Some conversations by id."""
 
     def conversation_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """All that was said in some conversations, by id, as JSON: what a search looks through."""
+        """Everything that was said in some conversations, by id, as JSON: for searching."""
 
     def conversation(self, id: int) -> Conversation | None:
         """One conversation with its tokens; None where it is gone."""
 
     def episode(self, id: int) -> list[Conversation]:
-        """All conversations of the episode that one is of, that one first."""
+        """All conversations of one episode, the one with this id first."""
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
-        """Newest first; ``before`` (an id) pages back."""
+        """Trajectories, newest first; ``before`` (an id) pages back."""
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """What all agents said in the play of the newest training group: the last member first."""
+        """Everything that agents said in the play of the newest training group, the last member first."""
 
     def recorded_groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
         """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation."""
@@ -211,16 +215,16 @@ class HomeReader(Protocol):
         """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
 
     def event_ids(self, wanted: EventFilter, after: int = 0) -> array[int]:
-        """Ids above ``after`` of the events that fit, oldest first."""
+        """Ids above ``after`` of the events that pass a filter, oldest first."""
 
     def event_rows(self, wanted: Sequence[int]) -> Mapping[int, EventRow]:
         """Some events by id; those that are gone are left out."""
 
     def newest_events(self, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
-        """The last ``limit`` events that fit with an id above ``after``, oldest first."""
+        """The last ``limit`` events that pass a filter, with an id above ``after``, oldest first."""
 
     def event_bounds(self) -> tuple[int, int]:
-        """Ids of the oldest and the newest event that are kept; 0 where there is none."""
+        """Ids of the oldest and the newest stored event; 0 where there are none."""
 
     # The engine and its machine
 
@@ -237,25 +241,25 @@ class HomeReader(Protocol):
         """All cards, in the driver's order; none where the engine has seen none."""
 
     def newest_samples(self) -> tuple[float, float]:
-        """When the newest samples of the stages began and ended, in seconds of the epoch; 0 where there are none."""
+        """Begin and end of the newest samples of the stages, in seconds since 1970; 0 where there are none."""
 
     def stage_spans(self, since: float, grain: int) -> list[StageSample]:
-        """Every stage on every device; the samples of ``grain`` seconds (by the clock) put together, oldest first."""
+        """Samples of every stage on every device, put together to ``grain`` seconds of the clock, oldest first."""
 
     def stage_totals(self, since: float) -> dict[str, StageSample]:
-        """Every stage since a time in one span, whatever the device."""
+        """The sum of every stage since a time, whatever the device."""
 
     def stages(self, since: float) -> list[StageUse]:
-        """All stages since a time, one row for each device that they ran on."""
+        """Every stage since a time, one row for each device."""
 
     def steps_since(self, since: float) -> int:
-        """Optimizer steps that were committed since a time not long ago."""
+        """Number of optimizer steps committed since a recent time."""
 
     def standings(self) -> list[StandingRow]:
-        """Who stands in line at this moment, as the engine last wrote it."""
+        """Who waits in line, as the engine last wrote it."""
 
     def seconds_used(self, day: str) -> list[TenantSeconds]:
-        """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a task that runs; by name."""
+        """Tenants that used a shared stage on a day (2026-11-21, UTC), or have a task that runs; by name."""
 
     def tasks_used(self, day: str) -> list[TaskUse]:
         """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""

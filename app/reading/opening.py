@@ -1,4 +1,4 @@
-"""A home is opened for reading here and nowhere else; and a task is found, or it is said clearly that there is none."""
+"""Opens a home for reading, which no other module does, and finds tasks in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def opened(home: Home) -> HomeReader:
 
 
 def exists(home: Home) -> bool:
-    """Whether there is anything to read."""
+    """Whether the home has a database."""
     try:
         return home.database.exists()
     except OSError:
@@ -42,14 +42,14 @@ def reading(home: Home) -> Iterator[HomeReader | None]:
     if not is_current(home.database):
         from marlaas.engine.daemon import update_database
 
-        with suppress(OSError):  # a disk that can only be read: so it is, as far as that goes
+        with suppress(OSError):  # a disk that can only be read: the database is used as it is
             update_database(home)
     with opened(home) as reader:
         yield reader
 
 
 def find_task(reader: HomeReader | None, number: int) -> TaskRow:
-    """A task by its number."""
+    """The task of that number. Raises ``UnknownTask``."""
     task = reader.task(number) if reader else None
     if task is None:
         raise UnknownTask(f"There is no task {number}.", "`marlaas list` shows the tasks.")

@@ -1,5 +1,7 @@
-"""A home's database, asked what ``HomeReader`` names. The queries themselves are the store's: here they get one name
-each, beside those that the store's reader has already."""
+"""Answers the questions of ``HomeReader`` from a home's database.
+
+The queries themselves are the store's: here they get one name each, beside those that the store's reader has already.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class SqliteReader(Statistics, Recordings):
         return number
 
     def stale(self) -> bool:
-        """Whether the file that is open is no more the home's: it was replaced, or is gone."""
+        """Whether the open file is not the home's database: that was replaced, or is gone."""
         return _identity(self._database) != self._file
 
     task_source = sources.task_source
@@ -86,7 +88,7 @@ class SqliteReader(Statistics, Recordings):
 
     def environment_use(self, now: float, seconds: float = HOUR) -> dict[str, EnvironmentUse]:
         """What came of the episodes of the last ``seconds``, by environment."""
-        from marlaas.engine.store import environment_use  # brings arrays of tokens along
+        from marlaas.engine.store import environment_use  # loads the arrays of tokens as well
 
         return environment_use(self, now, seconds)
 

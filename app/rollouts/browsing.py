@@ -1,6 +1,6 @@
-"""The way from a task down to one conversation: where somebody stands, and what lies there.
+"""The way from a task down to one conversation: the place that is looked at, and what is found there.
 
-Only reads; give it a thread.
+Only reads, and may be slow: call it in a thread.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 
 ALL = 0
-"""In the place of a step's key or a group's id: all of them."""
+"""All steps, or all groups, where a step's key or a group's id is expected."""
 WAITING = 3
-"""The key of what no step has consumed yet."""
+"""The key of the groups that no step has consumed yet."""
 
 
 def step_key(split: str, step: int | None) -> int:
-    """A number for a step or an evaluation, in a list of both."""
+    """The key of a step or an evaluation, in a list of both."""
     return WAITING if step is None else 4 * (step + 1) + (split == EVAL)
 
 
 def step_of(key: int) -> tuple[str | None, int | None]:
-    """The split and the step that a key stands for; no split: all of them."""
+    """The split and the step of a key; None for both: all of them."""
     if key == ALL:
         return None, None
     return (TRAIN, None) if key == WAITING else (EVAL if key % 4 else TRAIN, key // 4 - 1)
 
 
 def step_words(key: int) -> str:
-    """A key for people."""
+    """A key in words."""
     split, step = step_of(key)
     if split is None:
         return "all steps"
@@ -42,7 +42,7 @@ def step_words(key: int) -> str:
 
 
 def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[int, StepSummary]:
-    """Steps by key as they are listed: all of them in one, what waits, then the newest first."""
+    """Steps by key in the order of the list: all steps as one entry, groups that wait, then the newest first."""
     shown = [step for step in steps if step.failures or not failures]
     if not shown:
         return {}
@@ -53,52 +53,52 @@ def in_list(steps: Sequence[StepSummary], failures: bool) -> dict[int, StepSumma
 
 
 def newest(listed: Sequence[int]) -> int:
-    """The key where one begins: the newest step, else what waits."""
+    """The key to begin with: the newest step, else the groups that wait."""
     return next((key for key in listed if key > WAITING and step_of(key)[0] == TRAIN), max(listed, default=ALL))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where somebody stands."""
+    """What somebody looks at."""
 
     learner: Learner
-    """The task, or one of its policies: its are the steps and groups."""
+    """The task or policy whose steps and groups are shown."""
     step: int
-    """A key."""
+    """A step's key."""
     group: int | None = None
-    """An id, or ALL; None: where one begins."""
+    """A group's id, or ALL; None: the first."""
     conversation: int | None = None
-    """An id; None: where one begins."""
+    """A conversation's id; None: the first."""
     failures: bool = False
-    """Only what did not end well."""
+    """Whether only failures are shown."""
     at_end: bool = False
-    """Where nothing else is said, the last conversation instead of the first."""
+    """Whether the last conversation is meant where none is named, instead of the first."""
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """Whose groups lie there."""
+        """What the list of groups depends on."""
         return (self.learner, self.step, self.failures)
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What lies there."""
+    """What was found at a place."""
 
     place: Place
-    """With a group and a conversation that exist, as far as any do."""
+    """The place, with a group and a conversation that exist, as far as any do."""
     groups: array[int]
     conversations: array[int]
 
     @property
     def scope(self) -> tuple[object, ...]:
-        """Whose conversations these are."""
+        """What the list of conversations depends on."""
         return (*self.place.scope, self.place.group)
 
 
 def find(reader: HomeReader, place: Place, before: Found | None = None) -> Found:
-    """What lies at a place; what has gone gives way to what comes first. Raises ``StoreError``.
+    """What is at a place; a group or conversation that is gone is replaced by the first. Raises ``StoreError``.
 
-    ``before``: what was found last; of many groups' conversations only those are read that were not there.
+    ``before``: what was found last; in the list of all groups, only conversations that it lacks are read.
     """
     split, step = step_of(place.step)
     task, policy = place.learner.task, place.learner.policy or None

@@ -34,15 +34,15 @@ class Block:
     text: str
     style: str = ""
     stretches: Sequence[Stretch] = ()
-    """In order; they do not overlap."""
+    """In order and without overlap."""
 
     @cached_property
     def starts(self) -> list[int]:
-        """Of the stretches."""
+        """Where the stretches start."""
         return [stretch.start for stretch in self.stretches]
 
     def styled(self, start: int, stop: int) -> list[Stretch]:
-        """The stretches of a line, counted from its beginning."""
+        """The stretches of a part of the block, counted from the part's beginning."""
         first = max(0, bisect_right(self.starts, start) - 1)
         last = bisect_left(self.starts, stop)
         return [
@@ -54,7 +54,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Line:
-    """Characters of a block that fit into a line."""
+    """The characters of a block that fit into one line."""
 
     block: int
     start: int
@@ -69,7 +69,7 @@ class Layout:
     width: int
     lines: list[Line] = field(default_factory=list)
     whole: bool = False
-    """There are no more lines."""
+    """Whether all lines have been wrapped."""
 
     def __post_init__(self) -> None:
         self._more = self._wrap()
@@ -97,7 +97,7 @@ class Layout:
 
 
 def wrapped(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where the lines of ``text`` begin and end; broken behind a space where there is one."""
+    """Where the lines of ``text`` begin and end; they are broken after a space where there is one."""
     start = 0
     while start <= len(text):
         end = text.find("\n", start)
@@ -122,7 +122,7 @@ def _broken(text: str, start: int, end: int, width: int) -> Iterator[tuple[int, 
 
 
 def _fitting(text: str, start: int, end: int, width: int) -> int:
-    """Where the characters from ``start`` on have filled a line; at least one does."""
+    """The end of the characters from ``start`` on that fill a line; at least one character fits."""
     window = text[start : min(end, start + LONGEST * width)]
     if window[: width + 1].isascii():
         return start + min(width, len(window))
@@ -135,5 +135,5 @@ def _fitting(text: str, start: int, end: int, width: int) -> int:
 
 
 def occurrences(text: str, needle: str) -> list[tuple[int, int]]:
-    """Where a word stands in a text, upper and lower case being the same."""
+    """Where a word occurs in a text, whatever the case."""
     return [found.span() for found in re.finditer(re.escape(needle), text, re.IGNORECASE)] if needle else []

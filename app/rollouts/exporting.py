@@ -1,4 +1,4 @@
-"""Conversations into a file: a record a line, or as people read them.
+"""Writes conversations into a file: one record a line, or as people read them.
 
 One conversation at a time is in memory.
 """
@@ -22,22 +22,22 @@ from .browsing import Place
 from .records import json_line, text
 
 READABLE = (".txt", ".md")
-"""Endings of files that are for people; all others get a record a line."""
+"""Endings of files for people; other files get one record a line."""
 
 Ids = Callable[[HomeReader], Sequence[int]]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What may be written at once."""
+    """A set of conversations that can be written at once."""
 
     words: str
-    """For people."""
+    """Its name for people."""
     ids: Ids
 
 
 def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -> dict[str, Scope]:
-    """From what is read to the whole task; ``hits``: what a search has found."""
+    """The sets that can be written, from the conversation in view to the whole task; ``hits``: found by a search."""
     found = {"one": Scope("this conversation", lambda reader: [one.id])}
     if hits is not None:
         known = list(hits)
@@ -57,7 +57,7 @@ def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:
-    """Write a new file with some conversations, in their order; how many. Raises ``ConfigError``, ``StoreError``."""
+    """Write conversations to a new file, in order; returns how many. Raises ``ConfigError``, ``StoreError``."""
     try:
         with opened(home) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
             return write(read(reader, ids(reader)), out, readable=file.suffix in READABLE)
@@ -68,7 +68,7 @@ def export(home: Home, ids: Ids, file: Path) -> int:
 
 
 def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = False) -> int:
-    """Write conversations; how many."""
+    """Write conversations; returns how many."""
     count = 0
     for count, one in enumerate(conversations, 1):
         if readable:
@@ -79,7 +79,7 @@ def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = F
 
 
 def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[Conversation]:
-    """One after the other; those that are gone are left out."""
+    """The conversations one after the other; those that are gone are left out."""
     for id in ids:
         found = reader.conversation(id)
         if found is not None:

@@ -1,4 +1,4 @@
-"""A conversation and the others of its episode, from the store to the page that shows them; slow: give it a thread."""
+"""Reads a conversation, and the others of its episode, into the page that shows them. Slow: call it in a thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .shading import TURNS, Shading, shading_of
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody wants to read, and how."""
+    """What somebody wants to read, and how it is shaded."""
 
     conversation: int
     shade: str = TURNS
     word: str = ""
-    """To be marked."""
+    """A word to be marked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +30,15 @@ class Loaded:
 
     wish: Wish
     conversation: Conversation | None
-    """None where it has gone."""
+    """None where it is gone."""
     blocks: tuple[Block, ...] = ()
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
-    """Where the word stands first: (block, character)."""
+    """The first place of the word: (block, character)."""
 
 
 def load(home: Home, wish: Wish) -> Loaded:
-    """Read and lay out. Raises ``StoreError``."""
+    """Read the conversation and lay it out. Raises ``StoreError``."""
     with opened(home) as reader:
         together = reader.episode(wish.conversation)
     if not together:

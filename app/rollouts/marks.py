@@ -1,4 +1,4 @@
-"""A group in a few signs: a bar for each member's reward, their mean and spread, and how stale it was. Pure."""
+"""A group in a few characters: a bar for each member's reward, their mean and spread, and its staleness. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..words.format import BARS, score
 
 FAILED, UNPAID = "✗", "·"
 MOST = 16
-"""Members that are shown; others are counted."""
+"""Members that are shown; the others are counted."""
 
 
 def numbers(group: GroupSummary) -> str:
@@ -20,23 +20,23 @@ def numbers(group: GroupSummary) -> str:
 
 
 def age(group: GroupSummary) -> str:
-    """How many versions old it was when it was trained on; nothing where it was not."""
+    """The staleness of a group in versions; empty where it was not trained on."""
     return "" if group.staleness is None else f"{group.staleness} old" if group.staleness else "fresh"
 
 
 def mean(rewards: Sequence[float]) -> float | None:
-    """None where there are none."""
+    """The mean; None where there are no rewards."""
     return math.fsum(rewards) / len(rewards) if rewards else None
 
 
 def spread(rewards: Sequence[float]) -> float | None:
-    """Standard deviation over a group, as its advantages know it."""
+    """The standard deviation over a group, as its advantages use it."""
     middle = mean(rewards)
     return None if middle is None else math.sqrt(math.fsum((r - middle) ** 2 for r in rewards) / len(rewards))
 
 
 def marks(members: Sequence[MemberSummary]) -> list[tuple[str, str]]:
-    """A mark for each member: the higher the bar, the more it was paid, of 0 to 1 or of what the group was paid."""
+    """A bar for each member: the higher, the larger its reward, on a scale of 0 to 1 or of the group's rewards."""
     rewards = [m.reward for m in members if m.reward is not None and math.isfinite(m.reward)]
     low, high = min([0.0, *rewards]), max([1.0, *rewards])
     found = []

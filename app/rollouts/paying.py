@@ -1,6 +1,6 @@
-"""Where rewards for turns stand in a conversation: behind the replies that they came after.
+"""Where rewards for turns are shown in a conversation: after the replies that they followed.
 
-Whoever walks through the turns asks after each what was paid there.
+Code that goes through the turns asks, after each turn, which rewards follow it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Purse:
         self._replies = 0
 
     def after(self, turn: Turn, following: Turn | None) -> list[Block]:
-        """What came behind a turn. A reply is an answer, or a thought that none follows."""
+        """The rewards that follow a turn. A thought and its answer are one reply."""
         answered = following is not None and following.role == "assistant"
         if turn.role == "assistant" or (turn.role == "thinking" and not answered):
             self._replies += 1
@@ -29,7 +29,7 @@ class Purse:
         return []
 
     def rest(self) -> list[Block]:
-        """What is left at the end."""
+        """The rewards that are left at the end."""
         return self._take(max((paid.turns for paid in self._paid), default=0))
 
     def _take(self, replies: int) -> list[Block]:

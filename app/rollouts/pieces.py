@@ -16,9 +16,9 @@ from marlaas.engine.home import Home
 Decode = Callable[[Sequence[int]], str]
 
 HALF = "\ufffd"
-"""What a tokenizer says of bytes that are no whole character."""
+"""What a tokenizer prints for bytes that are no whole character."""
 LONGEST = 6
-"""Tokens of a character, at most; bytes that never become one are shown as they are."""
+"""Most tokens of one character; bytes that never make up one are shown as they are."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 
 @cache
 def decoder(base: Path) -> Decode:
-    """The decoder of a base's folder, which stands any number; slow the first time. Raises ``BaseModelError``."""
+    """The decoder of the base in a folder, which accepts any number; slow the first time. Raises ``BaseModelError``."""
     from marlaas.engine.rollout import Vocabulary
 
     vocabulary = Vocabulary(base / "tokenizer.json")

@@ -1,7 +1,7 @@
-"""A conversation as blocks of text to read: who said what, what was called and answered, what it was paid, what failed.
+"""A conversation as blocks of text: who said what, tool calls and results, rewards, and failures.
 
 Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
-shaded. Slow for long texts: give it a thread. Knows no widget.
+shaded. Slow for long texts: call it in a thread. Knows no widget.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LONGEST_TURN = 1_000_000
 """Characters of a turn that are shown; an export has all of them."""
 TRACEBACK_LINES = 20
 LINE_END = "↵"
-"""Before the line break that a token says, for a break has no colour."""
+"""Shown before a line break in the tokens, because a line break itself shows no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
-_ANEW = "— the prompt was written anew here: turns before it were rewritten, or it is a fork —"
+_ANEW = "— a new prompt begins here: the template rewrote earlier turns, or this is a fork —"
 
 
 def head(conversation: Conversation) -> str:
-    """Where a conversation comes from, in a line."""
+    """A line that says where a conversation comes from."""
     one = conversation
     words = [
         f"held-out prompt {one.number}" if one.split == "eval" else f"group {one.number}",
@@ -56,7 +56,7 @@ def payment(conversation: Conversation) -> str:
 
 
 def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
-    """The whole conversation. ``problem``: why tokens cannot be shown, where there is a reason."""
+    """All blocks of a conversation. ``problem``: why its tokens cannot be shown, where there is a reason."""
     found = [Block(head(conversation), "$text-muted"), Block(payment(conversation), "bold")]
     if conversation.metrics:
         logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(conversation.metrics.items())[:20])
@@ -85,7 +85,7 @@ def episode_blocks(
 
 
 def _said(conversation: Conversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
-    """Turns with what they were paid; shaded tokens instead, where there is a decoder and something to shade by."""
+    """Turns with their rewards; or shaded tokens, where there is a decoder and something to shade by."""
     shaded = shading.name != TURNS
     purse = Purse(conversation.paid)
     for place, part in enumerate(conversation.parts):
@@ -100,7 +100,7 @@ def _said(conversation: Conversation, shading: Shading, decode: Decode | None) -
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:
-    """The blocks with every place of a word marked, and the first of them as (block, character)."""
+    """The blocks with every occurrence of a word marked, and the first of them as (block, character)."""
     first: tuple[int, int] | None = None
     result = []
     for number_, block in enumerate(found):
@@ -112,7 +112,7 @@ def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int
 
 
 def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
-    """What was found goes over what stands there."""
+    """A block with these places marked, over its other styles."""
     cut: list[Stretch] = []
     for stretch in block.stretches:
         start = stretch.start
@@ -146,7 +146,7 @@ def _turn(turn: Turn) -> Iterator[Block]:
 
 
 def _calls(text: str) -> tuple[str, list[str]]:
-    """What a model said besides its calls, and these as one writes them in Python."""
+    """What a model said besides its calls, and the calls in Python's notation."""
     if "{" not in text:
         return text, []
     from marlaas.engine.rollout import split_hermes, split_llama
@@ -187,7 +187,7 @@ def _shaded(conversation: Conversation, part: StoredTrajectory, name: str, decod
 
 
 def _visible(text: str) -> str:
-    """A token that a terminal must not see, or that one could not see, still takes a place."""
+    """The token with every character visible, because a terminal hides or obeys some."""
     return plain(text).replace("\n", f"{LINE_END}\n") or (HALF if text else "")
 
 

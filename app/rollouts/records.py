@@ -18,7 +18,7 @@ from .shading import TURNS, Shading
 
 
 def text(conversation: Conversation) -> str:
-    """A conversation as the view shows it."""
+    """A conversation as plain text, as the view shows it."""
     return joined(blocks(conversation, Shading(TURNS), None)) + "\n"
 
 
@@ -28,7 +28,7 @@ def joined(found: Sequence[Block]) -> str:
 
 
 def record(conversation: Conversation) -> dict[str, Any]:
-    """All that is known of a conversation; numbers that JSON does not know are null."""
+    """A conversation as a JSON object; numbers that JSON does not know are null."""
     one = conversation
     return {
         **{name: getattr(one, name) for name in ("id", "task", "split", "step", "instance", "member", "agent")},
@@ -49,7 +49,7 @@ def record(conversation: Conversation) -> dict[str, Any]:
 
 
 def json_line(conversation: Conversation) -> str:
-    """A record in one line of ASCII: half characters and control characters stay what they are, escaped."""
+    """The JSON object in one line of ASCII; half characters and control characters are escaped."""
     return json.dumps(record(conversation), allow_nan=False)
 
 

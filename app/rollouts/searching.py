@@ -1,6 +1,6 @@
-"""Looking for a word in everything that was said, from the newest conversation back.
+"""Searches for a word in everything that was said, from the newest conversation back.
 
-Hits come as they are found. What is stored is looked through as it is stored; only what may be a hit is taken apart.
+Hits are reported as they are found. Texts are searched in their stored form; only possible hits are parsed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Progress:
     """How far a search has come."""
 
     looked: int
-    """Conversations so far."""
+    """Conversations searched so far."""
     hits: tuple[int, ...]
-    """Found since the last one."""
+    """Hits since the last report."""
 
 
 def search(reader: HomeReader, ids: Sequence[int], word: str) -> Iterator[Progress]:
-    """Conversations in which somebody says ``word``, upper and lower case being the same. Raises ``StoreError``."""
-    stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # escapes of É and é have nothing in common
+    """Find the conversations in which somebody says ``word``, whatever the case. Raises ``StoreError``."""
+    stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # the escapes of É and é are not alike
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         said = reader.conversation_texts(chunk)
@@ -36,7 +36,7 @@ def search(reader: HomeReader, ids: Sequence[int], word: str) -> Iterator[Progre
 
 
 def _says(stored: str, word: str) -> bool:
-    """Whether the word stands in what was said, and not in the JSON around it."""
+    """Whether the word is in the text that was said, and not in the JSON around it."""
     folded = word.lower()
     return any(folded in text.lower() for turns in json.loads(f"[{stored}]") for text in _texts(turns))
 

@@ -1,7 +1,7 @@
-"""What colours a token: its advantage, its log-probability, its importance weight, or the version that sampled it.
+"""The colours of tokens: by advantage, log-probability, importance weight, or the version that sampled them.
 
-A legend says the scale. Every level has an attribute of its own (underline, bold, reverse), so that nothing depends on
-colour. Pure.
+A legend explains the scale. Every level has an attribute of its own (underline, bold, reverse), so that nothing depends
+on colour. Pure.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ..words.format import number
 
 TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION = "turns", "advantage", "log-probability", "importance weight", "version"
 SHADES = (TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION)
-"""What ``v`` goes through; the first shows what was said, the others the tokens themselves."""
+"""The shadings that ``v`` goes through; the first shows what was said, the others the tokens themselves."""
 
 GIVEN = "$text-muted"
-"""Tokens that were not sampled: prompts, and results of tools."""
+"""The style of tokens that were not sampled: prompts, and results of tools."""
 UNKNOWN = "$text-disabled"
-"""Sampled tokens of which nothing is known: those not trained on have no importance weight."""
+"""The style of sampled tokens without a value: untrained ones have no importance weight."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Values in classes: below the first bound, between two, from the last one on."""
+    """Divides values into classes: below the first bound, between two bounds, and from the last one on."""
 
     bounds: tuple[float, ...]
     labels: tuple[str, ...]
     styles: tuple[str, ...]
 
     def style(self, value: float) -> str:
-        """Of a value."""
+        """The style of a value."""
         return UNKNOWN if math.isnan(value) else self.styles[bisect_right(self.bounds, value)]
 
 
@@ -61,23 +61,23 @@ _TURN_ABOUT = ("", "underline $text-primary", "bold $text-accent", "bold underli
 
 @dataclass(frozen=True)
 class Shading:
-    """One way of looking at a conversation's tokens."""
+    """One way to shade a conversation's tokens."""
 
     name: str
     legend: tuple[tuple[str, str], ...] = ()
     """(label, style) of each class."""
     lacking: str = ""
-    """Why there is nothing to shade by, in one sentence."""
+    """Why nothing can be shaded, in one sentence."""
 
 
 def shading_of(name: str, conversation: Conversation) -> Shading:
-    """How a conversation is shaded, and why it cannot be."""
+    """How a conversation is shaded, or why it cannot be."""
     if name == TURNS:
         return Shading(name)
     sampled = [part.tokens for part in conversation.parts if part.tokens.ids]
     if not sampled:
         given_up = any(part.length for part in conversation.parts)
-        reason = "its tokens were given up for room on the disk" if given_up else "it has no tokens"
+        reason = "its tokens were deleted to save disk space" if given_up else "it has no tokens"
         return Shading(name, lacking=f"There is nothing to shade: {reason}.")
     if name == WEIGHT and not any(tokens.weights for tokens in sampled):
         return Shading(name, lacking=_why_no_weights(conversation))
@@ -112,7 +112,7 @@ def token_styles(name: str, conversation: Conversation, tokens: Tokens) -> list[
 
 
 def version_styles(conversation: Conversation) -> dict[int, str]:
-    """A style for each policy version that sampled in the conversation, the oldest first."""
+    """A style for each policy version that sampled in the conversation, oldest first."""
     versions: Sequence[int] = sorted({version for part in conversation.parts for _, _, version in part.tokens.spans})
     return {version: _TURN_ABOUT[place % len(_TURN_ABOUT)] for place, version in enumerate(versions)}
 

@@ -1,4 +1,4 @@
-"""Adapters: which versions are on the disk, what they are worth, and what they take."""
+"""The view of adapters: which versions are on the disk, their scores, and their sizes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."
 
 
 class AdaptersScreen(VersionsView):
-    """The list, and the version under the cursor in words below it."""
+    """The list of versions, with details of the current one below it."""
 
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
@@ -68,7 +68,7 @@ selected task alone, / filters by number, name, tenant and label."""
 
     @property
     def marked(self) -> Sequence[KeptVersion]:
-        """Versions that are marked."""
+        """The marked versions."""
         return self.query_one(VersionList).marked
 
     def question(self) -> AdaptersQuestion:
@@ -76,7 +76,7 @@ selected task alone, / filters by number, name, tenant and label."""
         return AdaptersQuestion()
 
     def content(self) -> ComposeResult:
-        """The list with its head and its sums, or what to do where there is nothing."""
+        """The list with its head and its sums; or a hint where there are no versions."""
         yield FilterBar("17 name tenant best")
         yield Static("", id="head", markup=False)
         yield VersionList(partial(opened, self.marlaas.home), id="versions")
@@ -85,7 +85,7 @@ selected task alone, / filters by number, name, tenant and label."""
         yield Nothing(_EMPTY)
 
     def on_screen_resume(self) -> None:
-        """The disk is looked at in a thread; the cursor goes to the selected task."""
+        """Move the cursor to the selected task, and measure the disk in a thread."""
         super().on_screen_resume()
         self.run_worker(self._measure, thread=True, exclusive=True, group="disk", exit_on_error=False)
 
@@ -95,7 +95,7 @@ selected task alone, / filters by number, name, tenant and label."""
         self.app.call_from_thread(self.show_again)
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """List, version and sums."""
+        """Show list, version and sums."""
         if isinstance(answer, AdaptersAnswer):
             self._versions = answer.versions
         if self._made != (self._versions, self._choice):
@@ -120,33 +120,33 @@ selected task alone, / filters by number, name, tenant and label."""
         detail.kept, detail.about = kept, self._about_task(kept.row.task) if kept else ""
 
     def _about_task(self, number: int) -> str:
-        """Where it stands, and what all of its versions take."""
+        """The task's state, and the size of all of its versions."""
         own = [each.row.size for each in self._versions if each.row.task == number]
         together = f"its {len(own)} versions take {size(sum(own))}" if len(own) > 1 else "its only version"
         task = self.marlaas.snapshot.task(number)
         return f"Task {number} is {line(task.state, 20)}, step {task.step}/{task.steps}; {together}." if task else ""
 
     def _go_to_task(self) -> None:
-        """To its best version."""
+        """Move the cursor to the selected task's best version."""
         own = [each for each in self._lines if each.row.task == self.marlaas.selected]
         if own:
             best = next((each for each in own if "best" in each.kept.label), own[0])
             self.query_one(VersionList).go(best.row.id)
 
     def on_virtual_list_moved(self, message: VirtualList.Moved) -> None:
-        """Another version; what keys can do with it may differ."""
+        """Show the version, and which keys can act on it."""
         self._show_current()
         self.renew_keys()
 
     def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
-        """Talk with it."""
+        """Open the chat with the version."""
         if reason := self.why_not("chat"):
             self.marlaas.say(reason, bad=True)
         else:
             self.action_chat()
 
     def on_resize(self, event: Resize) -> None:
-        """Other columns may fit now."""
+        """Fit the columns to the new width."""
         self.call_after_refresh(self.show_again)
 
     # What is shown.
@@ -156,25 +156,25 @@ selected task alone, / filters by number, name, tenant and label."""
         self.show_again()
 
     def action_sort(self) -> None:
-        """By the next field."""
+        """Sort by the next field."""
         field = SORTS[(SORTS.index(self._choice.sort) + 1) % len(SORTS)]
         self._choose(replace(self._choice, sort=field))
         self.marlaas.say(f"Sorted by {field}." if field != "task" else "The newest task comes first.")
 
     def action_only(self) -> None:
-        """The task under the cursor alone, or all tasks."""
+        """Show only the task under the cursor, or all tasks."""
         wanted = self.current.row.task if self.current else self.marlaas.selected
         self._choose(replace(self._choice, task=None if self._choice.task is not None else wanted))
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Open the filter."""
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Every letter filters."""
+        """Filter with every letter."""
         self.query_one(FilterBar).tell("")
         self._choose(replace(self._choice, words=tuple(message.text.lower().split())))
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         self.query_one(VersionList).focus()

@@ -1,6 +1,6 @@
-"""The chat pane: a person talks with one version, or with two beside each other, each message said to both.
+"""The chat pane: a person talks with one version, or with two side by side, each message said to both.
 
-Answers are drawn as they come. A thread of its own does the work (``chat_thread``) and ends with the pane.
+Answers are drawn as they come. A thread does the work (``app/chat/thread.py``) and ends with the pane.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from .dialogs.manner import MannerDialog, Settings
 from .view import View
 
 LONGEST = 20_000
-"""Characters of a message: somebody may paste a megabyte."""
+"""Most characters of a message: somebody may paste a megabyte."""
 _PLACES = count(1)
-"""Each conversation has noise of its own."""
+"""Seeds the noise of each conversation anew."""
 
 
 class ChatScreen(View):
     """One column for each side, and a line to type into."""
 
-    HELP = """A talk with a version of an adapter, beside another version or the base: both hear the same message, with
-the same noise. A sampler of its own answers; it starts with the first message and ends with this pane.
+    HELP = """Chat with a version of an adapter, and with another version or the base beside it: both get the same
+message and the same random numbers. A sampler of its own answers; it starts with the first message and ends with this
+pane.
 
-Esc ends an answer that is under way (the message was then never said), and leaves. ctrl+o: system message,
+Esc stops an answer (its message then counts as never sent), and leaves. ctrl+o: system message,
 temperature, length."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),
@@ -65,7 +66,7 @@ temperature, length."""
     AUTO_FOCUS = "#say"
 
     class Happened(Message):
-        """Something came from the thread ``thread``."""
+        """Something came from the conversation's thread ``thread``."""
 
         def __init__(self, thread: ChatThread, event: Event) -> None:
             super().__init__()
@@ -78,10 +79,10 @@ temperature, length."""
         self._thread: ChatThread | None = None
         self._busy = False
         self._unsent = ""
-        """What is given back to be said again where it was never said."""
+        """The message to put back into the line if it was never said."""
 
     def content(self) -> ComposeResult:
-        """Columns, what becomes of the sampler, and a line to type into."""
+        """Columns, the sampler's state, and a line to type into."""
         yield Horizontal(*map(_column, self._sides), id="columns")
         yield Static("", id="told", markup=False)
         with Horizontal(id="line"):
@@ -95,17 +96,17 @@ temperature, length."""
             )
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Nothing here comes from the store."""
+        """Do nothing: nothing here comes from the store."""
 
     def on_mount(self) -> None:
-        """Look at how the task lets it speak, and at what a sampler takes."""
+        """Look up how the task samples, and what a sampler takes."""
         super().on_mount()
         with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
             self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
 
     def on_unmount(self) -> None:
-        """The sampler ends with the pane."""
+        """End the sampler."""
         self._stop()
 
     # The thread.
@@ -118,7 +119,7 @@ temperature, length."""
 
         thread = ChatThread(self.marlaas.home, self._sides, f"chat/{next(_PLACES)}", tell, chat_thread.IDLE)
         self._thread, self._busy = thread, False
-        # No worker of Textual's: quitting would wait for it. The kernel ends the sampler with this process.
+        # Not a worker of Textual's: quitting would wait for it. The kernel ends the sampler with this process.
         threading.Thread(target=thread.run, name="chat", daemon=True).start()
 
     def _stop(self) -> None:
@@ -126,7 +127,7 @@ temperature, length."""
             self._thread.close()
 
     def on_chat_screen_happened(self, message: Happened) -> None:
-        """Show it, unless it is of a conversation that was left."""
+        """Show it, unless its conversation has been left."""
         if message.thread is not self._thread or not self.is_mounted:
             return
         columns = list(self.query(ChatColumn))
@@ -157,7 +158,7 @@ temperature, length."""
     # What the person does.
 
     def why_not(self, action: str) -> str:
-        """One turn at a time."""
+        """Why nothing more can be said: one turn at a time."""
         if action in ("anew", "base", "manner") and self._busy:
             return "An answer is under way: esc ends it."
         if action == "base" and len(self._sides) > 1 and self._sides[1].version is not None:
@@ -165,7 +166,7 @@ temperature, length."""
         return ""
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Say it to all sides."""
+        """Say the message to all sides."""
         words = event.value.strip()
         if self._busy:
             self.marlaas.say("An answer is under way: esc ends it.", bad=True)
@@ -177,20 +178,20 @@ temperature, length."""
             self._thread.say(chat_thread.Message(words, self._settings.manner, self._settings.system))
 
     def action_back(self) -> None:
-        """End what is under way, or leave."""
+        """End the answers under way, or leave."""
         if self.maximized is None and self._busy and self._thread is not None:
             self._thread.cancel()
         else:
             super().action_back()
 
     def action_anew(self) -> None:
-        """Another conversation, with other noise."""
+        """Begin another conversation, with other noise."""
         for column in self.query(ChatColumn):
             column.clear()
         self._start()
 
     async def action_base(self) -> None:
-        """The base beside it, or it alone."""
+        """Show the base beside the version, or remove it."""
         self._sides = self._sides[:1] if len(self._sides) > 1 else [self._sides[0], Side()]
         columns = self.query_one("#columns", Horizontal)
         await columns.remove_children()
@@ -198,7 +199,7 @@ temperature, length."""
         self._start()
 
     def action_manner(self) -> None:
-        """Set how it speaks."""
+        """Ask for the sampling parameters."""
 
         def take(settings: Settings | None) -> None:
             if settings is None or settings == self._settings:
@@ -212,11 +213,11 @@ temperature, length."""
         self.app.push_screen(MannerDialog(self._settings), take)
 
     def action_copy_all(self) -> None:
-        """What was said, of all sides."""
+        """Copy what was said, of all sides."""
         self.marlaas.copy("\n\n".join(column.transcript for column in self.query(ChatColumn)), "The conversation")
 
     def action_scroll(self, pages: int) -> None:
-        """All columns together: answers are compared line by line."""
+        """Scroll all columns together, so that answers can be compared line by line."""
         for column in self.query(ChatColumn):
             column.scroll_relative(y=pages * max(1, column.size.height - 1), animate=False)
 

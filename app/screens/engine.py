@@ -1,4 +1,4 @@
-"""The engine: is the machine busy, who has how much of it, what is left, and keys to start and to end it."""
+"""The view of the engine: is the machine busy, who uses how much of it, what is left; and keys to start and stop it."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .view import View
 from .yielding import ask_yield, take_back, why_no_end
 
 _BESIDE = gantt.LABEL + gantt.SHARE + 6
-"""Cells of a line that are no timeline: labels, padding, the scroll bar."""
+"""Cells of a line besides the timeline: labels, padding, the scroll bar."""
 
 
 class EngineScreen(View):
-    """Panes below each other; on wide terminals two beside each other."""
+    """Panes one below the other; on wide terminals two beside each other."""
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
-+ and - look closer and further. “behind” is what a tenant has had less, by its weight, than the one that has had most:
-it is served next. Draining finishes the steps under way, stopping loses the episodes that are. Yielding frees cards and
-memory for others within seconds, for as long as you say; tasks stand at their last commit meanwhile.
++ and - look closer and further. “behind”: how much less than the best served tenant this one got, by weight; who is
+furthest behind is served next. Draining finishes the steps under way; stopping loses the episodes under way. Yielding
+frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
@@ -65,7 +65,7 @@ Tab goes through the panes, z shows one alone."""
     def __init__(self) -> None:
         super().__init__()
         self._grain = 0
-        """Place in ``gantt.GRAINS``."""
+        """Index of the cells' duration in ``gantt.GRAINS``."""
         self._lately = UsedLately()
 
     def content(self) -> ComposeResult:
@@ -82,11 +82,11 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("engines of this home", id="starts")
 
     def question(self) -> EngineQuestion:
-        """A timeline as wide as the terminal."""
+        """A question for a timeline as wide as the terminal."""
         return EngineQuestion(self.marlaas.home, gantt.GRAINS[self._grain], max(10, self.app.size.width - _BESIDE))
 
     def on_resize(self, event: Resize) -> None:
-        """Another width has room for other cells."""
+        """Ask for a timeline of the new width."""
         self.call_after_refresh(self._again)
 
     def _again(self) -> None:
@@ -100,11 +100,11 @@ Tab goes through the panes, z shows one alone."""
 
     @property
     def _serves(self) -> bool:
-        """Whether its process lives, be it that it says nothing."""
+        """Whether the engine's process lives, even if it does not respond."""
         return self.alive.word in ("alive", "silent")
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """All panes; the tables are as wide as theirs are."""
+        """Show all panes; each table is as wide as its pane."""
         alive, width = self.alive, self.app.size.width - 4
         serves = self._serves
         self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
@@ -133,7 +133,7 @@ Tab goes through the panes, z shows one alone."""
     # Keys.
 
     def why_not(self, action: str) -> str:
-        """An engine that serves cannot be started, one that does not cannot be ended."""
+        """Why an engine cannot be started or stopped."""
         name = action.partition("(")[0]
         if name not in ("start", "stop", "drain", "yield_machine", "take_back"):
             return super().why_not(action)
@@ -150,14 +150,14 @@ Tab goes through the panes, z shows one alone."""
         return "The engine drains already; X stops it at once." if draining else ""
 
     def action_zoom_time(self, by: int) -> None:
-        """Cells of less or more time."""
+        """Make the cells of the timeline longer or shorter."""
         place = min(len(gantt.GRAINS) - 1, max(0, self._grain + by))
         if place != self._grain:
             self._grain = place
             self._again()
 
     def action_scroll(self, by: int) -> None:
-        """Lines down, or up."""
+        """Scroll by some lines."""
         self.query_one("#machine").scroll_relative(y=by, animate=False)
 
     def action_start(self) -> None:
@@ -165,11 +165,11 @@ Tab goes through the panes, z shows one alone."""
         self.marlaas.action_start_engine()
 
     def action_drain(self) -> None:
-        """Finish the steps under way, then stop. Nothing is lost, so nothing is asked."""
+        """Finish the steps under way, then stop. Nothing is lost, so no confirmation is asked for."""
         self.marlaas.command("drain", done="The engine drains: it stops once the steps under way are committed.")
 
     def action_yield_machine(self) -> None:
-        """Ask for how long, then yield."""
+        """Ask for how long, then yield the machine."""
         ask_yield(self.marlaas)
 
     def action_take_back(self) -> None:

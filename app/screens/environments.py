@@ -1,4 +1,4 @@
-"""Environments: which are broken and where, what the checks found, how their episodes end; and how they play."""
+"""The view of environments: which are broken and where, what the checks found, how their episodes end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .view import View
 CHECK_SECONDS = 300.0
 """A check that takes longer is ended."""
 _TOUCHING = ("reload", "edit", "new", "allow")
-"""Actions that change something."""
+"""Actions that change files or the engine."""
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
 ctrl+p, “Start the engine”, or from a shell
@@ -44,11 +44,11 @@ ctrl+p, “Start the engine”, or from a shell
 
 
 class EnvironmentsScreen(View):
-    """A table and, beside or below it, one environment in words."""
+    """A table and, beside or below it, the details of one environment."""
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 
-C checks one before hours are spent on it, v shows its first prompts, P seats you in the model's place, E opens your
+C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, E opens your
 editor on it. N writes a template of another one. i shows which libraries one waits for, and installs them if you
 agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,18 +75,18 @@ agree."""
         return next((row for row in self._answer.rows if row.name == key), None)
 
     def question(self) -> EnvironmentsQuestion:
-        """All of them."""
+        """A question about all environments."""
         return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
-        """Two panes, or what to do where there is nothing."""
+        """Two panes; or a hint where there are no environments."""
         with Container(id="environments", classes="panes"):
             yield EnvironmentsTable()
             yield EnvironmentDetail()
         yield Nothing(_EMPTY)
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Table and words."""
+        """Show table and details."""
         if isinstance(answer, EnvironmentsAnswer):
             self._answer = answer
         known = bool(self._answer.rows)
@@ -103,16 +103,16 @@ agree."""
         self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now)
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
-        """Another environment."""
+        """Show the environment under the cursor."""
         self._show_current()
         self.query_one(EnvironmentDetail).scroll_home(animate=False)
 
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
-        """Read the words."""
+        """Focus the details."""
         self.query_one(EnvironmentDetail).focus()
 
     def why_not(self, action: str) -> str:
-        """What touches a plugin, or the terminal, is not for everybody."""
+        """Why an action is refused: reading alone, or a browser, allows fewer of them."""
         if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
             return ""
         if action in ("play", "edit", "new", "allow") and self.marlaas.web:
@@ -123,10 +123,10 @@ agree."""
             return ""
         if self.current is None:
             return "There is no environment under the cursor."
-        return "It waits for no libraries." if action == "allow" and self.current.state != "waiting" else ""
+        return "It is not waiting for libraries." if action == "allow" and self.current.state != "waiting" else ""
 
     def action_back(self) -> None:
-        """From what was asked to what is known, then to the view before."""
+        """Go back from requested findings or prompts to the details, then to the view before."""
         row = self.current
         if self.maximized is None and row is not None and row.name in self._asked:
             del self._asked[row.name]
@@ -135,7 +135,7 @@ agree."""
             super().action_back()
 
     def action_copy(self) -> None:
-        """What is shown."""
+        """Copy what is shown."""
         if row := self.current:
             self.marlaas.copy(self.query_one(EnvironmentDetail).text, f"What is known of {row.name}")
 
@@ -145,14 +145,14 @@ agree."""
             plugin = plugin_of(row)
             self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
 
-    # What takes its time runs in a thread, and the answer stands among the words until the next one.
+    # Slow work runs in a thread; its result is shown among the details until the next one.
 
     def action_check(self) -> None:
-        """Is it fit to train on?"""
+        """Check whether the environment is fit to train on."""
         self._find_out("Checking it; this takes some seconds …", self._checked)
 
     def action_prompts(self) -> None:
-        """What would the model be asked?"""
+        """Show what the model would be asked."""
         self._find_out("Looking at its first prompts …", self._peeked)
 
     def _find_out(self, meanwhile: str, how: Callable[[EnvironmentRow], Asked]) -> None:
@@ -184,25 +184,25 @@ agree."""
         title = "Its first prompts" if not peek.problem else f"Its prompts cannot be shown: {peek.problem}"
         return Asked(title, tuple(lines))
 
-    # What needs the whole terminal gets it.
+    # Actions that need the whole terminal get it.
 
     def action_play(self) -> None:
-        """Take the model's place."""
+        """Play the environment in the model's place."""
         if row := self.current:
             self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name))
 
     def action_allow(self) -> None:
-        """See which libraries it needs; have them installed, or not."""
+        """Show which libraries it needs, and install them on consent."""
         if row := self.current:
             self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin_of(row)))
 
     def action_edit(self) -> None:
-        """Open an editor on the plugin."""
+        """Open the plugin in an editor."""
         if (row := self.current) and not opened(self.marlaas, Path(row.path)):
             self.marlaas.say(f"No editor was opened; the plugin is {row.path}. EDITOR says which one is yours.")
 
     def action_new(self) -> None:
-        """Ask for name and shape, write the template, open it."""
+        """Ask for name and shape, write the template, open it in the editor."""
         write_environment(self.marlaas)
 
     def _hand_over(self, command: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Logs: what happened, event by event, and what the engine and its workers said themselves."""
+"""The view of logs: what happened, event by event, and what the engine and its workers printed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..words.log_words import EVENTS, headline, nothing
 from .view import View
 
 _HIGH = 40
-"""Rows of a terminal that has room for the whole line from the start."""
+"""From this height on the whole line is shown from the start."""
 
 
 class LogsScreen(View):
-    """A list, and the line under the cursor as a whole."""
+    """A list, and the whole line under the cursor."""
 
     HELP = """What happened, newest at the bottom. The list follows while the cursor is on its last line; moving up
 pauses that, G goes on.
@@ -42,7 +42,7 @@ task."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/", id="logs.filter"),
         Binding("right_square_bracket", "turn(1)", "other log", key_display="]", id="logs.next"),
-        Binding("left_square_bracket", "turn(-1)", "log before", key_display="[", show=False, id="logs.before"),
+        Binding("left_square_bracket", "turn(-1)", "previous log", key_display="[", show=False, id="logs.before"),
         Binding("o", "everything", "task/all", id="logs.all"),
         Binding("w", "whole", "whole", id="logs.whole"),
         Binding("L", "level", "level", show=False, id="logs.level"),
@@ -69,7 +69,7 @@ task."""
         self._shown: tuple[LogsQuestion, object] | None = None
 
     def content(self) -> ComposeResult:
-        """What it is, the list or why it is empty, one line whole."""
+        """A head, the list or why it is empty, one whole line."""
         yield Static("", id="what", markup=False)
         yield FilterBar(HINT)
         with ContentSwitcher(initial="lines"):
@@ -78,23 +78,23 @@ task."""
         yield WholeLine()
 
     def on_mount(self) -> None:
-        """Where there is room, show the whole line."""
+        """Show the whole line, where there is room."""
         super().on_mount()
         self.query_one(WholeLine).set_class(self.app.size.height >= _HIGH, "-open")
 
     @property
     def only_task(self) -> int | None:
-        """The task that the list is about, where it is about one alone."""
+        """The task of the list, where it shows one task only."""
         if self._filter.task is not None or self._source != EVENTS:
             return self._filter.task
         return None if self._everything else self.marlaas.selected
 
     def question(self) -> LogsQuestion:
-        """One log, filtered."""
+        """A question about one log, filtered."""
         return LogsQuestion(self.marlaas.home, self._source, replace(self._filter, task=self.only_task))
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Lines that have come."""
+        """Show lines that have come."""
         lines, question = self.query_one(LogList), self.question()
         lines.now = snapshot.now
         if isinstance(answer, LogsAnswer):
@@ -115,7 +115,7 @@ task."""
             self.query_one("#nothing", Static).update(text)
 
     def _tell(self) -> None:
-        """What is shown, and whether it follows."""
+        """Show which log this is, and whether it follows."""
         lines = self.query_one(LogList)
         place = None if lines.following else lines.cursor
         text = headline(self._source, self.only_task, lines.count, place, self._others())
@@ -137,7 +137,7 @@ task."""
         self.show_again()
 
     def why_not(self, action: str) -> str:
-        """Files know no tasks; what is empty cannot be copied."""
+        """Why an action is refused: files know no tasks, and an empty list has nothing to copy."""
         if action == "everything":
             if self._source != EVENTS:
                 return "Log files are not about tasks; / filters by words and level."
@@ -151,11 +151,11 @@ task."""
         return super().why_not(action)
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Open the filter."""
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Every letter filters; while it makes no sense yet, the list stays."""
+        """Filter with every letter; while the filter makes no sense yet, the list stays."""
         bar = self.query_one(FilterBar)
         try:
             self._filter = parse(message.text)
@@ -163,22 +163,22 @@ task."""
             bar.tell(error.message, bad=True)
             return
         unknown = self._source != EVENTS and (self._filter.task is not None or self._filter.tenant)
-        bar.tell("files know neither tasks nor tenants" if unknown else "")
+        bar.tell("log files have neither tasks nor tenants" if unknown else "")
         self._again()
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         self.query_one(LogList).focus()
 
     def action_level(self) -> None:
-        """All lines, warnings and errors, errors."""
+        """Show all lines, warnings and errors, or errors only."""
         levels = ("", *LEVELS[1:])
         place = levels.index(self._filter.level) if self._filter.level in levels else 0
         bar = self.query_one(FilterBar)
         bar.write(with_field(bar.text, "level", levels[(place + 1) % len(levels)]))
 
     def action_tenant(self) -> None:
-        """Only what concerns the tenant of the line under the cursor, or everybody again."""
+        """Show only the tenant of the line under the cursor, or everybody."""
         bar, row = self.query_one(FilterBar), self.query_one(LogList).current_row
         task = self.marlaas.snapshot.task(row.task if row is not None else None)
         if self._filter.tenant or task is not None:
@@ -188,12 +188,12 @@ task."""
             self.marlaas.say("This line is about no task, and so about no tenant.", bad=True)
 
     def action_everything(self) -> None:
-        """The selected task alone, or all."""
+        """Show only the selected task, or all tasks."""
         self._everything = not self._everything
         self._again()
 
     def action_turn(self, by: int) -> None:
-        """The next log, or the one before."""
+        """Show the next log, or the one before."""
         others = self._others()
         if others:
             self._source = others[0 if by > 0 else -1]
@@ -202,15 +202,15 @@ task."""
             self.marlaas.say("There is no log file yet: the first engine writes them.", bad=True)
 
     def action_whole(self) -> None:
-        """The line under the cursor, or the list alone."""
+        """Show or hide the whole line under the cursor."""
         self.query_one(WholeLine).toggle_class("-open")
 
     def action_follow(self) -> None:
-        """To the newest line, and on with it."""
+        """Go to the newest line and follow it."""
         self.query_one(LogList).action_last()
 
     def action_back(self) -> None:
-        """Take back the filter first."""
+        """Remove the filter; without one, go back."""
         bar = self.query_one(FilterBar)
         if self.maximized is None and bar.text:
             bar.clear()
@@ -218,15 +218,15 @@ task."""
             super().action_back()
 
     def on_virtual_list_moved(self, message: VirtualList.Moved) -> None:
-        """The cursor is on another line."""
+        """Show the line under the cursor."""
         self._tell()
 
     def on_virtual_list_arrived(self, message: VirtualList.Arrived) -> None:
-        """The line under the cursor has been read."""
+        """Show the line, which has been read by now."""
         self._tell()
 
     def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
-        """To the task of a line."""
+        """Open the task of the line."""
         row = self.query_one(LogList).current_row
         if row is not None and row.task is not None and self.marlaas.snapshot.task(row.task) is not None:
             self.marlaas.open_task(row.task)
@@ -234,18 +234,18 @@ task."""
             self.marlaas.say("This line is about no task.", bad=True)
 
     def action_copy_row(self) -> None:
-        """The line in words."""
+        """Copy the line in words."""
         rows = self._chosen()
         self.marlaas.copy("\n".join(row.text for row in rows), _named(rows))
 
     def action_copy_json(self) -> None:
-        """All that is known of it."""
+        """Copy all that is known of the line."""
         rows = self._chosen()
         found = [asdict(row) for row in rows]
         self.marlaas.copy(json.dumps(found[0] if len(found) == 1 else found, indent=2), _named(rows))
 
     def _chosen(self) -> list[LogLine]:
-        """The marked lines as far as they have been read, or the one under the cursor."""
+        """The marked lines that have been read; without marks the one under the cursor."""
         lines = self.query_one(LogList)
         chosen = set(lines.chosen)
         return [row for row in lines.rows() if row.id in chosen]

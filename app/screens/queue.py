@@ -1,4 +1,4 @@
-"""The queue: all tasks of all tenants, sweeps as one line, and the line under the cursor with all of its numbers."""
+"""The queue: all tasks of all tenants, sweeps as one line, and all numbers of the line under the cursor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .dialogs.new_environment import write_environment
 from .tasks_view import TasksView
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
-"""What s goes through; empty: what moves first."""
+"""The orders that s goes through; empty: active tasks first."""
 
 
 _NEED_TASKS = ("filter", "toggle_pause", "cancel")
@@ -40,7 +40,7 @@ _NEED_TASKS = ("filter", "toggle_pause", "cancel")
 class QueueScreen(TasksView):
     """The first view."""
 
-    HELP = """All tasks; those that move come first. Enter opens one, or unfolds a sweep.
+    HELP = """All tasks; active ones come first. Enter opens one, or unfolds a sweep.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
@@ -50,7 +50,7 @@ A click on a column's head sorts."""
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
-        Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
+        Binding("S", "turn", "reverse the order", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
@@ -62,7 +62,7 @@ A click on a column's head sorts."""
         self._how = Arrangement()
 
     def content(self) -> ComposeResult:
-        """The table, or how to begin where it is empty."""
+        """The table; or how to begin, where it is empty."""
         yield FilterBar("state:running tenant:bio reward>0.5 name")
         with ContentSwitcher(initial="table"):
             yield QueueTable(id="table")
@@ -71,21 +71,21 @@ A click on a column's head sorts."""
         yield GroupLine()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Where there is no task, the footer has the guide's keys alone."""
+        """Hide keys that need tasks where there are none: the footer then shows the guide's keys only."""
         if action in _NEED_TASKS and not self.marlaas.snapshot.tasks:
             return False
         return super().check_action(action, parameters)
 
     @property
     def targets(self) -> Sequence[TaskRow]:
-        """The marked tasks; without marks what is under the cursor."""
+        """The marked tasks; without marks those under the cursor."""
         table = self.query_one(QueueTable)
         if table.marks:
             return [task for task in self.marlaas.snapshot.tasks if task.id in table.marks]
         return table.current.tasks if table.current else ()
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Table and line."""
+        """Show the table and the line."""
         empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
@@ -112,7 +112,7 @@ A click on a column's head sorts."""
         self.marlaas.policy = policy.name if policy and learns else ""
 
     def _tell(self) -> None:
-        """How much the filter leaves, and how much is marked."""
+        """Say how many tasks pass the filter, and how many are marked."""
         table, bar = self.query_one(QueueTable), self.query_one(FilterBar)
         table.border_title = f"{len(table.marks)} marked" if table.marks else ""
         table.set_class(bool(table.marks), "-marked")
@@ -127,26 +127,26 @@ A click on a column's head sorts."""
         self.show_again()
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Open the filter."""
         self.query_one(FilterBar).open()
 
     def action_sort(self) -> None:
-        """By the next field."""
+        """Sort by the next field."""
         place = SORTS.index(self._how.sort) if self._how.sort in SORTS else 0
         field = SORTS[(place + 1) % len(SORTS)]
         self._rearrange(replace(self._how, sort=field, backwards=False))
-        self.marlaas.say(f"Sorted by {field}." if field else "What moves comes first.")
+        self.marlaas.say(f"Sorted by {field}." if field else "Active tasks come first.")
 
     def action_turn(self) -> None:
-        """From the other end."""
+        """Reverse the order."""
         self._rearrange(replace(self._how, backwards=not self._how.backwards))
 
     def action_group(self) -> None:
-        """A line for each tenant, with its tasks below, or without."""
+        """Group the tasks by tenant, or not."""
         self._rearrange(replace(self._how, by_tenant=not self._how.by_tenant))
 
     def action_compare(self) -> None:
-        """One chart of the marked tasks, or of a sweep's; of many, those with the best scores."""
+        """Compare the marked tasks, or a sweep's, in one chart; of many those with the best scores."""
         tasks = sorted(self.targets, key=lambda task: -math.inf if task.best is None else task.best, reverse=True)
         first, *others = [task.id for task in tasks[:MOST_CURVES]]
         if len(tasks) > MOST_CURVES:
@@ -154,7 +154,7 @@ A click on a column's head sorts."""
         self.marlaas.open_task(first, beside=others)
 
     def why_not(self, action: str) -> str:
-        """Comparing takes two."""
+        """Why an action is refused: comparing takes two tasks."""
         if action == "compare" and len(self.targets) < 2:
             return "Mark some tasks with space, or go to the line of a sweep."
         if action == "fold" and not self._folds:
@@ -167,13 +167,13 @@ A click on a column's head sorts."""
         return current.folds if current is not None else ""
 
     def action_fold(self) -> None:
-        """Show or hide what lies under the line; on a policy's line, what lies under its task."""
+        """Fold or unfold the line; for a policy's line, that of its task."""
         key = self._folds
         self._rearrange(replace(self._how, toggled=self._how.toggled ^ {key}))
         self.query_one(QueueTable).go_to(key)
 
     def action_back(self) -> None:
-        """Take back what was chosen, the newest first: marks, then the filter."""
+        """Undo what was chosen last: marks, then the filter."""
         table, bar = self.query_one(QueueTable), self.query_one(FilterBar)
         if self.maximized is None and table.marks:
             table.clear_marks()
@@ -183,11 +183,11 @@ A click on a column's head sorts."""
             super().action_back()
 
     def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
-        """Write one, and say what comes next."""
-        write_environment(self.marlaas, "a adds a task on it.")
+        """Write an environment, and say what comes next."""
+        write_environment(self.marlaas, "a adds a task that uses it.")
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Every letter filters; while it makes no sense yet, the list stays."""
+        """Filter with every letter; while the filter makes no sense yet, the list stays."""
         bar = self.query_one(FilterBar)
         try:
             query = parse(message.text)
@@ -198,29 +198,29 @@ A click on a column's head sorts."""
         self._rearrange(replace(self._how, query=query))
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         self.query_one(QueueTable).focus()
 
     def on_keyed_table_sort_chosen(self, message: KeyedTable.SortChosen) -> None:
-        """A click on a head: by that column, the second time from the other end."""
+        """Sort by the column that was clicked; on the second click in reverse."""
         again = message.field == self._how.sort
         backwards = again and not self._how.backwards
         self._rearrange(replace(self._how, sort=message.field, backwards=backwards))
 
     def on_resize(self, event: Resize) -> None:
-        """Other columns may fit now."""
+        """Fit the columns to the new width."""
         self.call_after_refresh(self.show_again)
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
-        """The cursor is on another line."""
+        """Show the line under the cursor."""
         self._show_current()
 
     def on_queue_table_marked(self, message: QueueTable.Marked) -> None:
-        """Other tasks are marked."""
+        """Say how many tasks are marked."""
         self._tell()
 
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
-        """Open a task; unfold what holds several."""
+        """Open a task; unfold a line of several."""
         current = self.query_one(QueueTable).current
         if current is not None and current.single:
             self.marlaas.open_task(current.single.id)

@@ -1,4 +1,4 @@
-"""What the model really writes: from the trend over steps to a group, and down to one conversation and its tokens."""
+"""The view of rollouts: from the trend over steps to a group, and down to one conversation and its tokens."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from .dialogs.export_rollouts import Export
 
 LEVELS = ("-steps", "-groups", "-conversations", "-desk")
-"""How deep somebody is; a narrow screen shows one of them."""
+"""The levels from coarse to fine; a narrow screen shows one of them."""
 
 
 class RolloutsScreen(View):
-    """Lists at the left, what is read at the right; narrow: one at a time, enter goes deeper and esc back."""
+    """Lists at the left, a conversation at the right; on a narrow screen one at a time: enter goes deeper, esc back."""
 
     HELP = """What the model writes: steps, their groups, the conversations of a group. Enter goes deeper, esc back.
 
@@ -53,7 +53,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         Binding("b", "extreme(True)", "best of the group", show=False, id="rollouts.best"),
         Binding("w", "extreme(False)", "worst of the group", show=False, id="rollouts.worst"),
         Binding("v", "shade(1)", "shade", id="rollouts.shade"),
-        Binding("V", "shade(-1)", "shade, the other way", show=False, id="rollouts.unshade"),
+        Binding("V", "shade(-1)", "previous shading", show=False, id="rollouts.unshade"),
         Binding("slash", "search", "search", key_display="/", id="rollouts.search"),
         Binding("c", "compare", "compare", id="rollouts.compare"),
         Binding("P", "policy", "next policy", show=False, id="rollouts.policy"),
@@ -85,11 +85,11 @@ task trains several policies, P turns to the next one's steps; a group shows all
     # What is shown.
 
     def question(self) -> RolloutsQuestion | None:
-        """The steps of the selected task, or of its policy that was chosen."""
+        """A question about the steps of the selected task or policy."""
         return RolloutsQuestion(self.marlaas.learner) if self.marlaas.learner is not None else None
 
     def content(self) -> ComposeResult:
-        """A line to search in, the lists and what is read; or what to do where there is nothing."""
+        """A line to search in, the lists and the conversation; or a hint where there are no rollouts."""
         yield FilterBar("a word in anything that was said; enter searches")
         yield Static(id="nothing", markup=False)
         with Container(id="rollouts", classes=LEVELS[0]):
@@ -106,7 +106,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         return self.query_one(Desk)
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """The steps; what lies below them is read by the lists."""
+        """Show the steps; the lists read what is below them."""
         steps = answer.steps if isinstance(answer, RolloutsAnswer) else ()
         if steps and self.marlaas.learner is not None:
             self._browser.show(self.marlaas.learner, steps)
@@ -120,13 +120,13 @@ task trains several policies, P turns to the next one's steps; a group shows all
             self._enter(self._level)
 
     def on_browser_chosen(self, message: Browser.Chosen) -> None:
-        """Somebody has come to a conversation. Whoever has gone on to another step, group or task searches no more."""
+        """Show the conversation; a search ends where another step, group or task was chosen."""
         self._desk.choose(message.conversation)
         if self._browser.hits is None and self.query_one(Search).word:
             self.query_one(FilterBar).clear()
 
     def on_browser_failed(self, message: Browser.Failed) -> None:
-        """The store could not be read; the next second tries again."""
+        """Show why the store could not be read; the next poll tries again."""
         self.marlaas.say(message.problem, bad=True)
 
     # Deeper, and back.
@@ -141,22 +141,22 @@ task trains several policies, P turns to the next one's steps; a group shows all
         return (*self._browser.lists, self._desk.pane)
 
     def on_descendant_focus(self) -> None:
-        """A click or tab has gone elsewhere."""
+        """Follow the focus that a click or tab has moved."""
         if self.focused in self._panes:
             self._level = self._panes.index(self.focused)
             self.query_one("#rollouts").set_classes(LEVELS[self._level])
 
     def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
-        """Enter."""
+        """Go deeper on enter."""
         self.action_deeper()
 
     def action_deeper(self) -> None:
-        """To what lies under the cursor."""
+        """Go one level deeper, to what is under the cursor."""
         if self._level + 1 < len(LEVELS) and self.focused is not self._desk.other:
             self._enter(self._level + 1)
 
     def action_back(self) -> None:
-        """One comparison, one search, one level back; then to the view before."""
+        """End a comparison or a search, or go one level back; then to the view before."""
         if self.maximized is not None:
             super().action_back()
         elif self._desk.comparing:
@@ -169,56 +169,56 @@ task trains several policies, P turns to the next one's steps; a group shows all
         else:
             super().action_back()
 
-    # Turning.
+    # Turning pages.
 
     def action_turn(self, by: int) -> None:
-        """To the next conversation, or the one before."""
+        """Show the next conversation, or the one before."""
         if not self._browser.turn(by):
             what = "hit" if self._browser.hits is not None else "conversation"
             self.marlaas.say(f"This is the {'last' if by > 0 else 'first'} {what}.")
 
     def action_extreme(self, best: bool) -> None:
-        """To the best, or the worst, of the group."""
+        """Show the group's conversation with the highest or lowest reward."""
         if not self._browser.extreme(best):
-            self.marlaas.say("Go to a group first: nobody was paid here.", bad=True)
+            self.marlaas.say("Go to a group first: there are no rewards here.", bad=True)
 
     def action_shade(self, by: int) -> None:
         """Shade the tokens by something else."""
         self._desk.shade_by(SHADES[(SHADES.index(self._desk.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
-        """Only what did not end well, or everything."""
+        """Show failures only, or everything."""
         self.marlaas.say("Failures only." if self._browser.toggle_failures() else "Everything.")
 
     def action_compare(self) -> None:
-        """Mark what is read, or set what is read now beside it."""
+        """Mark the conversation, or show the marked one beside it."""
         self.marlaas.say(self._desk.mark(self._browser.conversations.current))
         if self._desk.comparing:
             self._enter(LEVELS.index("-desk"))
 
     def action_policy(self) -> None:
-        """The next policy that the task trains."""
+        """Show the next policy that the task trains."""
         self.marlaas.next_policy()
         self.ask_again()
 
     def action_open_logs(self) -> None:
-        """What happened to the task."""
+        """Open the logs of the task."""
         if self.marlaas.selected is not None:
             self.marlaas.open_task(self.marlaas.selected, "logs")
 
     # Searching.
 
     def action_search(self) -> None:
-        """Type a word."""
+        """Open the line for a search."""
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Without a word nobody searches."""
+        """End the search where the word is gone."""
         if not message.text:
             self._find("")
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:
-        """Enter searches, esc ends it."""
+        """Search on enter, or end the search on esc."""
         self._find(self.query_one(FilterBar).text)
         self._enter(LEVELS.index("-conversations") if self.query_one(FilterBar).text else self._level)
 
@@ -231,16 +231,16 @@ task trains several policies, P turns to the next one's steps; a group shows all
         search.begin(word, place.learner.task, place.failures)
 
     def on_search_came(self, message: Search.Came) -> None:
-        """Hits, or how far the search is."""
+        """Show hits, or how far the search is."""
         if message.word != self.query_one(Search).word or self._browser.hits is None:
             return
         self.query_one(FilterBar).tell(message.words, bad=message.bad)
         self._browser.show_hits(message.hits, message.words)
 
-    # Taking away.
+    # Copying and exporting.
 
     def why_not(self, action: str) -> str:
-        """What is read can be taken away."""
+        """Why an action is refused: only what is read can be copied or exported."""
         if action == "policy":
             return self.marlaas.why_no_other_policy()
         needs = action.partition("(")[0] in ("copy_row", "copy_json", "export", "compare")
@@ -251,18 +251,18 @@ task trains several policies, P turns to the next one's steps; a group shows all
         return self._desk.loaded if self.is_mounted else None
 
     def action_copy_row(self) -> None:
-        """What is read, as text."""
+        """Copy the conversation as text."""
         if self._loaded and self._loaded.conversation:
             self.marlaas.copy(text(self._loaded.conversation), f"Conversation {self._loaded.conversation.id}")
 
     def action_copy_json(self) -> None:
-        """What is read, as JSON."""
+        """Copy the conversation as JSON."""
         if self._loaded and self._loaded.conversation:
             found = json.dumps(record(self._loaded.conversation), indent=2)
             self.marlaas.copy(found, f"Conversation {self._loaded.conversation.id}")
 
     def action_export(self) -> None:
-        """Ask what, and where to."""
+        """Ask what to export, and where to."""
         if self.marlaas.web:
             self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
         elif self._scopes:
@@ -297,6 +297,6 @@ _NO_TASK = Content(
     "The same on the command line: marlaas rollouts ID"
 )
 _NO_ROLLOUTS = Content(
-    "Nothing was played yet.\n\nThe first conversations come when a group is complete: some seconds after the task has"
-    " started.\nThe queue (1) says what a task waits for."
+    "There are no episodes yet.\n\nThe first conversations come when a group is complete: some seconds after the task"
+    " has started.\nThe queue (1) says what a task waits for."
 )

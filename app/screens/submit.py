@@ -1,6 +1,6 @@
-"""The form for tasks: fields of the task file and of the environment, beside what will come of them.
+"""The form for tasks: fields of the task file and of the environment, with what the tasks will take.
 
-Opened on top of a view. It writes what the command line would write, and only when it is told to.
+Opened on top of a view. It writes what the command line would write, and only on request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .submit_editor import edited_table
 
 
 class SubmitScreen(ModalScreen[None]):
-    """A form; ctrl+s submits what it says."""
+    """The form; ctrl+s submits its tasks."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "submit", priority=True, id="submit.send"),
@@ -76,7 +76,7 @@ class SubmitScreen(ModalScreen[None]):
         self._sending = False
         self._asked: tuple[str, str] = ("", "")
         self._draft = ""
-        """A task file that came out of the editor and is wrong: the next time the person goes on with it."""
+        """A task file with mistakes that came back from the editor: the next edit goes on with it."""
 
     @property
     def marlaas(self) -> Application:
@@ -84,7 +84,7 @@ class SubmitScreen(ModalScreen[None]):
         return cast("Application", self.app)
 
     def compose(self) -> ComposeResult:
-        """Title, form and outlook, a sentence on the field under the cursor, keys."""
+        """Lay out title, form and outlook, a sentence about the current field, and keys."""
         with Horizontal(id="title"):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
@@ -123,7 +123,7 @@ class SubmitScreen(ModalScreen[None]):
     # What is typed.
 
     def on_field_row_typed(self, message: FieldRow.Typed) -> None:
-        """A letter; or a field that says what it was filled with."""
+        """Take over a letter, or what a field was filled with."""
         if message.text == self._form.texts.get(message.key, ""):
             return
         before = self._form.parameters
@@ -136,7 +136,7 @@ class SubmitScreen(ModalScreen[None]):
         self.run_worker(self.query_one(Fields).show_parameters(self._form), exclusive=True, group="parameters")
 
     def on_field_row_visited(self, message: FieldRow.Visited) -> None:
-        """Say what the field is."""
+        """Show what the field is."""
         self.query_one("#about", Static).update(Content(about(message.field)))
 
     def _look(self) -> None:
@@ -174,7 +174,7 @@ class SubmitScreen(ModalScreen[None]):
     # What the keys do.
 
     def action_turn(self) -> None:
-        """On a narrow screen: the task file in the place of the form, or the form again."""
+        """Switch between form and task file, on a narrow screen."""
         self.toggle_class("-turned")
         if self.has_class("-turned"):
             self.query_one(Outlook).focus()
@@ -189,7 +189,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(reason, bad=True)
             return
         self._sending = True
-        self.query_one("#state", Static).update("submitting …")  # an engine that has to be started takes seconds
+        self.query_one("#state", Static).update("submitting …")  # starting an engine takes seconds
         self.run_worker(self._send, thread=True, exit_on_error=False)
 
     def _why_not_sent(self) -> str:
@@ -222,7 +222,7 @@ class SubmitScreen(ModalScreen[None]):
         self.dismiss()
 
     def action_save(self) -> None:
-        """Ask for a name, and save the task file."""
+        """Ask for a name, and save the task file there."""
         if self.marlaas.web:
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
             return
@@ -242,7 +242,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(f"Saved as {path}.")
 
     def action_edit(self) -> None:
-        """The task file in the person's editor; what was saved is taken over if it is valid."""
+        """Open the task file in the person's editor; a valid one is taken over."""
         table, self._draft, sentence = edited_table(self.marlaas, self._draft or self._checked.text)
         if sentence:
             self.marlaas.say(sentence, bad=True)
@@ -251,7 +251,7 @@ class SubmitScreen(ModalScreen[None]):
             self.run_worker(self._fill_fields())
 
     def action_leave(self) -> None:
-        """Back to the view; what was typed is asked about."""
+        """Go back to the view; ask first if something was typed."""
         if self.has_class("-turned"):
             self.action_turn()
         elif self._form.touched:

@@ -1,6 +1,6 @@
-"""A task file through the person's editor and back: the terminal is given away meanwhile.
+"""Opens a task file in the person's editor, which gets the terminal meanwhile.
 
-What comes back is a table, or the text to go on with and what is wrong with it.
+What comes back is a table, or the text with its mistake.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def why_no_editor(app: Application) -> str:
 
 
 def edited_table(app: Application, text: str) -> tuple[dict[str, Any] | None, str, str]:
-    """(the table, a draft to go on with, what is wrong); the last two are empty where it is valid."""
+    """(the table, the text to go on with, what is wrong with it); the last two are empty where the file is valid."""
     if reason := why_no_editor(app):
         return None, "", reason
     try:

@@ -1,4 +1,4 @@
-"""One task: is it learning, are its numbers sound, how does it compare, what was it told, and what does it write."""
+"""The view of one task: is it learning, are its numbers sound, how does it compare, and what does its model write."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
 class TaskScreen(TasksView):
-    """A chart of one metric, all metrics beside it, and the newest of what the model wrote."""
+    """A chart of one metric, all metrics beside it, and the newest conversations."""
 
     HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
 
 P turns to the next policy, where a task trains several: everything that is shown is of that one. w shows how its
 versions did against others. c lays up to three other tasks or policies over the chart; i reads single points with ←
-and → (shift: step by step); o makes its axis logarithmic; d shows what the task was told. ◆ is a held-out score with
+and → (shift: step by step); o makes its axis logarithmic; d shows the task's configuration. ◆ is a held-out score with
 its standard error, ┊ a change of the environment. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", id="task.metric"),
-        Binding("M", "metric(-1)", "metric before", show=False, id="task.metric_before"),
+        Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
         Binding("c", "overlay", "compare", id="task.overlay"),
         Binding("P", "policy", "next policy", show=False, id="task.policy"),
@@ -78,7 +78,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         return [task] if task else []
 
     def question(self) -> TaskQuestion | None:
-        """The chosen metric of the selected task and of those laid over it."""
+        """A question about the chosen metric, of the selected task and of those laid over it."""
         own = self.marlaas.learner
         if own is None:
             return None
@@ -87,7 +87,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         return TaskQuestion(own, self._metric, others, known=self._answer)
 
     def content(self) -> ComposeResult:
-        """Panes under the task's own lines; their places depend on the width."""
+        """Panes below the task's own lines; their places depend on the width."""
         with ContentSwitcher(initial="task"):
             with Container(id="task"):
                 yield TaskLine()
@@ -99,11 +99,11 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
             yield Static(_NOWHERE, id="nowhere", markup=False)
 
     def on_screen_resume(self) -> None:
-        """Perhaps with another task."""
+        """Show the selected task, which may be another one."""
         self._turn()
 
     def _turn(self) -> None:
-        """Another task begins without a cursor, and without company but for what somebody asked for."""
+        """Show another task without a cursor, and with no tasks laid over it but those that were asked for."""
         if self._seen != self.marlaas.selected:
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
@@ -114,11 +114,11 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
             self.ask_again()
 
     def on_resize(self, event: Resize) -> None:
-        """Where there are few lines, they are the chart's."""
+        """Give a small screen's few lines to the chart."""
         self.set_class(event.size.height < _LOW, "-low")
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """All panes."""
+        """Show all panes."""
         task = snapshot.task(self.marlaas.selected)
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
         line, own = self.query_one(TaskLine), self.marlaas.learner
@@ -157,7 +157,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         )
 
     def why_not(self, action: str) -> str:
-        """Comparing takes two, and reading a point takes a point."""
+        """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""
         trained = self.targets[0].trained if self.targets else ()
         if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
             return "There is no other task to compare with."
@@ -172,45 +172,45 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
     # What the person chooses.
 
     def action_policy(self) -> None:
-        """The next policy that the task trains."""
+        """Show the next policy that the task trains."""
         self.marlaas.next_policy()
         self._look = replace(self._look, cursor=None)
         self.ask_again()
         self.show_again()
 
     def action_win_rates(self) -> None:
-        """How the policy's versions did against each other, and against others."""
+        """Show how the policy's versions did against each other, and against others."""
         if self.marlaas.learner is not None:
             self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
 
     def action_metric(self, by: int) -> None:
-        """The next metric, or the one before."""
+        """Show the next metric, or the one before."""
         self.query_one(MetricList).step(by)
 
     def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
-        """Another metric."""
+        """Show another metric."""
         self._metric = message.name
         self.query_one(MetricList).chosen = message.name
         self.ask_again()
 
     def action_logarithmic(self) -> None:
-        """Powers of ten at the vertical axis, or not."""
+        """Switch the vertical axis between logarithmic and linear."""
         self._look = replace(self._look, logarithmic=not self._look.logarithmic)
         self._again()
 
     def action_inspect(self) -> None:
-        """Read the newest point; or put the cursor away."""
+        """Read the newest point, or hide the cursor."""
         self.query_one(MetricChart).focus()
         track = self._track()
         self._point_at(track.steps[-1] if self._look.cursor is None and track.steps else None)
 
     def on_metric_chart_inspect(self, message: MetricChart.Inspect) -> None:
-        """The cursor moves."""
+        """Move the cursor."""
         apart = 1.0 if message.exactly else self.query_one(MetricChart).steps_per_column
         self._point_at(moved(self._track(), self._look.cursor, message.by, apart))
 
     def on_metric_chart_pointed(self, message: MetricChart.Pointed) -> None:
-        """The mouse points at a step: read the nearest that has a value."""
+        """Read the nearest point with a value to the mouse."""
         track = self._track()
         place = track.place(message.step)
         self._point_at(None if place is None else track.steps[place])
@@ -220,11 +220,11 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         self._again()
 
     def _track(self) -> Track:
-        """What the chart shows of the task."""
+        """The values that the chart shows of the task."""
         return self._answer.own.track(self._answer.metric) if self._answer else Track()
 
     def action_overlay(self) -> None:
-        """Choose the tasks that share the chart; those that are most alike come first."""
+        """Choose the tasks that share the chart; the most similar ones come first."""
         task, own = self.targets[0], self.marlaas.learner
         if own is None:
             return
@@ -244,7 +244,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
             self._again()
 
     def action_configuration(self) -> None:
-        """What the task was told, beside the tasks that share its chart."""
+        """Show the task's configuration beside those of the tasks that share its chart."""
         if self._answer is None:
             return
         shown = [self._answer.learner, *(each for _, each in self._look.company(self._answer))]
@@ -253,7 +253,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))
 
     def action_back(self) -> None:
-        """The cursor goes first."""
+        """Hide the cursor; without one, go back."""
         if self.maximized is None and self._look.cursor is not None:
             self._point_at(None)
         else:

@@ -1,4 +1,4 @@
-"""What all views with tasks under the cursor share: acting on them, opening them elsewhere, copying them."""
+"""What all views with tasks under the cursor share: acting on tasks, opening other views of them, copying them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "copy_row", "copy_jso
 
 
 class TasksView(View):
-    """Keys that act on the marked tasks, or else on the one under the cursor; where they cannot, they say why."""
+    """Keys that act on the marked tasks, or on the one under the cursor; where they cannot, they say why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
@@ -46,7 +46,7 @@ class TasksView(View):
         """The tasks that keys act on; the first is the one under the cursor."""
 
     def why_not(self, action: str) -> str:
-        """Acts need a task in a state that they can start from."""
+        """Why an action is refused: it needs a task in a state that it can start from."""
         verbs = _VERBS.get(action, ())
         if not verbs and action not in _NEEDS_A_TASK:
             return ""
@@ -62,14 +62,14 @@ class TasksView(View):
         return f"Task {targets[0].id} is {line(targets[0].state, 20)}: {_OTHERWISE[action]}."
 
     def action_toggle_pause(self) -> None:
-        """Pause what moves; where nothing does, resume what is paused."""
+        """Pause active tasks; where none is active, resume paused ones."""
         if moving := self._fitting("pause"):
             self.marlaas.command("pause", moving)
         elif paused := self._fitting("resume"):
             self.marlaas.command("resume", paused)
 
     def action_retry(self) -> None:
-        """Put what failed or was cancelled back into the queue."""
+        """Put failed or cancelled tasks back into the queue."""
         self.marlaas.command("retry", self._fitting("retry"))
 
     def action_cancel(self) -> None:
@@ -86,24 +86,24 @@ class TasksView(View):
         self.app.push_screen(Confirm(question), act)
 
     def action_add_like(self) -> None:
-        """The form, filled with what the task under the cursor was submitted with."""
+        """Open the form, filled with what the task under the cursor was submitted with."""
         self.marlaas.action_add(self.targets[0].id)
 
     def action_open_rollouts(self) -> None:
-        """What the task's model writes."""
+        """Open the rollouts of the task."""
         self.marlaas.open_task(self.targets[0].id, "rollouts")
 
     def action_open_logs(self) -> None:
-        """What happened to the task."""
+        """Open the logs of the task."""
         self.marlaas.open_task(self.targets[0].id, "logs")
 
     def action_copy_row(self) -> None:
-        """The tasks in words, a line each."""
+        """Copy the tasks in words, a line each."""
         rows = [f"{t.id}\t{t.tenant}\t{t.name}\t{t.environment}\t{t.state}\t{t.step}/{t.steps}" for t in self.targets]
         self.marlaas.copy("\n".join(rows), self._named())
 
     def action_copy_json(self) -> None:
-        """All that is known of the tasks."""
+        """Copy all that is known of the tasks."""
         rows = [task_json(task) for task in self.targets]
         self.marlaas.copy(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2), self._named())
 

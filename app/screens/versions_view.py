@@ -1,6 +1,6 @@
-"""What a person does with the version under the cursor: take it away, back, further, off the disk, or talk with it.
+"""What a person does with the version under the cursor: export, roll back to, begin from, delete, or chat with it.
 
-Acts only; which version that is, and what is drawn, is the business of the view of adapters.
+Actions only; which version that is, and what is drawn, is up to the view of adapters.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class VersionsView(View):
     @property
     @abstractmethod
     def marked(self) -> Sequence[KeptVersion]:
-        """Versions that are marked."""
+        """The marked versions."""
 
     def why_not(self, action: str) -> str:
-        """Acts need a version, and a state of its task that they can start from."""
+        """Why an action is refused: it needs a version, and a state of its task that it can start from."""
         if action not in _NEED_A_VERSION:
             return ""
         kept = self.current
@@ -75,10 +75,10 @@ class VersionsView(View):
             return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
         return ""
 
-    # Talking. The pane is loaded when it is wanted: it needs what the other views do not.
+    # Chat. The pane is loaded on demand, because it imports what the other views do not.
 
     def action_chat(self) -> None:
-        """Talk with the version alone."""
+        """Open the chat with the version alone."""
         from ..chat.talking import Side
         from .chat import ChatScreen
 
@@ -86,7 +86,7 @@ class VersionsView(View):
             self.app.push_screen(ChatScreen([Side(kept.row)]))
 
     def action_beside(self) -> None:
-        """Talk with the version beside the marked one, or else beside the base."""
+        """Open the chat with the version beside the marked one, or else beside the base."""
         from ..chat.talking import Side
         from .chat import ChatScreen
 
@@ -97,7 +97,7 @@ class VersionsView(View):
     # What the engine does.
 
     def action_roll_back(self) -> None:
-        """Ask, then let the task go on from here."""
+        """Ask, then roll the task back to this version."""
         kept = self.current
         if kept is None:
             return
@@ -145,7 +145,7 @@ class VersionsView(View):
     # What needs no engine.
 
     def action_export(self) -> None:
-        """Ask where to, then write in a thread."""
+        """Ask where to, then export in a thread."""
         kept = self.current
         if kept is None:
             return
@@ -168,25 +168,25 @@ class VersionsView(View):
         self.app.call_from_thread(self.marlaas.say, told)
 
     def action_begin(self) -> None:
-        """A new task like this one's, that begins with the version."""
+        """Open the form for a task like this one's that begins from the version."""
         from .submit import SubmitScreen
 
         if kept := self.current:
             self.app.push_screen(SubmitScreen(copy_from=kept.row.task, start=kept.row))
 
     def action_copy_row(self) -> None:
-        """The version's name."""
+        """Copy the version's name."""
         if kept := self.current:
             self.marlaas.copy(kept.row.name, f"The name of {named_version(kept)}")
 
     def action_copy_json(self) -> None:
-        """All that is known of it."""
+        """Copy all that is known of the version."""
         if kept := self.current:
             self.marlaas.copy(json.dumps(asdict(kept), indent=2), f"What is known of {named_version(kept)}")
 
 
 def named_version(kept: KeptVersion) -> str:
-    """In the middle of a sentence."""
+    """The version in words, for the middle of a sentence."""
     return f"version {kept.row.number} of task {owner(kept.row)}"
 
 

@@ -1,4 +1,4 @@
-"""What every view has: the bars, the footer, one question to the store, and keys that say why they cannot act."""
+"""What every view has: bars, a footer, one question to the store, and keys that say why they cannot act."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..widgets.view_bar import ViewBar
 from ..words.tasks import liveness
 
 _NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
-_SILENT = "The engine is frozen or has much to do; acts wait until it goes on."
+_SILENT = "The engine is suspended or very busy; actions wait until it answers."
 
 
 class View(Screen[None]):
@@ -46,7 +46,7 @@ class View(Screen[None]):
 
     @abstractmethod
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
-        """Bring the view's own widgets up to date; ``answer`` is None until its question was answered."""
+        """Bring the view's own widgets up to date; ``answer`` is None until the question has been answered."""
 
     def question(self) -> Question | None:
         """What the view wants to know beyond the snapshot."""
@@ -57,7 +57,7 @@ class View(Screen[None]):
         return ""
 
     def compose(self) -> ComposeResult:
-        """Bars around the content."""
+        """Lay out the bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
         yield ViewBar(self.marlaas.views)
         yield from self.content()
@@ -65,17 +65,17 @@ class View(Screen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """Show what is known already."""
+        """Show what is already known."""
         self.show_again()
 
     def on_screen_resume(self) -> None:
-        """The view comes into sight: ask, and show what came meanwhile."""
+        """Ask the view's question, and show what came while it was out of sight."""
         self.ask_again()
         if self.is_mounted:
             self.show_again()
 
     def ask_again(self) -> None:
-        """The question has changed: read now, and not with the next second."""
+        """Ask again at once, because the question has changed."""
         self.marlaas.ask(self)
 
     def show_again(self) -> None:
@@ -98,25 +98,25 @@ class View(Screen[None]):
     # Keys that cannot act are dim in the footer, and say why when they are pressed.
 
     def renew_keys(self) -> None:
-        """Something else is under the cursor: other keys may be able to act."""
+        """Update which keys can act, because something else is under the cursor."""
         reasons = tuple(self.why_not(binding.action) for _, binding in self._bindings)
-        if reasons != self._reasons:  # the footer is made anew
+        if reasons != self._reasons:  # Textual rebuilds the footer
             self._reasons = reasons
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """None is Textual's word for dim."""
+        """Whether an action is possible; None is Textual's value for a dim key."""
         return None if self.why_not(action) else True
 
     def on_key(self, event: Key) -> None:
-        """A key that nothing has acted on."""
+        """Say why a key that nothing reacted to cannot act."""
         active = self.active_bindings.get(event.key)
         if active is not None and not active.enabled and (reason := self.why_not(active.binding.action)):
             self.marlaas.say(reason, bad=True)
             event.stop()
 
     def action_back(self) -> None:
-        """From a zoomed pane to all of them, from this view to the one before."""
+        """Go back from a zoomed pane to all panes, or from this view to the one before."""
         if self.maximized is not None:
             self.minimize()
         elif len(self.app.screen_stack) > 1:
@@ -125,7 +125,7 @@ class View(Screen[None]):
             self.marlaas.go_back()
 
     def action_zoom(self) -> None:
-        """The pane with the cursor alone, or all of them again."""
+        """Zoom the pane with the focus, or show all panes again."""
         if self.maximized is not None:
             self.minimize()
         elif self.focused is None or not self.maximize(self.focused):

@@ -1,4 +1,4 @@
-"""Yielding the machine from the screen: what it costs is said and for how long it is asked, then the engine is told.
+"""Yields the machine from the screen: says what that costs, asks for how long, and tells the engine.
 
 Which key or entry of the palette asked is not known here.
 """
@@ -19,11 +19,11 @@ from .dialogs.ask import Ask
 
 USUAL = "2h"
 OPEN = "open"
-"""What is typed for a yield without an end."""
+"""The word to type for a yield without an end."""
 
 
 def ask_yield(app: Application) -> None:
-    """Ask for how long, and yield; whoever leaves the question changes nothing."""
+    """Ask for how long, and yield; leaving the dialog changes nothing."""
 
     def act(answer: str | None) -> None:
         if not answer:
@@ -55,7 +55,7 @@ def take_back(app: Application) -> None:
 
 
 def why_not(app: Application) -> str:
-    """Why there is nobody to tell; empty where there is."""
+    """Why no engine can be told; empty where one can."""
     serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
     return "" if serves else "No engine runs, so none holds the machine."
 

@@ -1,8 +1,8 @@
-"""Who may come in through the browser: a secret path that opens one session, a cookie that keeps it, and nobody else.
+"""Decides who may use the application in a browser: a secret path opens one session, and a cookie keeps it open.
 
-Pure, but that opening the path uses it up; knows no web server. Whoever can reach the port may be another user of this
-machine, or a page in the person's own browser. A browser sends its cookies to every port of a host: ours is for the
-secret path alone, which no other server there knows.
+Pure, except that opening the path uses it up; knows no web server. Whoever can reach the port may be another user of
+this machine, or a page in the person's own browser. A browser sends its cookies to every port of a host: ours is for
+the secret path alone, which no other server there knows.
 """
 
 from __future__ import annotations
@@ -13,46 +13,48 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
-"""Names under which a browser may know this server, behind an SSH tunnel too: a foreign name means that a foreign page
-has made its own name point here."""
+"""Names by which a browser may address this server, also behind an SSH tunnel.
+
+Another name means that a foreign page has made its own name point here.
+"""
 
 
 class Verdict(Enum):
-    """What becomes of a request."""
+    """What is done with a request."""
 
     PASS = auto()
     OPEN = auto()
-    """It is the first at the secret path: it gets the cookie, and is sent there again."""
+    """The first request at the secret path: it gets the cookie, and is redirected there."""
     REFUSE = auto()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request, as far as it matters here; what it does not say is empty."""
+    """The parts of a request that matter here; missing ones are empty."""
 
     host: str
-    """The header of that name: with the port."""
+    """The header of that name, with the port."""
     path: str
     origin: str = ""
-    """Which page a websocket is opened from."""
+    """The page that opens a websocket."""
     cookies: tuple[str, ...] = ()
-    """All values under the cookie's name: other servers of the host may have set some, too."""
+    """All values under the cookie's name: other servers of the host may have set some as well."""
     websocket: bool = False
 
 
 @dataclass
 class Gate:
-    """The door of one server."""
+    """Guards one server."""
 
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """The path, which opens one session, once."""
+    """The secret path, which opens one session, once."""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """The cookie's value from then on."""
+    """The cookie's value."""
     used: bool = False
 
     @property
     def root(self) -> str:
-        """The path beneath which everything lies, and for which the cookie is."""
+        """The path that all addresses begin with, and that the cookie is for."""
         return f"/{self.secret}/"
 
     def judge(self, asked: Asked) -> Verdict:
@@ -81,5 +83,5 @@ def _name(host: str) -> str:
 
 
 def _equal(one: str, other: str) -> bool:
-    """In a time that does not say how much of it is right."""
+    """Whether two texts are equal, in a time that does not depend on how much of them is."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode())

@@ -20,9 +20,9 @@ MOST = 8
 """Sessions at the same time; each is a process."""
 SCRIPT = "static/js/textual.js"
 GOODBYE = 1.0
-"""Seconds that open pages have to close when the server ends."""
+"""Seconds that open pages get to close when the server ends."""
 HEADERS = {
-    # nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the secret path
+    # Nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the secret path.
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -30,7 +30,7 @@ HEADERS = {
 CLOSED = "403: this page opens with the address that `marlaas serve` printed, once, in one browser.\n"
 
 _QUIET = logging.getLogger("marlaas.web")
-"""Takes what aiohttp has to say of requests that are none: anybody on this machine can send those."""
+"""The log for invalid requests, which anybody on this machine can send to aiohttp."""
 _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
@@ -38,7 +38,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer(Server):
-    """Serves one command to whom the gate lets in."""
+    """Serves the output of one command to those whom the gate lets in."""
 
     def __init__(self, command: str, gate: Gate) -> None:
         super().__init__(command, host=HOST, title="marlaas")
@@ -46,7 +46,7 @@ class WebServer(Server):
         self._open = 0
 
     async def application(self) -> web.Application:
-        """All routes beneath the secret path; every request comes by the gate."""
+        """The routes, all below the secret path; every request passes the gate."""
         application = web.Application(middlewares=[self._guard])
         application.on_response_prepare.append(_add_headers)
         application.router.add_get(f"{self._gate.root}{SCRIPT}", self._script)
@@ -54,7 +54,7 @@ class WebServer(Server):
         return application
 
     async def on_startup(self, app: web.Application) -> None:
-        """Says nothing: the verb does, once the port is known."""
+        """Do nothing: the verb prints the address, once the port is known."""
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -72,14 +72,14 @@ class WebServer(Server):
         if verdict is Verdict.PASS:
             try:
                 return await handler(request)
-            except OSError:  # a path that no file can have
+            except OSError:  # an impossible path for a file
                 raise web.HTTPNotFound from None
         response = web.Response(status=303, headers={"Location": self._gate.root})
         response.set_cookie(name, self._gate.session, path=self._gate.root, httponly=True, samesite="Lax")
         return response
 
     async def _script(self, request: web.Request) -> web.Response:
-        """The page's script, with downloads beneath the secret path, too."""
+        """The page's script, with its downloads moved below the secret path."""
         text = (self.statics_path.parent / SCRIPT).read_text(encoding="utf-8")
         text = text.replace(
             "${window.location.origin}/download/", f"${{window.location.origin}}{self._gate.root}download/"
@@ -87,7 +87,7 @@ class WebServer(Server):
         return web.Response(text=text, content_type="text/javascript")
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """The page; its addresses are those under which the browser knows this server, which may be a tunnel's."""
+        """The page; its addresses are those by which the browser knows this server, perhaps through a tunnel."""
         place = f"{request.host}{self._gate.root}"
         context = {
             "font_size": 16,
@@ -109,7 +109,7 @@ class WebServer(Server):
 
 
 def _cookie(request: web.Request) -> str:
-    """The cookie's name: servers on other ports of this machine keep theirs beside it."""
+    """The cookie's name, which has the port so that servers on other ports keep their own."""
     local = request.transport.get_extra_info("sockname") if request.transport else None
     return f"marlaas-session-{local[1] if local else 0}"
 
@@ -123,9 +123,9 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
 
 
 async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
-    """Serve until cancelled; ``port`` 0 takes a free one. ``ready`` is told the address that opens the session.
+    """Serve until cancelled; ``port`` 0 takes a free one. ``ready`` gets the address that opens the session.
 
-    Raises ``OSError`` where the port cannot be had.
+    Raises ``OSError`` where the port is not available.
     """
     application = await WebServer(command, gate).application()
     runner = web.AppRunner(application, access_log=None, logger=_QUIET, shutdown_timeout=GOODBYE)

@@ -1,1 +1,1 @@
-"""What screens are made of, one widget per file; they take rows and know no store."""
+"""The widgets of the screens, one per file; they take rows and know no store."""

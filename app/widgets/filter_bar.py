@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from ..words.format import line
 
 LONGEST = 300
-"""Characters: nobody types more, and somebody may paste a megabyte."""
+"""Most characters: nobody types more, and somebody may paste a megabyte."""
 
 
 class FilterBar(Horizontal):
@@ -23,13 +23,13 @@ class FilterBar(Horizontal):
 
     @dataclass
     class Changed(Message):
-        """Another filter."""
+        """The filter has changed."""
 
         text: str
 
     @dataclass
     class Left(Message):
-        """The person is done typing: the list has the keys again."""
+        """The person is done typing: the list gets the keys again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "clear filter", id="filter.clear"),
@@ -44,57 +44,57 @@ class FilterBar(Horizontal):
     """
 
     def __init__(self, hint: str) -> None:
-        """``hint`` stands in the empty line: what may be typed."""
+        """``hint`` is shown in the empty line: what can be typed."""
         super().__init__()
         self._hint = hint
 
     def compose(self) -> ComposeResult:
-        """A prompt, the text, and what it found."""
+        """Lay out a prompt, the text, and a place for the result."""
         yield Static("/", classes="prompt", markup=False)
         yield Input(placeholder=self._hint, max_length=LONGEST, select_on_focus=False, compact=True)
         yield Static("", id="told", markup=False)
 
     @property
     def text(self) -> str:
-        """What is typed."""
+        """What was typed."""
         return self.query_one(Input).value
 
     def open(self) -> None:
-        """Show the line and type: at once, for the next letters may be on their way."""
+        """Show the line and focus it at once, because the next letters may be on their way."""
         self.add_class("-open")
         self.screen.set_focus(self.query_one(Input))
 
     def tell(self, text: str, bad: bool = False) -> None:
-        """What the filter found, or what is wrong with it."""
+        """Show what the filter found, or what is wrong with it."""
         self.query_one("#told", Static).update(Content.styled(f" {line(text, 200)}", "$text-error" if bad else ""))
 
     def write(self, text: str) -> None:
-        """Another filter, as if it had been typed."""
+        """Set the filter, as if it had been typed."""
         self.query_one(Input).value = text
         self.set_class(bool(text), "-open")
 
     def clear(self) -> None:
-        """No filter."""
+        """Remove the filter."""
         self.query_one(Input).value = ""
         self.remove_class("-open")
 
     def action_clear(self) -> None:
-        """No filter, and back to the list."""
+        """Remove the filter, and go back to the list."""
         self.clear()
         self.post_message(self.Left())
 
     def action_leave(self) -> None:
-        """Back to the list, which stays filtered."""
+        """Go back to the list, which stays filtered."""
         if not self.text:
             self.remove_class("-open")
         self.post_message(self.Left())
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Every letter counts."""
+        """Report every letter."""
         event.stop()
         self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Go back to the list on enter."""
         event.stop()
         self.action_leave()

@@ -1,4 +1,4 @@
-"""What an empty home opens on: three ways to begin, a key each. It goes as soon as there is a task."""
+"""The guide that an empty home shows: three ways to begin, with a key for each. It disappears with the first task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ marlaas submit FILE. `marlaas doctor` looks at this machine."""
 
 
 class Guide(Static, can_focus=True):
-    """Shown in the place of an empty queue."""
+    """Shown in place of an empty queue."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "demo", "demo", id="guide.demo"),
@@ -49,7 +49,7 @@ class Guide(Static, can_focus=True):
         return cast("Application", self.app)
 
     def action_demo(self) -> None:
-        """Submit the demo's tasks into this home and start the engine."""
+        """Submit the demo's tasks to this home and start the engine."""
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
         elif not self._begun:
@@ -70,7 +70,7 @@ class Guide(Static, can_focus=True):
             in_its_thread(app.poll)
 
     def action_environment(self) -> None:
-        """Have one written, where that is possible."""
+        """Ask for a new environment, where one can be written."""
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
         elif self._marlaas.web:

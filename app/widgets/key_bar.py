@@ -1,7 +1,7 @@
 """The last line of every view: the keys that act here, dim where they cannot, and the palette at the right.
 
-Textual's own footer is made of a widget for each key, and makes all of them anew whenever one changes: with a cursor
-that moves over tasks of other states, that is the most that a key press costs. This one is a line.
+Textual's own footer makes a widget for each key, and makes all of them anew whenever one changes. With a cursor that
+moves over tasks in different states, that would be the most expensive part of a key press. This one is a single line.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class ShownKey:
     """A key in the line."""
 
     key: str
-    """As it is pressed."""
+    """The key as one presses it."""
     display: str
     description: str
     enabled: bool
 
     @property
     def text(self) -> str:
-        """What it takes of the line."""
+        """What the key shows in the line."""
         return f" {self.display} {self.description} "
 
 
 class KeyBar(Widget):
-    """Follows the bindings of its screen; a click on a key presses it."""
+    """Shows the bindings of its screen; a click on a key presses it."""
 
     DEFAULT_CSS = """
     KeyBar { dock: bottom; height: 1; background: $footer-background; color: $footer-foreground; }
@@ -51,7 +51,7 @@ class KeyBar(Widget):
         self._will_look = False
 
     def on_mount(self) -> None:
-        """Hear of other bindings."""
+        """Listen to changes of the bindings."""
         self.screen.bindings_updated_signal.subscribe(self, self._changed)
 
     def _changed(self, screen: Screen[object]) -> None:
@@ -62,7 +62,7 @@ class KeyBar(Widget):
     def look(self) -> None:
         """Read which keys there are, and which of them can act."""
         self._will_look = False
-        if not self.is_attached:  # its screen was left meanwhile
+        if not self.is_attached:  # its screen may have been left meanwhile
             return
         active = self.screen.active_bindings
         shown: dict[str, ShownKey] = {}
@@ -77,7 +77,7 @@ class KeyBar(Widget):
             self.palette = ShownKey(palette.binding.key, display, palette.binding.description, palette.enabled)
 
     def render(self) -> Content:
-        """As many keys as fit beside the palette's."""
+        """As many keys as fit beside the palette's key."""
         right = f"{_EDGE}{self.palette.text[1:]}" if self.palette else ""
         room, parts = self.size.width - cells(right), list[Content]()
         left = Content("").join([_drawn(key) for key in self.keys]).truncate(max(0, room), pad=True)

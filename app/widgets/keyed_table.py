@@ -1,4 +1,4 @@
-"""A table whose rows have keys: changed cell by cell, so that the cursor and the eye stay where they are.
+"""A table whose rows have keys: it is changed cell by cell, so that cursor and scroll position stay where they are.
 
 Its messages about cursor and choice carry the key.
 """
@@ -23,7 +23,7 @@ from ..words.format import clip, pad
 
 @dataclass(frozen=True)
 class Column:
-    """A column, its width in cells, and the field that sorting by it means."""
+    """A column: its width in cells, and the field by which it sorts."""
 
     name: str
     width: int
@@ -41,7 +41,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row under its key."""
+    """A row with its key."""
 
     key: str
     cells: tuple[Cell, ...]
@@ -49,11 +49,11 @@ class Row:
 
 
 class KeyedTable(DataTable[Text]):
-    """Rows with a cursor. What opening one means is the screen's business."""
+    """Rows with a cursor. The screen decides what opening one does."""
 
     @dataclass
     class Opened(Message):
-        """The person wants to look into a row."""
+        """The person opens a row."""
 
         table: KeyedTable
         key: str
@@ -98,7 +98,7 @@ class KeyedTable(DataTable[Text]):
         self._keys: list[str] = []
 
     def on_mount(self) -> None:
-        """Cells hold their colours: another theme writes them anew."""
+        """Watch the theme: cells hold their colours, so another theme writes them anew."""
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._repaint())
 
     @property
@@ -109,7 +109,7 @@ class KeyedTable(DataTable[Text]):
     def show_rows(
         self, columns: tuple[Column, ...], rows: Sequence[Row], sort: str = "", backwards: bool = False
     ) -> None:
-        """Bring the table up to date; the cursor stays on its key as long as that is there."""
+        """Show these rows; the cursor stays on its key as long as that is there."""
         key = self.key
         self._choose_columns((columns, sort, backwards))
         wanted = [row.key for row in rows]
@@ -128,7 +128,7 @@ class KeyedTable(DataTable[Text]):
             self.go_to(key)
 
     def go_to(self, key: str) -> None:
-        """Put the cursor on a row, if it is there."""
+        """Move the cursor to a row, if it is there."""
         if key in self._rows:
             self.move_cursor(row=self._keys.index(key), animate=False, scroll=False)
 
@@ -173,8 +173,10 @@ class KeyedTable(DataTable[Text]):
         cursor: bool = False,
         hover: bool = False,
     ) -> list[list[Segment]]:
-        """A cell is one text of one style, as wide as its column: laying it out as Textual does, as if it were anything
-        that Rich can draw, was most of what a second of the queue cost."""
+        """The cell as one text of one style, as wide as its column.
+
+        Textual lays out a cell as anything that Rich can draw, which took most of the time of an update of the queue.
+        """
         heading = row_index < 0
         styles = self._get_styles_to_render_cell(
             heading,
@@ -193,22 +195,22 @@ class KeyedTable(DataTable[Text]):
             else self.get_cell_at(Coordinate(row_index, column_index))
         )
         own = cell.style if isinstance(cell.style, Style) else Style.parse(cell.style)
-        place = Style.from_meta({"row": row_index, "column": column_index})  # what a click finds
+        place = Style.from_meta({"row": row_index, "column": column_index})  # found by clicks
         return [[Segment(cell.plain, base_style + place + styles[0] + own + styles[1])]]
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter or a click on the cursor's row."""
+        """Report that a row was opened, by enter or by a click on the cursor's row."""
         event.stop()
         if self.key is not None:
             self.post_message(self.Opened(self, self.key))
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """The cursor moved."""
+        """Report that the cursor moved."""
         event.stop()
         self.post_message(self.Moved(self))
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by a column."""
+        """Report the column that was clicked."""
         event.stop()
         field = next((column.sort for column in self._head[0] if column.name == event.column_key.value), "")
         if field:

@@ -1,4 +1,4 @@
-"""What an empty view says: the next step, not a void."""
+"""What an empty view shows: the next step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from textual.widgets import Static
 
 
 class Nothing(Static):
-    """Shown in the place of what is not there yet. ``text`` is ours, and names a key or a command."""
+    """Shown in place of what is not there yet. ``text`` is our own, and names a key or a command."""
 
     DEFAULT_CSS = """
     Nothing { width: 100%; height: 1fr; padding: 2 4; color: $text-muted; }

@@ -1,8 +1,8 @@
-"""A view over rows that are read as they come into sight, in a thread, so that a slow disk never holds up a key.
+"""A view over rows that a thread reads as they come into sight, so that a slow disk never delays a key.
 
-Rows go into ``pages``. One thread at a time asks what is in sight when it begins: what was scrolled past is never read.
-Each page has a connection of its own, so that none is kept open, and a database that was replaced is read as it is.
-Knows no cursor and no SQL.
+Rows go into ``pages``. One thread at a time reads what is in sight when it begins: what was scrolled past is never
+read. Each page has a connection of its own, so that none is kept open, and a database that was replaced is read as it
+is. Knows no cursor and no SQL.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ OpenReader = Callable[[], HomeReader]
 
 
 class PagedView(ScrollView, Generic[Row]):
-    """Reads what subclasses want to see."""
+    """Reads the rows that subclasses want to show."""
 
     def __init__(self, open_reader: OpenReader, **options: Any) -> None:
         super().__init__(**options)
         self.pages: Pages[Row] = Pages()
         self.problem = ""
-        """Why the last page could not be read; the next listing, or another place, tries again."""
+        """Why the last page could not be read; the next listing, or a move of the cursor, tries again."""
         self._open_reader = open_reader
         self._reading = False
 
     @abstractmethod
     def places_wanted(self) -> Iterable[range]:
-        """Places whose rows are to be known, the most urgent first."""
+        """Places whose rows are needed, the most urgent first."""
 
     @abstractmethod
     def rows_came(self, ids: Collection[int]) -> None:
-        """Rows have been read, or it is known why not."""
+        """Rows have been read, or it is known why they cannot be."""
 
     def read_on(self) -> None:
-        """Read the next page that is wanted, unless one is being read."""
+        """Read the next page that is needed, unless one is being read."""
         if self._reading or not self.is_mounted:
             return
         wanted = (self.pages.wanted(places.start, places.stop) for places in self.places_wanted())
@@ -62,13 +62,13 @@ class PagedView(ScrollView, Generic[Row]):
                 rows, problem = listing.read(reader, ids), ""
         except MarlaasError as error:
             rows, problem = {}, str(error)
-        except Exception as error:  # of a row that is none; unsaid, the view would wait for this page for ever
+        except Exception as error:  # of an invalid row; unreported, the view would wait for this page for ever
             rows, problem = {}, f"These rows cannot be read: {type(error).__name__}: {error}"
         if not get_current_worker().is_cancelled:
             self.post_message(_Read(ids, rows, listing.stamp, generation, problem))
 
     def on__read(self, message: _Read) -> None:
-        """A page from the thread."""
+        """Take over a page from the thread."""
         self._reading, self.problem = False, message.problem
         if not message.problem:
             if message.generation == self.pages.generation:
@@ -79,7 +79,7 @@ class PagedView(ScrollView, Generic[Row]):
 
 @dataclass
 class _Read(Message, bubble=False):
-    """Rows from the thread."""
+    """A page from the thread."""
 
     ids: list[int]
     rows: Mapping[int, Any]

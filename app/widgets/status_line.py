@@ -16,7 +16,7 @@ _FIRST = ("rollout", "training", "engine")
 
 
 class StatusLine(Widget):
-    """A problem if there is one, else one part per worker, as many as fit."""
+    """A problem if there is one, else one part for each worker, as many as fit."""
 
     DEFAULT_CSS = """
     StatusLine { height: 1; padding: 0 1; color: $text-muted; }
@@ -44,7 +44,7 @@ class StatusLine(Widget):
 
 
 def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
-    """Each worker in a few words: the two stages first, then the engine, and all environments together."""
+    """Each worker in a few words: rollout and training first, then the engine, and all environments together."""
     environments = [worker for worker in workers if worker.name.startswith("env")]
     others = sorted((worker for worker in workers if worker not in environments), key=_rank)
     texts = []

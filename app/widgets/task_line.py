@@ -1,4 +1,4 @@
-"""A task in a few lines: who and what, then its numbers, or why it waits or has ended."""
+"""A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..words.tasks import state_word
 
 _REASON_LINES = 3
 _RAGGED = 8
-"""What wrapping at words may waste of a line."""
+"""Cells of a line that wrapping at words may leave empty."""
 
 
 class TaskLine(Widget):
-    """What the table has no room for, and the head of a task's own screen. Grows with a long reason."""
+    """What the table has no room for, and the head of a task's own view. Grows with a long reason."""
 
     DEFAULT_CSS = """
     TaskLine { height: 2; padding: 0 1; box-sizing: content-box; }
@@ -26,12 +26,12 @@ class TaskLine(Widget):
 
     row: reactive[TaskRow | None] = reactive(None)
     pace: reactive[PaceRow | None] = reactive(None)
-    """How fast its last steps went; then the time that is left is said."""
+    """The speed of its last steps, from which the time left is computed."""
     policy: reactive[str] = reactive("")
-    """Which of its several policies is meant, in words."""
+    """Which of its policies is meant, in words."""
 
     def watch_row(self) -> None:
-        """Another reason may need other room; the numbers of every second do not."""
+        """Make room for another reason; other numbers need none."""
         room = max(1, self.content_size.width)
         reason = line(self.row.reason, _REASON_LINES * room) if self.row else ""
         height = 1 + min(_REASON_LINES, max(1, -(-cells(reason) // max(1, room - _RAGGED))))
@@ -39,7 +39,7 @@ class TaskLine(Widget):
             self.styles.height = height
 
     def on_resize(self) -> None:
-        """The same reason may need other room."""
+        """Make room for the reason at the new width."""
         self.watch_row()
 
     def render(self) -> Content:

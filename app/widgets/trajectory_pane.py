@@ -1,6 +1,6 @@
-"""What the model actually writes: the newest group of a task, a trajectory at a time, as readable turns.
+"""What the model writes: the newest group of a task, one trajectory at a time, as readable turns.
 
-Where the base's template rewrote earlier turns, the trajectories of one conversation are read as one.
+Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FIRST_TURNS, _LAST_TURNS = 30, 10
 _SMALL = 8
 """Rows below which there is no room for whole turns."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
-_ANEW = Turn("template", "What follows was said to a prompt of its own: turns were rewritten here, or it is a fork.")
+_ANEW = Turn("template", "A new prompt begins here: the template rewrote earlier turns, or this is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):
-    """Follows the newest group until the person pages or scrolls; what is read stays, whatever comes."""
+    """Follows the newest group until the person pages or scrolls; what is being read stays."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,[", "newer", "newer trajectory", show=False, id="task.newer"),
@@ -59,7 +59,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         yield self._text
 
     def show(self, rows: Sequence[TrajectoryRow]) -> None:
-        """New rows, newest first."""
+        """Show new rows, newest first."""
         if rows == self._given:
             return
         self._given = rows
@@ -74,11 +74,11 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._render_row()
 
     def action_newer(self) -> None:
-        """One trajectory nearer to now."""
+        """Show the next newer trajectory."""
         self._turn(-1)
 
     def action_older(self) -> None:
-        """One trajectory back."""
+        """Show the next older trajectory."""
         self._turn(1)
 
     def _turn(self, by: int) -> None:
@@ -94,7 +94,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
             self._render_row()
 
     def _place(self) -> int:
-        """Where the shown trajectory is in its group; the newest of all where nothing was chosen."""
+        """The place of the shown trajectory in its group; that of the newest where none was chosen."""
         return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
 
     def _render_row(self) -> None:
@@ -114,12 +114,12 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._text.update(preview(row, width, height) if small else trajectory_text(row))
 
     def on_resize(self) -> None:
-        """There may be room for more, or not."""
+        """Fit what is shown to the new size."""
         self._render_row()
 
 
 def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
-    """Rows with all parts of a conversation in one, newest first as they come; the oldest may lack its beginning."""
+    """Rows with all parts of a conversation joined, newest first; the oldest may lack its beginning."""
     found: list[TrajectoryRow] = []
     parts: list[TrajectoryRow] = []
     for row in rows:
@@ -131,7 +131,7 @@ def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
 
 
 def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
-    """One row of an agent's parts, the newest first."""
+    """One row of a conversation's parts, which are given newest first."""
     turns = parts[-1].turns
     for part in parts[-2::-1]:
         turns = (*turns, _ANEW, *part.turns)

@@ -1,4 +1,4 @@
-"""The second line of every screen: which views there are, and which one this is."""
+"""The second line of every screen: the views, with the present one marked."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ViewBar(Widget):
         self._views = views
 
     def render(self) -> Content:
-        """The line."""
+        """The line with the present view marked."""
         parts: list[tuple[str, str] | str] = []
         for mode, text in zip(self._views, self._texts(), strict=True):
             parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), "  "]
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> list[str]:
-        """Names with the selected task where there is room, else with it in this view alone, else only numbers."""
+        """The names with the selected task where there is room; else with it in this view only; else only numbers."""
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width
         choices = (self._named(lambda mode: True), self._named(lambda mode: mode.name == self.shown[0]))

@@ -1,7 +1,7 @@
-"""A list of any length with a cursor and marks: it draws the lines in sight, whose rows are read in a thread.
+"""A list of any length with a cursor and marks: it draws the lines in sight, whose rows a thread reads.
 
-``show`` takes a ``Listing``; messages tell of cursor and choice. Rows that have not been read yet are drawn as
-placeholders. Subclasses say how a row reads. Knows no SQL.
+``show`` takes a ``Listing``; messages report cursor and choice. Rows that have not been read yet are drawn as
+placeholders. Subclasses say how a row is printed. Knows no SQL.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .paged_view import OpenReader, PagedView
 
 CURSOR, MARK = "▸", "•"
 GUTTER = 2
-"""Cells before each row: cursor and mark."""
+"""Cells before each row, for cursor and mark."""
 
 
 class VirtualList(PagedView[Row], can_focus=True):
-    """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others come."""
+    """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others are added."""
 
     @dataclass
     class Said(Message):
-        """What all its messages say."""
+        """What all its messages have in common."""
 
         list: VirtualList[Any]
         id: int
@@ -48,7 +48,7 @@ class VirtualList(PagedView[Row], can_focus=True):
         """The cursor is on another row."""
 
     class Opened(Said):
-        """The person wants to see a row."""
+        """The person opens a row."""
 
     class Arrived(Said):
         """The row under the cursor has been read."""
@@ -72,17 +72,17 @@ class VirtualList(PagedView[Row], can_focus=True):
     """
 
     cursor: reactive[int] = reactive(0, repaint=False)
-    """Place of the cursor."""
+    """The place of the cursor."""
 
     def __init__(self, open_reader: OpenReader, *, follow: str = "", **options: Any) -> None:
-        """``follow``: "first" or "last", where new rows come: a cursor that stands there goes on standing there."""
+        """``follow``: "first" or "last", where new rows are added: a cursor there stays there."""
         super().__init__(open_reader, **options)
         self.marks: set[int] = set()
         self._follow = follow
 
     @abstractmethod
     def row_text(self, row: Row, width: int) -> Content:
-        """A row in one line of ``width`` cells; what is foreign in it is clean."""
+        """A row in one line of ``width`` cells; foreign text in it must be cleaned."""
 
     # What is shown.
 
@@ -102,18 +102,18 @@ class VirtualList(PagedView[Row], can_focus=True):
         return self.pages.row(self.cursor)
 
     def rows(self) -> list[Row]:
-        """Those that have been read: of a list shorter than a screen, all."""
+        """The rows that have been read; of a list shorter than a screen, all."""
         found = (self.pages.row(place) for place in range(self.count))
         return [row for row in found if row is not None]
 
     @property
     def chosen(self) -> list[int]:
-        """What an act is for: the marked rows in order, else the one under the cursor."""
+        """The rows that an action is for: the marked ones in order, else the one under the cursor."""
         marked = [key for key in self.pages.listing.ids if key in self.marks] if self.marks else []
         return marked or ([] if self.current is None else [self.current])
 
     def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
-        """Show a listing. The cursor stays on its row; ``anew``: it is about other things, and begins at the top."""
+        """Show a listing. The cursor stays on its row; with ``anew`` it is another listing, and begins at the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
             self.pages.forget()
@@ -133,7 +133,7 @@ class VirtualList(PagedView[Row], can_focus=True):
         self.read_on()
 
     def go(self, key: int) -> bool:
-        """Put the cursor on a row by its id; False where it is not in the list."""
+        """Move the cursor to a row by its id; False where it is not in the list."""
         place = _index(self.pages.listing, key, self.cursor)
         if place is not None:
             self._place(place, moved=place != self.cursor)
@@ -163,12 +163,12 @@ class VirtualList(PagedView[Row], can_focus=True):
     # Reading.
 
     def places_wanted(self) -> Iterable[range]:
-        """What is in sight, then what is under the cursor."""
+        """Places in sight, then the cursor's."""
         first = self.scroll_offset.y
         return range(first, first + max(1, self.size.height)), range(self.cursor, self.cursor + 1)
 
     def rows_came(self, ids: Collection[int]) -> None:
-        """Some of them may be in sight."""
+        """Draw again, because rows in sight may have come."""
         self.refresh()
         if self.current in ids and self.current is not None:
             self.post_message(self.Arrived(self, self.current))
@@ -176,13 +176,13 @@ class VirtualList(PagedView[Row], can_focus=True):
     # Moving.
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other rows are in sight."""
+        """Read the rows that have come into sight."""
         super().watch_scroll_y(old_value, new_value)
-        self.vertical_scrollbar.position = new_value  # also before it is shown, when Textual leaves it at the top
+        self.vertical_scrollbar.position = new_value  # set before the bar is shown, or Textual leaves it at the top
         self.read_on()
 
     def on_resize(self) -> None:
-        """More rows may be in sight, and the cursor not."""
+        """Read rows that have come into sight, and keep the cursor in sight."""
         self._place(self.cursor)
         self.read_on()
 
@@ -202,25 +202,25 @@ class VirtualList(PagedView[Row], can_focus=True):
         return self.pages.listing.ids[place] if self.count else None
 
     def action_move(self, by: int) -> None:
-        """Some rows down, or up."""
+        """Move some rows down or up."""
         place = max(0, min(self.cursor + by, self.count - 1))
         if place != self.cursor:
             self._place(place, moved=True)
 
     def action_page(self, by: int) -> None:
-        """A page down, or up."""
+        """Move a page down or up."""
         self.action_move(by * max(1, self.size.height - 1))
 
     def action_first(self) -> None:
-        """To the first row."""
+        """Go to the first row."""
         self.action_move(-self.count)
 
     def action_last(self) -> None:
-        """To the last row."""
+        """Go to the last row."""
         self.action_move(self.count)
 
     def action_mark(self) -> None:
-        """Mark the row under the cursor, or take its mark away; go on to the next."""
+        """Mark or unmark the row under the cursor, and move on."""
         if self.current is not None:
             self.marks.symmetric_difference_update({self.current})
             self.action_move(1)
@@ -232,7 +232,7 @@ class VirtualList(PagedView[Row], can_focus=True):
             self.post_message(self.Opened(self, self.current))
 
     def on_click(self, event: Click) -> None:
-        """To the row that was clicked; a second click opens it."""
+        """Move to the row that was clicked; open it on the second click."""
         place = self.scroll_offset.y + event.y
         if place < self.count:
             self._place(place, moved=place != self.cursor)
@@ -241,7 +241,7 @@ class VirtualList(PagedView[Row], can_focus=True):
 
 
 def _index(listing: Listing[Any], key: int, near: int) -> int | None:
-    """Where an id is; looked for first where it was."""
+    """The place of an id; the search begins at its last place."""
     ids = listing.ids
     if 0 <= near < len(ids) and ids[near] == key:
         return near

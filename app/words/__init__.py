@@ -1,1 +1,1 @@
-"""How things read: numbers, states, findings and estimates in safe words, for screens and verbs alike. Pure."""
+"""Numbers, states, findings and estimates in safe words, for screens and verbs alike. Pure."""

@@ -13,26 +13,25 @@ from marlaas.engine.store import PolicyRow
 from .format import line
 
 PLAIN = ("", "agent", "policy")
-"""What agents are called that are the only one."""
+"""Names that are not shown, because their agent is the only one."""
 LONGEST = 40
-"""Cells of an agent's name, or of the words that mean a version."""
+"""Cells of an agent's name, or of a version in words."""
 
 
 def kind(policy: PolicyRow | NamedPolicySpec) -> str:
-    """Who a policy is: whether it learns, or what it stays, or whose past it is."""
+    """What a policy is: trained, frozen at something, or a pool of earlier versions."""
     if policy.frozen:
         return "frozen: the bare base" if policy.frozen == BASE else f"frozen: {line(policy.frozen, LONGEST)}"
     return f"pool of {line(policy.pool, LONGEST)}" if policy.pool else "trained"
 
 
 def names(agents: Sequence[str]) -> str:
-    """Agents, one after the other."""
+    """The agents' names in a row."""
     return ", ".join(line(agent, LONGEST) for agent in agents)
 
 
 def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
-    """Who spoke in a trajectory of a group: the ``version`` of its ``policy``, or a ``speaker`` who learns nothing from
-    it, of which ``spoke`` is the version where that is known."""
+    """Who spoke in a trajectory: the group's policy, or a ``speaker`` that learns nothing and its version, if known."""
     if not speaker:
         return f"{line(policy, LONGEST)} v{version}"
     said = line(speaker, LONGEST)
@@ -41,7 +40,7 @@ def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None
 
 
 def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
-    """An agent, and who spoke for it; empty for the only agent of a task's only policy."""
+    """An agent and who spoke for it; empty for the only agent of a task's only policy."""
     name = line(agent, 20) if agent not in PLAIN else ""
     if policy in ("", ONLY) and not speaker:
         return name
@@ -50,7 +49,7 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
 
 
 def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
-    """A sentence for each policy of a task that has several, and how they are measured; none for one of one."""
+    """A sentence for each policy, and how they are measured; empty for a task with one policy."""
     if not cast.agents:
         return []
     lines = []
@@ -65,6 +64,6 @@ def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tup
         lines.append(f"{name} speaks for {names(agents)}: {who}")
     if measured_with or rotate:
         held_out = ", ".join(f"{line(words, LONGEST)} for {line(agent, LONGEST)}" for agent, words in measured_with)
-        turns = "all change places from prompt to prompt" if rotate else ""
+        turns = "the agents change places from prompt to prompt" if rotate else ""
         lines.append("held-out: " + "; ".join(part for part in (held_out, turns) if part))
     return lines

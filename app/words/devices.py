@@ -23,12 +23,12 @@ def flops(value: float) -> str:
 
 
 def memory(free: int, total: int) -> str:
-    """What is left of a card."""
+    """The free memory of a card."""
     return f"{size(free)} of {size(total)} free"
 
 
 def held(holders: Sequence[Holder], account: str = "") -> str:
-    """Who has memory, largest first: ``anna 12.3 GB, this engine 2.0 GB``; ``account`` is the reader's own."""
+    """Who holds memory, largest first: ``anna 12.3 GB, this engine 2.0 GB``; ``account`` is the reader's own."""
     sums: dict[str, int] = {}
     for holder in holders:
         who = _who(holder, account)

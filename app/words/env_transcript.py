@@ -1,6 +1,6 @@
 """An episode as lines of text, while it is played: what the model is told, what it says, and how it ended. Pure.
 
-Everything here was written by a plugin or a model: it is made safe, cut where it is endless, and indented under the
+Everything here was written by a plugin or a model: it is made safe, cut where it is very long, and indented under the
 role that said it, so that no text can pass for another's.
 """
 
@@ -20,11 +20,11 @@ from .format import duration, excerpt, line, number, pad
 LABEL = 10
 """Cells of the column of roles."""
 CHARACTERS, LINES = 20_000, 300
-"""Of one message that are shown."""
+"""Most characters and lines of one message that are shown."""
 TRACEBACK_LINES = 20
 _ENDINGS = {
     "ok": "ended",
-    "skip": "skipped: this draw is no usable task",
+    "skip": "was skipped by the environment",
     "timeout": "ran out of time",
     "error": "failed",
     "cancelled": "was cancelled",
@@ -39,14 +39,14 @@ def labelled(label: str, text: str) -> list[str]:
 
 
 def message(said: Message) -> list[str]:
-    """Something that an agent is told; of a tool's result, which tool's it is."""
+    """A message that an agent is told; for a tool's result also the tool's name."""
     label = "result" if said.role == "tool" else said.role
     text = f"{said.name}: {said.content}" if said.role == "tool" and said.name else said.content
     return [*labelled(label, text), *(row for call in said.tool_calls for row in labelled("call", call_text(call)))]
 
 
 def reply(said: Reply) -> list[str]:
-    """What a policy said; an empty text is shown as such, for it is what the environment gets."""
+    """What a policy said; an empty text is shown as such, because that is what the environment gets."""
     rows = labelled("thinking", said.thinking) if said.thinking else []
     if said.text or not said.tool_calls:
         rows += labelled("reply", said.text if said.text.strip() else f"(nothing: {said.text!r})")
@@ -55,12 +55,12 @@ def reply(said: Reply) -> list[str]:
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as one writes it in Python."""
+    """A call in Python's notation."""
     return f"{call.name}({', '.join(f'{name}={_json(value)}' for name, value in call.arguments.items())})"
 
 
 def tools(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The tools of an agent, one a line: as one calls them, and what they are for."""
+    """The tools of an agent, one a line: how to call them, and what they are for."""
     rows = []
     for schema in schemas:
         function = _table(schema.get("function"))
@@ -76,7 +76,7 @@ def tools(schemas: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def outcome(ended: EpisodeOutcome) -> list[str]:
-    """How an episode ended: rewards, parts, what was logged; or the failure with its place."""
+    """How an episode ended: rewards, parts and logged values; or the failure and its place."""
     rows = [f"The episode {_ENDINGS[ended.status]} after {duration(ended.seconds)}."]
     if ended.invalid:
         rows += labelled("invalid", ended.invalid)
@@ -99,7 +99,7 @@ def failure(failed: Failure) -> list[str]:
 
 
 def settings(parameters: Sequence[Parameter], config: Mapping[str, Any]) -> str:
-    """The parameters as they are played, in the order in which the environment declares them."""
+    """The parameters of the episode, in the order in which the environment declares them."""
     return ", ".join(f"{line(p.name)} = {line(_json(config[p.name]), 60)}" for p in parameters if p.name in config)
 
 
@@ -118,7 +118,7 @@ def _kind(described: Mapping[str, Any]) -> str:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """Schemas come from the plugin and may hold anything."""
+    """The value as a table, empty where it is none: schemas come from the plugin and may hold anything."""
     return value if isinstance(value, dict) else {}
 
 

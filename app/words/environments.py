@@ -1,7 +1,7 @@
-"""Environments in words: whom a name means, how states, parameters and the ends of episodes read. Pure.
+"""Environments in words: which ones a name means, and states, parameters and the ends of episodes. Pure.
 
 The words are the same on the command line and on the screen. What ``facts`` gives is safe text; ``short`` and
-``bounds`` are of what a plugin declared, and are made safe by who prints.
+``bounds`` give what a plugin declared, which whoever prints them makes safe.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ STATES = {
     "loading": "is being loaded; until then the version before serves, if there was one",
     "broken": "no version serves",
     "stale": "an older version serves; the newest edit does not load",
-    "failing": "serves, but with some parameters only errors came of it: tasks with these wait",
+    "failing": "serves, but some parameters gave only errors: tasks with these wait",
     "hidden": "is not served: another plugin has its name",
     "waiting": "waits for somebody to allow its libraries",
     "building": "its libraries are being installed",
 }
-"""What a state means."""
+"""The meaning of each state."""
 
 
 def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
@@ -39,12 +39,12 @@ def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
 
 
 def plugin_of(row: EnvironmentRow) -> str:
-    """The plugin that it belongs to."""
+    """The name of the plugin that an environment belongs to."""
     return row.name.partition("/")[0]
 
 
 def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
-    """Where in the plugin an error lies, in brackets; empty where nobody knows."""
+    """The place of an error in the plugin, in brackets; empty where it is not known."""
     place = f"{of.file}:{of.line}" if of.line else of.file
     return f" ({place})" if place else ""
 
@@ -58,7 +58,7 @@ def short(parameter: Mapping[str, Any]) -> str:
 
 
 def bounds(parameter: Mapping[str, Any]) -> str:
-    """What it may be: ``1..9``, ``0..``, ``easy|hard``; empty where nothing is said."""
+    """What a parameter may be: ``1..9``, ``0..``, ``easy|hard``; empty where nothing is declared."""
     if parameter.get("choices"):
         return "|".join(map(str, parameter["choices"]))
     low, high = parameter.get("low"), parameter.get("high")
@@ -72,11 +72,11 @@ class Fact:
     """Something that is known of an environment."""
 
     label: str
-    """Empty where it goes on with the label before it."""
+    """Empty where the line goes on with the label before it."""
     text: str
     """Safe, one line."""
     level: str = ""
-    """error, warning, note or nothing: how much it matters."""
+    """How much it matters: error, warning, note, or empty."""
 
 
 def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact]:
@@ -99,12 +99,12 @@ def lately_json(use: EnvironmentUse) -> dict[str, Any]:
 
 
 def failed_share(use: EpisodeUse) -> str:
-    """The share of episodes that failed; none is called 0 % of which one did."""
+    """The share of episodes that failed; never 0 % if one did."""
     return "<1 %" if 0 < use.failed < 0.01 else share(use.failed)
 
 
 def takes(seconds: float) -> str:
-    """How long an episode takes, in six characters."""
+    """How long an episode takes, in six cells."""
     return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)
 
 
@@ -140,7 +140,7 @@ def _played(use: EpisodeUse) -> str:
 
 
 def _labelled(label: str, parts: Iterator[Fact]) -> Iterator[Fact]:
-    """The first of them has the label."""
+    """The facts of these parts; the first of them has the label."""
     for number, part in enumerate(parts):
         yield Fact("" if number else label, part.text, part.level)
 

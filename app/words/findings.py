@@ -1,4 +1,4 @@
-"""How findings about environments read: a mark for a table, a line for each.
+"""Findings about environments in words: a mark for a table, a line for each.
 
 Shared by the command line and the terminal application. Takes rows, gives plain safe text.
 """
@@ -22,7 +22,7 @@ def spoken(finding: Finding) -> str:
 
 
 def mark(environment: EnvironmentRow) -> str:
-    """What a table shows of an environment's findings; nothing before it was checked."""
+    """The mark for an environment's findings in a table; empty before it was checked."""
     if environment.checked is None:
         return ""
     errors, warnings = (count(environment.findings, level) for level in ("error", "warning"))
@@ -32,7 +32,7 @@ def mark(environment: EnvironmentRow) -> str:
 
 
 def troubles(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that somebody should mend."""
+    """The findings that somebody should mend."""
     return [finding for finding in findings if finding.level != "note"]
 
 

@@ -1,4 +1,4 @@
-"""Whether a machine is fit for a base, in words: a verdict on the seconds of a step. Pure."""
+"""Whether a machine is fast enough for a base, in words: a verdict on the seconds of a step. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 QUICK, PATIENT, SLOW = 5.0, 60.0, 600.0
-"""Seconds a step up to which one can watch, leave for lunch, or leave for the night."""
+"""Seconds of a step up to which one can watch, leave for lunch, or leave for the night."""
 
 UNITS = (("day", 86400.0), ("hour", 3600.0), ("minute", 60.0), ("second", 1.0))
 
@@ -34,7 +34,7 @@ def judge(seconds: float, steps: int, place: str = "on this CPU") -> Verdict:
 
 
 def spoken(seconds: float) -> str:
-    """A length of time as people say it: two figures, one unit."""
+    """A duration in everyday words: two figures, one unit."""
     unit, length = next(((unit, length) for unit, length in UNITS if seconds >= 1.5 * length), UNITS[-1])
     value = f"{float(f'{max(0.0, seconds) / length:.2g}'):g}"  # the inner one rounds, the outer writes no exponent
     return f"{value} {unit}{'' if value == '1' else 's'}"

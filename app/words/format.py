@@ -44,7 +44,7 @@ def plain(text: str) -> str:
 def line(text: str, width: int | None = None) -> str:
     """``text`` as one safe line, cut to ``width`` terminal cells."""
     if width is not None:
-        text = text[: 20 * width + 200]  # what follows cannot show; do not clean megabytes of it
+        text = text[: 20 * width + 200]  # the rest cannot be seen, and may be megabytes to clean
     flat = " ".join(plain(text).split())
     return flat if width is None else clip(flat, width)
 
@@ -78,7 +78,7 @@ def cells(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
-@lru_cache(4096)  # bars and sparklines are made of few characters, and every second has thousands of them
+@lru_cache(4096)  # bars and sparklines consist of few characters, and thousands are drawn every second
 def _cells(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
@@ -86,7 +86,7 @@ def _cells(character: str) -> int:
 
 
 def excerpt(text: str, characters: int, lines: int) -> str:
-    """Safe text of at most so many characters and lines, which says how much it leaves out."""
+    """Safe text of at most so many characters and lines; it says how much is left out."""
     shown = plain(text[:characters])
     kept = shown.split("\n", lines)[:lines]
     if len(text) <= characters and len(kept) == shown.count("\n") + 1:
@@ -96,7 +96,7 @@ def excerpt(text: str, characters: int, lines: int) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A metric for reading: ``-`` where there is none, few digits, exponents only where needed."""
+    """A metric for reading: ``-`` for None, few digits, exponents only where needed."""
     if value is None:
         return "-"
     if not math.isfinite(value):
@@ -168,7 +168,7 @@ def ago(then: float, now: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share of one as a percentage."""
+    """A fraction as a percentage."""
     return f"{100 * value:.0f} %" if math.isfinite(value) else "-"
 
 

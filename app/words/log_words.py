@@ -1,4 +1,4 @@
-"""What the view of logs says about its list: which log it is, whether it follows, and why it is empty. Pure text."""
+"""Text for the view of logs: which log is shown, whether it follows, and why it is empty. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .format import line
 
 EVENTS = "events"
-"""The source that is no file."""
+"""The name of the source of events, which is no file."""
 _NO_EVENT = (
     "Nothing has happened yet.\n\n"
     "The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and"
@@ -16,7 +16,7 @@ _NO_EVENT = (
 
 
 def headline(source: str, task: int | None, count: int, place: int | None, others: Sequence[str]) -> str:
-    """One line; ``place`` is that of the cursor, from 0, where it is not on the newest line."""
+    """The head in one line; ``place`` is the cursor's, from 0, or None on the newest line."""
     about = "events of all tasks" if source == EVENTS and task is None else line(source, 40)
     if task is not None:
         about = f"{about} of task {task}"
@@ -26,7 +26,7 @@ def headline(source: str, task: int | None, count: int, place: int | None, other
 
 
 def nothing(source: str, task: int | None, filtered: bool) -> str:
-    """Why there is no line, and what to do about it."""
+    """Why there are no lines, and what to do about it."""
     if filtered:
         return "No line passes the filter; esc in it clears it."
     if task is not None:

@@ -1,6 +1,6 @@
-"""Win-rates between versions as a table: rows are versions of one policy, columns those of somebody whom it met.
+"""Win-rates between versions as tables: rows are versions of one policy, columns those of an opponent. Pure.
 
-Pure. Where winning pays 1 and losing 0, a mean reward is the share of games that were won.
+Where winning pays 1 and losing 0, a mean reward is the share of games that were won.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .casts import LONGEST
 from .format import line, score
 
 CELL = 17
-"""Characters that a column of a table takes, with what lies between it and the one before."""
+"""Cells of a column, with the space before it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Meeting:
     games: int
     mean: float
     stderr: float
-    """Of the mean; 0 for a single game, of which nothing else is known."""
+    """Standard error of the mean; 0 for a single game, where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Matrix:
 
     policy: str
     against: str
-    """Another policy, the same one, or the words that mean a version."""
+    """Another policy, the same one, or a version in words."""
     rows: tuple[int, ...] = ()
     """Versions, newest first."""
     columns: tuple[int, ...] = ()
     """Oldest first."""
     cells: Mapping[tuple[int, int], Meeting] = field(default_factory=dict)
-    """By row and column; not all have met."""
+    """By row and column; not every pair has met."""
 
     def columns_for(self, room: int) -> tuple[int, ...]:
-        """As many columns as there is room for, oldest first: those that most rows have met, else spread over all."""
+        """The columns that fit, oldest first: those that most rows have met, else spread over all."""
         met = Counter(column for _, column in self.cells)
         spread = shown(self.columns, room)
         chosen = sorted(self.columns, key=lambda column: (-met[column], column not in spread))
@@ -52,7 +52,7 @@ class Matrix:
 
     @property
     def title(self) -> str:
-        """Who is paid, and against whom."""
+        """Who was paid, and against whom."""
         return f"{line(self.policy, LONGEST)} against {line(self.against, LONGEST)}"
 
 
@@ -69,9 +69,9 @@ class _Sums:
 
 
 def matrices(pairs: Iterable[Matchup], policies: Sequence[PolicyRow], policy: str) -> list[Matrix]:
-    """A table for each whom the versions of ``policy`` met, itself first; none where it never met anybody.
+    """A table for each opponent of ``policy``, the policy itself first; empty if it met none.
 
-    A version of a pool, or one that ``NAME@0`` means, counts as what it is: an earlier version of a policy.
+    A version from a pool, or one that ``NAME@0`` means, counts as what it is: an earlier version of a policy.
     """
     sums: dict[str, dict[tuple[int, int], _Sums]] = {}
     for pair in pairs:
@@ -94,7 +94,7 @@ def _matrix(policy: str, against: str, sums: Mapping[tuple[int, int], _Sums]) ->
 
 
 def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, int]:
-    """Whose version it is that spoke under a name: past the names of pools and of frozen versions."""
+    """The policy of a version that spoke under a name, whether that name is a pool's or a frozen version's."""
     names = {policy.name for policy in policies}
     for policy in policies:
         if policy.name == said and policy.pool:
@@ -107,7 +107,7 @@ def _who(said: str, version: int, policies: Sequence[PolicyRow]) -> tuple[str, i
 
 
 def shown(versions: Sequence[int], room: int) -> tuple[int, ...]:
-    """As many of some versions as there is room for, spread evenly, the first and the last among them."""
+    """The versions that fit, spread evenly, with the first and the last."""
     if len(versions) <= max(1, room):
         return tuple(versions)
     if room < 2:
@@ -117,7 +117,7 @@ def shown(versions: Sequence[int], room: int) -> tuple[int, ...]:
 
 
 def cell_text(meeting: Meeting | None) -> str:
-    """A mean with its standard error and the number of games; a point where they have not met."""
+    """A mean with its standard error and the number of games; a point where the two have not met."""
     if meeting is None:
         return "·"
     games = str(meeting.games) if meeting.games < 10_000 else f"{meeting.games // 1000}k"

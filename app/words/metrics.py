@@ -1,6 +1,6 @@
-"""What people call the metrics of a step, in which order they care, and how a value reads. Pure.
+"""The metrics of a step: their names for people, their order and how values are printed. Pure.
 
-Names of metrics may come from anywhere (``add_metrics``), so one that is not known here is foreign text.
+Names of metrics may come from anywhere (``add_metrics``), so an unknown one is foreign text.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from .format import count, duration, line, number, score, share
 
 REWARD = "reward"
 HELD_OUT = "held-out"
-"""Not a metric of steps: the scores of the newest evaluation series, which a chart shows like one."""
+"""No metric of steps: the scores of the newest evaluation series, which a chart shows like a metric."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """How a metric is spoken of."""
+    """A metric in words."""
 
     title: str
     meaning: str
     unit: bool = False
-    """Whether it usually lies between 0 and 1, so that a chart of it does, too."""
+    """Whether it usually lies between 0 and 1, so that its chart covers that range."""
     normal: str = ""
-    """What it looks like where all is well, and what to do where it does not."""
+    """What it is like where all is well, and what to do where it is not."""
 
 
 _KNOWN = {
@@ -152,29 +152,29 @@ _KNOWN = {
     ),
 }
 BANDS = {REWARD: ("reward_min", "reward_max")}
-"""Metrics that are the lower and the upper edge of another one's band."""
+"""Metrics that are the lower and upper edge of another metric's band."""
 _EDGES = {edge for edges in BANDS.values() for edge in edges}
 
 
 def words(name: str) -> Words:
-    """Of any metric."""
+    """The words for any metric."""
     return _KNOWN.get(name) or Words(line(name, 14) or "?", "")
 
 
 def known() -> dict[str, Words]:
-    """All metrics that this program measures, in the order in which people care."""
+    """All metrics that this program measures, the most important first."""
     return dict(_KNOWN)
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Those that are shown by themselves: known ones by interest, then the others by name."""
+    """The names that are listed: known metrics by importance, then all others by name."""
     given = set(names)
     others = sorted(name for name in given if name not in _KNOWN and name not in _EDGES and stale_age(name) is None)
     return [name for name in _KNOWN if name in given] + others
 
 
 def value_text(name: str, value: float | None) -> str:
-    """A value, short."""
+    """A value in few digits."""
     if value is None or not math.isfinite(value):
         return number(value)
     if name in (REWARD, HELD_OUT):
@@ -187,5 +187,5 @@ def value_text(name: str, value: float | None) -> str:
 
 
 def exact(value: float | None) -> str:
-    """A value with all of its digits that mean something."""
+    """A value with all significant digits."""
     return "-" if value is None else f"{value:.6g}"

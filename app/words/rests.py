@@ -1,4 +1,4 @@
-"""Why an engine has no workers, in words for people."""
+"""Why an engine has no workers, in words."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ IDLENESS = "Nothing runs: cards and memory were given back; the next task starts
 
 
 def rest_of(engine: EngineRow | None) -> Rest | None:
-    """The rest that an engine is at; None while it has workers, or does not live."""
+    """Why an engine has no workers, as a value; None while it has some, or is not alive."""
     return Rest(engine.rest, engine.rest_until) if engine is not None and engine.rest else None
 
 
 def rest_text(rest: Rest, now: float) -> str:
-    """What a rest means, in a sentence."""
+    """Why the engine has no workers, in a sentence."""
     if rest.kind == YIELDED:
         yields = f"The engine has {state(rest, now).replace('yielded', 'yielded the machine')}"
         return f"{yields}: its workers have ended, cards and memory are free, and tasks wait; {TAKEN_BACK}."
@@ -24,7 +24,7 @@ def rest_text(rest: Rest, now: float) -> str:
 
 
 def rest_effect(rest: Rest) -> str:
-    """The same in few words, for a screen that says already until when."""
+    """The same in few words, for a screen that already shows until when."""
     if rest.kind == IDLE:
         return IDLENESS
     ends = "B takes it back" if rest.kind == YIELDED else "it is outside of the active hours"

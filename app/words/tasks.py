@@ -1,4 +1,4 @@
-"""How rows of the store read: words, glyphs, and the fields that ``--json`` promises.
+"""Rows of the store in words, glyphs, and the fields that ``--json`` promises.
 
 Shared by the command line and the terminal application. Takes rows, gives plain values; knows neither argparse nor
 Textual.
@@ -30,18 +30,18 @@ GLYPHS = {
 _ORDER = ("running", "paused", "queued", "submitted")
 
 MOST_NAMED = 4
-"""So many tasks are named in a notice by their numbers."""
+"""Most tasks of a notice that are named by their numbers."""
 FRESH_SECONDS = 5.0
-"""An engine that wrote its heartbeat within this time is alive; it writes one a second."""
+"""An engine with a heartbeat this recent is alive; it writes one a second."""
 
 
 def state_word(state: str) -> str:
-    """Glyph and word: colour alone never tells a state."""
+    """Glyph and word: colour alone never shows a state."""
     return f"{GLYPHS[state]} {state}" if state in GLYPHS else f"? {line(state, 12)}"
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
-    """A sort key: what moves first, then what waits, then the finished, newest first."""
+    """A sort key: active tasks first, then waiting ones, then finished ones, newest first."""
     if task.state in _ORDER:
         return (_ORDER.index(task.state), task.id)
     return (len(_ORDER), -task.id)
@@ -49,7 +49,7 @@ def queue_order(task: TaskRow) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Liveness:
-    """Whether an engine serves the home, in a word and in a phrase."""
+    """Whether an engine serves the home, in a word and in a sentence."""
 
     word: str
     """alive, silent, down or never"""
@@ -57,12 +57,12 @@ class Liveness:
 
     @property
     def alive(self) -> bool:
-        """Whether commands will be heard soon."""
+        """Whether commands will be carried out soon."""
         return self.word == "alive"
 
 
 def process_exists(pid: int) -> bool:
-    """Whether a process of that number runs on this machine."""
+    """Whether a process with that number runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -73,7 +73,7 @@ def process_exists(pid: int) -> bool:
 
 
 def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool] = process_exists) -> Liveness:
-    """What the newest engine's row says at the time ``now``."""
+    """The liveness of the engine in this row at the time ``now``."""
     if engine is None:
         return Liveness("never", "never started")
     since = ago(engine.heartbeat, now)
@@ -88,7 +88,7 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
 
 
 def newest_series(evals: Sequence[EvalRow]) -> list[EvalRow]:
-    """The evaluations on the newest environment version, by step: only those may be compared."""
+    """The evaluations on the newest environment version, by step: only those compare."""
     if not evals:
         return []
     version = evals[-1].environment_version
@@ -101,15 +101,15 @@ def largest_gap(steps: Sequence[StepRow]) -> float | None:
 
 
 def short_name(task: TaskRow, width: int) -> str:
-    """A task's name in ``width`` cells; of a sweep's member the end, which tells it from the others."""
+    """A task's name in ``width`` cells; of a sweep's member the end, in which it differs from the others."""
     return clip_start(line(task.name), width) if task.family else line(task.name, width)
 
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
-    """A line for each sweep among the tasks: how its members stand, and which is the best so far."""
+    """A line for each sweep among the tasks: the states of its members, and the best so far."""
     families: dict[tuple[str, str, float], list[TaskRow]] = {}
     for task in tasks:
-        if task.family:  # a sweep's tasks enter the queue at the same moment
+        if task.family:  # tasks of one sweep are all submitted at the same moment
             families.setdefault((task.tenant, task.family, task.created), []).append(task)
     return [_family_summary(members) for members in families.values()]
 
@@ -127,15 +127,14 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
 
 
 def task_json(task: TaskRow) -> dict[str, Any]:
-    """A task as ``list --json`` gives it."""
+    """A task as in ``list --json``."""
     return asdict(task)
 
 
 def task_detail_json(
     task: TaskRow, needs: Sequence[TaskRow], evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """A task as ``show ID --json`` gives it: all of its row, the numbers of the tasks that it depends on, its
-    evaluations, its newest metrics, its configuration."""
+    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics and configuration."""
     return {
         **asdict(task),
         "depends_on": [needed.id for needed in needs],
@@ -146,7 +145,7 @@ def task_detail_json(
 
 
 def tasks_named(tasks: Sequence[int]) -> str:
-    """Tasks as the beginning of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
+    """Tasks as the subject of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
     if len(tasks) == 1:
         return f"Task {tasks[0]}"
     if len(tasks) > MOST_NAMED:

@@ -4,9 +4,8 @@
 
     chain = reasoning_gym("chain_sum", min_terms=2)
 
-Flows in: the name of a dataset or a game, a class, or a function that makes an environment. Flows out: an
-``Environment`` as ``@env`` makes it. Standard library only: a library is imported when its adapter is called, in the
-process of the plugin that calls it, so that marlaas itself depends on none of them.
+marlaas itself depends on none of these libraries: an adapter imports its library when it is called, in the process of
+the plugin that calls it.
 """
 
 from .catalogue import default_dependencies, dependencies_of

@@ -1,7 +1,6 @@
 """Finds the answer in what a model said, before a scorer sees it.
 
-Scorers of other libraries compare texts: to one of them "The answer is 8" is worth 0.067 where "8" is worth 1. Flows
-in: a reply. Flows out: the part that is meant to be the answer.
+Scorers of other libraries compare texts: to one of them "The answer is 8" is worth 0.067 where "8" is worth 1.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _OPENING, _CLOSING = "<answer>", "</answer>"
 
 
 def whole(text: str) -> str:
-    """What stands in the last ``<answer>`` tag; without one the whole reply. Both without the space around."""
+    """What stands in the last ``<answer>`` tag; without one the whole reply. White space around it is removed."""
     start = text.rfind(_OPENING)
     if start < 0:
         return text.strip()
@@ -31,7 +30,7 @@ EXTRACTS: dict[str, Extract] = {"whole": whole, "last_line": last_line}
 
 
 def extract_of(chosen: str | Extract) -> Extract:
-    """The function of that name, or the author's own; ``ValueError`` names those that there are."""
+    """The function of that name, or the author's own; the ``ValueError`` for another name lists the known ones."""
     if not isinstance(chosen, str):
         return chosen
     if chosen not in EXTRACTS:

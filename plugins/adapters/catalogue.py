@@ -1,7 +1,6 @@
-"""Which library each adapter needs: the version that its test installs.
+"""Which library each adapter needs: the version that its test installs, as a requirement for pip.
 
-Flows in: the name of an adapter, or the content of a ``.toml`` plugin. Flows out: requirements as pip reads them.
-Whether they are installed, and by whom, is not known here.
+Whether it is installed, and by whom, is not known here.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def default_dependencies(adapter: str) -> tuple[str, ...]:
 def dependencies_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """What a ``.toml`` plugin needs: its own ``dependencies``, or the defaults of every adapter in it.
 
-    ``document``: the parsed file. Raises ``ValueError`` where ``dependencies`` is no list of texts; an adapter that
-    there is not is left to the loading of the file, which says it with its line.
+    ``document``: the parsed file. Raises ``ValueError`` where ``dependencies`` is no list of texts. An unknown adapter
+    is passed over: loading the file reports it, with its line.
     """
     own = document.get("dependencies")
     if own is not None:

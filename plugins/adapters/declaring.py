@@ -1,7 +1,6 @@
-"""What every adapter does at its end: turns a play function into a declared environment.
+"""Turns the play function of an adapter into a declared environment.
 
-Flows in: a play function, the name that the foreign library uses, and settings found in it. Flows out: an
-``Environment`` whose parameters are those settings.
+The settings found in the foreign library become the parameters of that ``Environment``.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def declared(
 
 
 def simple(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those settings that a task file can hold as one value."""
+    """The settings that a task file can hold as one value."""
     return {
         name: value
         for name, value in options.items()
@@ -54,10 +53,10 @@ def simple(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usable(name: str) -> str:
-    """A name as environments have them: at most 64 letters, digits, - and _."""
+    """A valid environment name made of any name: at most 64 letters, digits, - and _."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64].strip("_") or "environment"
 
 
 async def settled(result: Any) -> Any:
-    """What a method of either kind, plain or ``async``, came to."""
+    """What a method returned, be it plain or ``async``."""
     return await result if inspect.isawaitable(result) else result

@@ -1,7 +1,6 @@
-"""Tools that come as a name, a description and a JSON schema, as functions that an agent can be given.
+"""Makes functions of tools that come as a name, a description and a JSON schema, so that an agent can be given them.
 
-Flows in: what a foreign library says of a tool, and what to do when it is called. Flows out: a function whose signature
-says the same, so that the model reads one form of schema whoever wrote the tool.
+The function's signature says what the schema says, so the model reads one form of schema whoever wrote the tool.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _about(properties: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _annotation(facts: Mapping[str, Any]) -> Any:
-    """The Python type for a property; ``Any`` for what has several."""
+    """The Python type for a property; ``Any`` where it allows several."""
     if facts.get("enum"):
         return Literal[tuple(facts["enum"])]
     kind = facts.get("type")

@@ -1,9 +1,8 @@
 """For libraries that send the whole history with every question, where an agent takes only what is new.
 
-Flows in: a history that ends with a question. Flows out: the reply of an agent that heard just that. As a rule each
-history goes on where the last one ended. One that leaves out or rewrites what was said goes on from the last reply that
-it still shares with an earlier one, in a fork of the agent: every token is trained on once, in the conversation in
-which it was sampled.
+As a rule each history continues the one before. One that leaves out or rewrites something continues, in a fork of the
+agent, from the last reply that it shares with an earlier history. So every token is trained on once, in the
+conversation in which it was sampled.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ class _Point:
     said: tuple[Message, ...]
     """All that was heard and said up to there, without the system prompt."""
     agent: Agent
-    """Has heard just that."""
+    """An agent that has heard exactly that."""
 
 
 class FullHistory:
-    """One agent of an episode, asked by histories."""
+    """One agent of an episode, which is asked with whole histories."""
 
     def __init__(self, ep: Episode) -> None:
         self._ep = ep

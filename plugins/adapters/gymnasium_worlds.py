@@ -1,8 +1,7 @@
 """Gymnasium environments, and whatever else has ``reset(seed) -> (observation, info)`` and a five-part ``step``.
 
-Flows in: an id that the library knows, a class, or a function that makes a world. Flows out: an environment that says
-each observation as text and reads an action from each reply. Worlds of text (GEM's, for one) need nothing more; others
-say how they look with ``describe``, and what a reply means with ``act``.
+Each observation is told to the model as text, and an action is read from each reply. Worlds of text (GEM's, for one)
+need nothing more; for others ``describe`` turns an observation into text, and ``act`` a reply into an action.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def gymnasium(
 
 
 def _action(world: Any, act: Callable[[str], Any] | None, text: str, earned: float) -> Any:
-    """What a reply means to a world; ``Invalid`` where it means nothing."""
+    """The action that a reply means to a world; raises ``Invalid`` where it means none."""
     space: Any = getattr(world, "action_space", None)
     kind = type(space).__name__
     try:

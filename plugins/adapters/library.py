@@ -1,7 +1,6 @@
 """Imports a foreign library when its adapter is used, or says in one sentence what is missing.
 
-Flows in: the name of a module. Flows out: the module, or a ``ModuleNotFoundError`` whose words tell the author of the
-plugin which line to add.
+The ``ModuleNotFoundError`` tells the author of the plugin which line to add.
 """
 
 from __future__ import annotations

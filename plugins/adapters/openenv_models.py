@@ -1,7 +1,6 @@
-"""Actions and observations of OpenEnv, pydantic models, as text.
+"""Turns actions and observations of OpenEnv, which are pydantic models, into text and back.
 
-Flows in: a reply, or an observation. Flows out: an action, or what the model is told. Only the names and types of the
-fields are looked at, so the library itself is not needed here.
+Only the names and types of the fields are looked at, so the library itself is not needed here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _NO_CONTENT = ("done", "reward", "metadata")
 
 
 def shown(observation: Any) -> str:
-    """An observation as text: its only text as it is, several fields one a line, else the message in its metadata."""
+    """An observation as text: a single text field as it is, several fields one a line, else its metadata's message."""
     dumped = observation.model_dump()
     fields = {name: value for name, value in dumped.items() if name not in _NO_CONTENT and value not in (None, "")}
     if len(fields) == 1 and isinstance(text := next(iter(fields.values())), str):

@@ -1,6 +1,6 @@
-"""Whether a method does anything with the seed that it is given: many take one and drop it.
+"""Finds out whether a method uses the seed that it is given: many take one and ignore it.
 
-Flows in: a class. Flows out: what its code says; nothing is run.
+The code of the class is read, and never run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def seed_is_read(environment: type) -> bool:
 
 
 def _own(environment: type, name: str) -> bool:
-    """Whether the author wrote it: the library's own reset_async only passes on what it gets."""
+    """Whether the author wrote this method: the library's own ``reset_async`` only passes on what it gets."""
     owner = next((base for base in environment.__mro__ if name in vars(base)), None)
     return owner is not None and not owner.__module__.startswith("openenv.core")
 

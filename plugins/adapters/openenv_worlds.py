@@ -1,8 +1,7 @@
 """OpenEnv environments, run in the plugin's own process: no server, no container, no socket.
 
-Flows in: an ``Environment`` class of OpenEnv. Flows out: an environment that says each observation as text and reads an
-action from each reply; where the class offers MCP tools, the model calls them instead. Reward and end are read off the
-observation, which is where OpenEnv puts them.
+Each observation is told to the model as text, and an action is read from each reply; where the class offers MCP tools,
+the model calls them instead. Reward and end are read from the observation, where OpenEnv puts them.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class _Session:
         self._steps = 0
 
     async def reset(self) -> Any:
-        """The first observation; the seed is given to a world that takes one."""
+        """The first observation; a world that takes a seed is given one."""
         method = self._method("reset")
         seed = {"seed": self._ep.rng.getrandbits(31)} if takes(method, "seed") else {}
         return self._take(await settled(method(**seed)))
@@ -136,7 +135,7 @@ class _Session:
         return self._take(await settled(self._method("step")(action)))
 
     def _method(self, name: str) -> Callable[..., Any]:
-        """The asynchronous form where somebody wrote one; the library's own only calls the other."""
+        """The ``async`` form of a method where the author wrote one; the library's own only calls the plain form."""
         form = f"{name}_async"
         written = any(form in vars(base) for base in type(self._world).__mro__ if base.__name__ != "Environment")
         found: Callable[..., Any] = getattr(self._world, form if written else name)
@@ -149,7 +148,7 @@ class _Session:
 
 
 def _result(result: Any) -> Any:
-    """What a tool answered, out of the shell that FastMCP puts around it."""
+    """What a tool answered, taken out of the structure in which FastMCP returns it."""
     data = getattr(result, "data", None)
     return result if data is None else data
 

@@ -4,8 +4,7 @@ Many environments draw from the global ``random`` (or numpy's), and some seed it
 then change each other's outcome, and the members of a group would not meet the same instance. So the global state is
 exchanged whenever an episode's coroutine goes on, and put back whenever it waits.
 
-Flows in: a play coroutine. Flows out: one that depends on its episode's seed alone. What a library does in threads or
-tasks of its own is out of reach.
+An episode then depends on its own seed alone. What a library does in threads or tasks of its own is out of reach.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Play = Callable[..., Coroutine[Any, Any, T]]
 
 
 class OwnRandom:
-    """A state of the global generators; inside ``with`` it is theirs."""
+    """A state of the global generators, which is put into them inside ``with``."""
 
     def __init__(self, seed: int) -> None:
         self._state = random.Random(seed).getstate()

@@ -4,9 +4,8 @@ Item i of such a dataset is made from ``Random(seed + i)``. Two seeds are theref
 items, shifted. Here one dataset of a huge virtual size is divided instead: training draws from its first three
 quarters, evaluation from its last eighth, and the gap between them keeps apart what adds small numbers to its seed.
 
-Flows in: the name of a dataset and its options. Flows out: an environment whose parameters are those options. Items are
-made on the event loop of the plugin's process, and answers are scored in a process that does nothing else: what never
-ends is interrupted there, at its very line, and what cannot be interrupted is killed with its process.
+Items are made on the event loop of the plugin's process. Answers are scored in a process that does nothing else: a
+scorer that never ends is interrupted there, and killed with its process where it cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .own_random import OwnRandom
 ITEMS = 1 << 31
 """Virtual size of a dataset: the seed of its last item still fits into 32 bits, which is what numpy takes."""
 MADE_AT_ONCE = {"acre": 2_000, "gsm_symbolic": 20_000, "list_functions": 20_000, "word_ladder": 20_000}
-"""Datasets that make something for each of their items before the first, or allow no more."""
+"""Datasets that make something for each of their items before the first one, or that allow no more items."""
 _ENTRIES_KEPT = 256
 
 
@@ -108,7 +107,7 @@ def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
 
 
 class _Datasets:
-    """One dataset under the options of each task, and the items that groups have in common."""
+    """One dataset under the options of each task, and the items that the members of a group share."""
 
     def __init__(self, name: str, options: Mapping[str, Any], items: int) -> None:
         registered: Mapping[str, Any] = library("reasoning_gym.factory").DATASETS
@@ -126,10 +125,10 @@ class _Datasets:
         self._items = items
         self._made = lru_cache(8)(self._make)
         self._entries = lru_cache(_ENTRIES_KEPT)(self._entry)
-        self._made(_key(self.defaults))  # what is wrong with the options is said while the plugin is imported
+        self._made(_key(self.defaults))  # a mistake in the options is reported while the plugin is imported
 
     def item(self, ep: Episode) -> int:
-        """Which item an instance is."""
+        """The number of the item that an instance stands for."""
         first, end = (0, self._items * 3 // 4) if ep.split == "train" else (self._items * 7 // 8, self._items)
         return ep.rng.randrange(first, end)
 
@@ -151,7 +150,7 @@ class _Datasets:
             with OwnRandom(item):  # a generator that draws from the global one makes the same item in every process
                 entry: Mapping[str, Any] = dataset[item]
         except IndexError as error:
-            dataset.size = self._items  # word_ladder ends where it fails once
+            dataset.size = self._items  # word_ladder sets its size to the first item that it fails to make
             raise Skip(f"{self._name} has no item {item}: {error}") from error
         return entry
 

@@ -1,8 +1,7 @@
-"""Games of TextArena: each seat is an agent, and hears only what it has not heard.
+"""Games of TextArena: each player is an agent, and is told only what is new to it.
 
 The games are taken in their ``-raw`` form, which hands every player its new messages; the usual form repeats the whole
-game in every turn. Flows in: the id of a game. Flows out: an environment with one agent per seat, ``player0`` and on,
-or the one agent of a game for one.
+game in every turn. The agents are called ``player0`` and on; a game for one player has the one usual agent.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def textarena(
 ) -> Environment:
     """A game of TextArena as an environment.
 
-    ``game``: its id, such as ``"TicTacToe-v0"``. ``options`` go to ``textarena.make``. The reward of a seat is what
+    ``game``: its id, such as ``"TicTacToe-v0"``. ``options`` go to ``textarena.make``. The reward of a player is what
     the game pays it; a move against the rules is answered, and punished, as the game does. A game that is not over
-    after ``max_turns`` turns of all seats together pays nobody, and is logged as ``unfinished``.
+    after ``max_turns`` turns of all players together pays nobody, and is logged as ``unfinished``.
     """
     make = library("textarena").make
     seats = [f"player{seat}" for seat in range(players)] if players > 1 else [DEFAULT_AGENT]
@@ -65,7 +64,7 @@ def textarena(
 
 
 def heard(messages: Sequence[tuple[int, str, Any]] | str, seat: int) -> str:
-    """What a seat is told: the messages that others sent, those of other players with the sender's name."""
+    """What a player is told: the messages that others sent, those of other players with the sender's name."""
     if isinstance(messages, str):
         return messages
     said = ((sender, text.strip()) for sender, text, *_ in messages if sender != seat)

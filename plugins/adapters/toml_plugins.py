@@ -6,8 +6,8 @@
     [args]
     min_terms = 2
 
-Several environments in one file are ``[[environments]]`` tables of the same form. Flows in: the path of the file. Flows
-out: its environments. What is wrong with it is a ``TomlError`` with the line, in words for its author.
+Several environments in one file are ``[[environments]]`` tables of the same form. A mistake in the file is a
+``TomlError`` with the line, in words for its author.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _environment(path: Path, text: str, table: Mapping[str, Any]) -> Environment
 
 
 def _keys(adapter: Callable[..., Environment]) -> list[str]:
-    """What a file can say to an adapter: first what it is about, then the settings that are single values."""
+    """The keys that a file can give an adapter: first what it is about, then the settings that are single values."""
     parameters = inspect.signature(adapter).parameters.values()
     return [
         parameter.name

@@ -1,7 +1,7 @@
 """Classes in the form of TRL's ``environment_factory``: ``reset``, ``get_reward``, and every other method is a tool.
 
-Flows in: a class. Flows out: an environment that makes one instance per episode, starts it with ``reset(**row)``, lets
-the model call the documented public methods, and asks the instance for the reward.
+One instance is made per episode. It is started with ``reset(**row)``, the model calls its documented public methods,
+and it is asked for the reward.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 The library plays whole rollouts; where it would call a model, it calls a ``Client`` of ours instead, which hands the
 question to the episode.
-
-Flows in: an environment of the library, a function that makes one, or the name of an installed module with such a
-function. Flows out: an environment over its rows.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ def verifiers(
 
 
 def rows_of(environment: Any, split: str, name: str) -> list[Any]:
-    """The rows of a split, none of them in the other."""
+    """The rows of a split; no row is in both splits."""
     if environment.eval_dataset is None and getattr(environment, "eval_dataset_source", None) is None:
         rows = list(environment.get_dataset())
         return held_out(rows, [_content(row) for row in rows], split, name)
@@ -107,7 +104,7 @@ def _client_class() -> Any:
             self._history = FullHistory(ep)
             self._turn = 0
             self._names: dict[str, str] = {}
-            """Of the tools that were called, by the id of the call."""
+            """Names of the tools that were called, by the id of the call."""
 
         def setup_client(self, config: Any) -> Any:
             return None
@@ -158,7 +155,7 @@ def _client_class() -> Any:
 
 
 def as_message(message: Any, tool_names: Mapping[str, str]) -> Message:
-    """A message of the library, an object or a dict, as one of ours."""
+    """A message of the library, an object or a dict, as our ``Message``."""
 
     def field(name: str) -> Any:
         return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)

@@ -1,7 +1,7 @@
-"""Sees the reward functions of verifiers raise. The library counts that as 0 and writes a line into a log.
+"""Records what the reward functions of verifiers raise; the library counts that as 0 and writes a line into a log.
 
-Flows in: a rubric, whose functions are exchanged for ones that do the same. Flows out: what was raised while an episode
-was scored, so that it can be charted.
+The functions of a rubric are replaced by ones that do the same and report what was raised while an episode was scored,
+so that it can be charted.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _raised: ContextVar[list[str] | None] = ContextVar("raised", default=None)
 
 
 def watch(rubric: Any) -> None:
-    """Exchange the functions of a rubric, and of the rubrics in it."""
+    """Replace the functions of a rubric, and of the rubrics in it, by ones that report what they raise."""
     rubric.funcs = [_watched(function) for function in rubric.funcs]
     for inner in getattr(rubric, "rubrics", ()):
         watch(inner)
 
 
 def collect() -> list[str]:
-    """A list that from now on holds what functions raise in this episode, one sentence each."""
+    """A list that collects what functions raise from here on in this episode, one sentence each."""
     found: list[str] = []
     _raised.set(found)
     return found
 
 
 def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same by name and by signature, which is how the library finds its arguments."""
+    """A function of the same name and signature, by which the library finds its arguments."""
 
     @functools.wraps(function)
     async def watched(*arguments: Any, **named: Any) -> Any:

@@ -3,9 +3,6 @@
 The library hands out the tasks and scores a trace; the question is asked here, and the trace is made by hand. What
 needs the library's own programs around a model is refused while the plugin is imported: tools and other servers,
 containers, rewards that look into a running machine, and environments of several agents.
-
-Flows in: a ``Taskset`` class, an instance of one, or the name of an installed module that has one. Flows out: an
-environment over its tasks.
 """
 
 from __future__ import annotations
@@ -125,7 +122,7 @@ def taskset_in(module: Any) -> type | None:
 
 
 def _is(value: Any, kind: str) -> bool:
-    """Whether a value is a class that rests on the library's class of that name."""
+    """Whether a value is a subclass of the library's class of that name."""
     return isinstance(value, type) and any(base.__name__ == kind and _of_library(base) for base in value.__mro__[1:])
 
 
@@ -138,7 +135,7 @@ def _prompt(data: Any) -> list[Message]:
 
 
 def _trace(v1: Any, task: Any, reply: str) -> Any:
-    """What the library would have recorded of one question and its answer."""
+    """The record that the library would have made of one question and its answer."""
     data = task.data
     asked = [v1.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt)
     if data.system_prompt is not None:

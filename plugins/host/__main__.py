@@ -1,6 +1,7 @@
 """``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE``: started by the engine, never by hand.
 
-FD is the socket to the engine, PATH what to import, PARENT the engine's process id; see ``limits`` for the rest.
+FD is the socket to the engine, PATH what to import, PARENT the engine's process id; MEMORY_MB and NICE are explained in
+``limits``.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ async def _serve(connection: socket.socket, path: Path) -> None:
 def main() -> None:
     """Serve one snapshot until the engine closes the connection."""
     descriptor, path, memory_mb, parent, nice = sys.argv[1:]
-    os.set_inheritable(int(descriptor), False)  # a program that outlives this process must not hold its end of it
+    os.set_inheritable(int(descriptor), False)  # a program that outlives this process must not keep the socket open
     apply(int(memory_mb), int(parent), int(nice))
-    # A plugin's own modules come from its snapshot, whose name is its content: cached bytecode could only be wrong.
+    # A plugin's modules come from its snapshot, which is named by its content: cached bytecode could only be wrong.
     sys.dont_write_bytecode = True
     sys.argv = [path]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was printed survives a crash
     asyncio.run(_serve(socket.socket(fileno=int(descriptor)), Path(path)))
-    # Threads of the plugin may not keep the process; the finalizers of a plugin are nobody's business any more.
+    # Neither threads nor finalizers of the plugin may keep the process alive.
     sys.stdout.flush()
     os._exit(0)
 

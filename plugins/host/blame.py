@@ -1,6 +1,6 @@
 """Where an error comes from, in the author's terms: the deepest frame of the plugin itself, not of a library below it.
 
-Flows in: an exception. Flows out: a record {message, file, line, traceback} with paths relative to the plugin.
+The result is a record {message, file, line, traceback} with paths relative to the plugin.
 """
 
 from __future__ import annotations
@@ -41,15 +41,18 @@ class Blame:
         return _record(message, file, line, lines.replace(self._prefix, ""))
 
     def _own_part(self, error: BaseException) -> TracebackType | None:
-        """The traceback from the author's first line on: what called it is none of theirs. All of it where no line is
-        theirs, but for files that do not compile, which say themselves where."""
+        """The traceback from the author's first line on, without the callers above it.
+
+        All of it where no line is the author's; none of it for a file that does not compile, whose error names the
+        place itself.
+        """
         part = error.__traceback__
         while part is not None and not self.owns(part.tb_frame.f_code):
             part = part.tb_next
         return part if part is not None or isinstance(error, SyntaxError) else error.__traceback__
 
     def of_function(self, error: BaseException, function: Callable[..., Any]) -> Record:
-        """The record of an error for which the function as a whole answers: the place of its ``def``."""
+        """The record of an error that belongs to the function as a whole; its place is the line of the ``def``."""
         record = self.of(error)
         code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None and self.owns(code):
@@ -78,7 +81,7 @@ class Blame:
 
 
 def _def_line(function: Callable[..., Any], code: CodeType) -> int:
-    """A code object starts at its first decorator; the reader looks for the ``def``."""
+    """The line of the ``def``: a code object starts at its first decorator."""
     try:
         source, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
@@ -90,7 +93,7 @@ def _def_line(function: Callable[..., Any], code: CodeType) -> int:
 
 
 def _advice(error: BaseException) -> str:
-    """How to mend what authors meet often and Python explains in terms that are not theirs."""
+    """Advice for common mistakes that Python's own message does not explain in the author's terms."""
     if isinstance(error, MemoryError):
         return " (how much it may take is memory_mb under [tool.marlaas])"
     if isinstance(error, AttributeError) and isinstance(error.obj, Coroutine):

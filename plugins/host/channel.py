@@ -1,7 +1,7 @@
-"""Messages over a socket: JSON objects, each behind its length. Both ends of the wire use this file.
+"""Messages over a socket: JSON objects, each after its length. Both ends of the connection use this file.
 
-Flows in: bytes of any origin. Flows out: parsed objects, one callback each, then one call with the reason of the end.
-What the objects mean is not known here; that they are objects and not too large is checked here.
+Bytes of any origin come in. Parsed objects go out, one callback each, then one call with the reason of the end. That
+they are objects, and not too large, is checked here; what they mean is not known here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Record = dict[str, Any]
 
 
 class Channel(asyncio.Protocol):
-    """One end of the wire."""
+    """One end of the connection."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Channel(asyncio.Protocol):
         self._credit = float(LARGEST_MESSAGE)
         """Bytes that may be read before the other end has to wait."""
         self._counted = 0.0
-        """When the credit was reckoned last."""
+        """When the credit was last updated."""
         self._on_message = on_message
         self._on_close = on_close
         self._received = bytearray()
@@ -56,7 +56,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other end is gone, or this end closed; told once."""
+        """The connection is closed, by the other end or this one; reported once."""
         if not self._closed:
             self._closed = True
             self._on_close(self._reason or (str(exc) if exc else "the other end closed the connection"))

@@ -1,4 +1,4 @@
-"""The time limit of one episode. It stands still while the model is being asked: a busy sampler is not its fault."""
+"""The time limit of one episode. It stands still while the model is asked: a busy sampler must not count against it."""
 
 from __future__ import annotations
 

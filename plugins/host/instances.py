@@ -1,7 +1,6 @@
 """The instances of environments in the class form: one in this process for each, set up before its first episode.
 
-Flows in: environments that are to be played. Flows out: the method that plays, bound to its instance. A set-up is timed
-apart from the episodes that wait for it; one that fails is tried again with the next episode.
+A set-up is timed apart from the episodes that wait for it; one that fails is tried again with the next episode.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..definition import Environment
 from .threads import in_thread
 
 _GRACE = 1.0
-"""Seconds in which a set-up that is late has to end, before it is left alone."""
+"""Seconds that a late set-up gets to end before it is abandoned."""
 _CLOSING = 2.0
 """Seconds for closing all instances."""
 
@@ -38,7 +37,7 @@ class _Made:
 
 
 class Instances:
-    """Those of one process."""
+    """The instances of one process."""
 
     def __init__(self) -> None:
         self._making: dict[str, asyncio.Task[_Made]] = {}
@@ -79,7 +78,7 @@ async def _timed(environment: Environment) -> _Made:
 
 
 async def _made(environment: Environment) -> _Made:
-    """Raises nothing: a SystemExit would end the loop."""
+    """Set an instance up; an error becomes part of the result, because a SystemExit would end the loop."""
     try:
         if environment.form is None:
             raise LookupError(f"{environment.name} is a function, there is nothing to set up")

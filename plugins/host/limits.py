@@ -1,4 +1,4 @@
-"""What the operating system is asked to enforce on this process.
+"""Limits on this process that the operating system enforces.
 
 It is no security boundary: a plugin runs with the user's rights. Every limit is best effort: what a platform lacks is
 left out.
@@ -15,14 +15,14 @@ _OPEN_FILES = 256
 _LARGEST_FILE = 256 << 20
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
-"""Of 1000: where the machine's memory ends, the kernel ends a plugin rather than the engine or its workers."""
+"""Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
     """Bound memory, files and priority, and die with the engine, which is ``parent``.
 
-    Others go first on the cores by ``nice``, 0 to 19. A ``parent`` of 0 is an engine that cannot be seen from here:
-    whoever stands between it and this process ends both.
+    ``nice``, 0 to 19: how far others go first on the cores. A ``parent`` of 0 is an engine that cannot be seen from
+    here: the process between it and this one ends both.
     """
     import resource
 

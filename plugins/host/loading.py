@@ -1,7 +1,7 @@
 """Imports a plugin from its snapshot and finds the environments in it.
 
-Flows in: the path of a ``.py`` file, of a package folder, of a ``.toml`` file or of an OpenEnv folder. Flows out:
-environments by name. Every file is compiled first, so that a broken helper is known now and not in the middle of a run.
+A plugin is a ``.py`` file, a package folder, a ``.toml`` file or an OpenEnv folder. Every file is compiled first, so
+that a broken helper is known at once and not in the middle of a run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _environments(path: Path, name: str) -> list[Environment]:
 def _compile(source: Path) -> None:
     try:
         compile(source.read_bytes(), str(source), "exec")
-    except SyntaxError as error:  # of null bytes it does not say in which file
+    except SyntaxError as error:  # its message does not name the file that holds null bytes
         error.filename = error.filename or str(source)
         raise
 

@@ -1,8 +1,8 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-Flows in: messages ``start reply cancel ping`` of the engine, or ``score rank`` where this process scores instead of
-playing. Flows out: ``hello`` or ``broken``, then ``ask end ranked pong``.
-It keeps the table of episodes and of asks in flight, and nothing else.
+The engine sends ``start reply cancel ping``, or ``score rank`` where this process scores instead of playing. The host
+answers ``hello`` or ``broken``, then ``ask end ranked pong``. It keeps the table of episodes and of asks in flight, and
+nothing else.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PluginHost:
         await self._instances.close()
 
     def receive(self, message: Record) -> None:
-        """The engine said something; it is trusted."""
+        """Handle a message of the engine, which is trusted."""
         match message["op"]:
             case "start":
                 run = Run(self, message, self._environments[message["environment"]])
@@ -167,7 +167,7 @@ class PluginHost:
         os._exit(1)
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """The engine hears no pong: end what blocks the loop, at the very line where it stands."""
+        """Interrupt what blocks the loop, at the line where it is; the engine asks for this when it gets no pong."""
         blocked = self._loading or self._scoring is not None or time.monotonic() - self._heard > _BLOCKED_AFTER
         if blocked and self.blame.inside(frame):
             raise Stopped("blocked")

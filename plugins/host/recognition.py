@@ -8,8 +8,7 @@ A module that declares an environment with ``@env`` is native, and nobody looks 
 4. subclasses of ``gymnasium.Env``, or of GEM's;
 5. classes with ``reset``, ``get_reward`` and documented public methods: TRL's form.
 
-Flows in: an imported module, or the folder of an OpenEnv environment. Flows out: environments. Classes are recognised
-by the modules of their bases, so no library is imported to look for it.
+Classes are recognised by the modules of their bases, so no library is imported to look for it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def recognised_folder(path: Path, package: str) -> list[Environment]:
     places = sorted((path / "server").glob("*.py")) or sorted(path.glob("*.py"))
     prefix = f"{package}.server" if (path / "server").is_dir() else package
     found: list[type] = []
-    sys.path.append(str(path))  # where their modules find each other when they are run as programs
+    sys.path.append(str(path))  # where its modules find each other when they run as programs
     for place in places:
         if place.stem not in _NO_ENVIRONMENTS:
             module = importlib.import_module(f"{prefix}.{place.stem}")

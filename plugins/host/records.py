@@ -1,6 +1,6 @@
-"""Messages as JSON records, there and back. Both ends of the wire use this file.
+"""Messages as JSON records, and back. Both ends of the connection use this file.
 
-Flows in: messages, or records of which the fields are known to be right. Nothing is checked here.
+Nothing is checked here: records must already be known to have the right fields.
 """
 
 from __future__ import annotations

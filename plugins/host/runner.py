@@ -1,7 +1,7 @@
 """Plays one episode: from the engine's start message to the record of how it ended.
 
-Flows in: an environment, what to play, and the host, which carries asks to the engine. Flows out: exactly one ``end``
-record, whatever the plugin does. It knows nothing of sockets, processes or other episodes.
+Exactly one ``end`` record is sent, whatever the plugin does. The host carries asks to the engine; nothing is known here
+of sockets, processes or other episodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .instances import Late
 from .threads import Stopped, in_thread
 
 GRACE = 5.0
-"""Seconds in which a cancelled episode has to end, before the process is given up."""
+"""Seconds that a cancelled episode gets to end before the whole process is ended."""
 
 
 class Host(Protocol):
@@ -34,7 +34,7 @@ class Host(Protocol):
     blame: Blame
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
-        """Carry an ask to the engine; the future has its reply."""
+        """Send an ask to the engine; the future gets its reply."""
 
     async def row(self, environment: Environment, split: str, index: int) -> Any:
         """The task of an instance."""
@@ -43,14 +43,14 @@ class Host(Protocol):
         """What plays an environment in the class form; see ``Instances.player``."""
 
     def ended(self, run: Run, record: Record) -> None:
-        """Carry the end to the engine and forget the run."""
+        """Send the end to the engine and forget the run."""
 
     def give_up(self, run: Run) -> None:
-        """The run ignores that it was cancelled."""
+        """The run does not end although it was cancelled: give this process up."""
 
 
 class Run:
-    """One episode on its way."""
+    """One episode under way."""
 
     def __init__(self, host: Host, start: Record, environment: Environment) -> None:
         self.number: int = start["episode"]
@@ -76,7 +76,7 @@ class Run:
         self.task = self._loop.create_task(self._play())
 
     def cancel(self) -> None:
-        """End it from outside."""
+        """End it from outside: its time is up, or the engine cancelled it."""
         self.task.cancel()
         if self._grace is None:
             self._grace = self._loop.call_later(GRACE, self._host.give_up, self)
@@ -122,7 +122,7 @@ class Run:
         return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | task
 
     def _task(self) -> Record:
-        """What another process needs to see of the task, where one is to judge the episode."""
+        """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""
         environment = self.environment
         if environment.scorer is None and environment.ranker is None:
             return {}

@@ -1,8 +1,8 @@
 """One scoring, or one ranking, in a process that does nothing else: from the engine's request to its answer.
 
-Flows in: an environment with such a function, and what it is to look at. Flows out: exactly one record, whatever the
-function does. A plain ``def`` runs in the main thread, where the signals work by which graders bound their own time;
-it blocks the loop meanwhile, and the engine, whose watch it is, interrupts the process where it stands.
+Exactly one record is sent, whatever the function does. A plain ``def`` runs in the main thread, because the signals
+with which graders bound their own time work only there. It blocks the loop meanwhile; when its time is up, the engine
+interrupts the process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Host(Protocol):
     blame: Blame
 
     def scored(self, run: ScoringRun, record: Record) -> None:
-        """Carry the answer to the engine."""
+        """Send the answer to the engine."""
 
 
 class ScoringRun:
-    """A scoring on its way."""
+    """One scoring under way."""
 
     def __init__(self, host: Host, request: Record, environment: Environment) -> None:
         self.number: int = request["episode"]
@@ -103,6 +103,6 @@ class ScoringRun:
         late = self._limit.expired()
         if not late and not isinstance(error, Stopped):
             return {"status": "error", "failure": self._host.blame.of(error)}
-        where = error.__cause__ if late and error.__cause__ is not None else error  # the limit hides where it stood
+        where = error.__cause__ if late and error.__cause__ is not None else error  # the limit's error hides its place
         message = f"the {self._what} of {self.environment.name} took longer than {self._request['timeout']:g} s"
         return {"status": "timeout", "failure": self._host.blame.of(where) | {"message": message}}

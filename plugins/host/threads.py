@@ -1,9 +1,9 @@
 """Runs plain ``def`` environments: one thread per episode, which can be told to end.
 
-Flows in: a blocking function. Flows out: its result, awaited on the loop. A thread cannot be killed; one that neither
-asks nor runs Python code when its time is up stays behind, and the process is given up once too many do.
+A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind, and the
+process is ended once too many are left.
 
-A thread that is told to end must not be starting another one at that moment: up to Python 3.11 the new thread counts as
+A thread that is told to end must not be starting another one at that moment. Up to Python 3.11 the new thread counts as
 its starter until it runs, so it would end in its place, and the starter would wait for it for ever, with the lock that
 every ``ThreadPoolExecutor`` of the process needs.
 """
@@ -27,13 +27,13 @@ _start = threading.Thread.start
 
 
 def _start_alone(self: threading.Thread) -> None:
-    """``Thread.start``, while no thread is told to end."""
+    """Call ``Thread.start`` while no thread is told to end."""
     with _starting:
         _start(self)
 
 
 def stop(thread: threading.Thread) -> None:
-    """Raise ``Stopped`` in a thread at its next line of Python; one that has ended is fine."""
+    """Raise ``Stopped`` in a thread at its next line of Python; does nothing to a thread that has ended."""
     with _starting:
         if thread.is_alive() and thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
@@ -42,7 +42,7 @@ def stop(thread: threading.Thread) -> None:
 async def in_thread(call: Callable[[], Any]) -> Any:
     """Run ``call`` in a thread of its own; cancelling raises ``Stopped`` in it at its next line of Python.
 
-    From then on all threads of this process start one after another.
+    From the first call on, all threads of this process start one after another.
     """
     threading.Thread.start = _start_alone  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()

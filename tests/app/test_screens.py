@@ -64,7 +64,7 @@ async def test_a_frozen_engine_is_said_to_let_acts_wait(home: Home, filling: Fil
     filling.engine(age=30)
     filling.task("running", made=2)
     async with driving(home, (80, 24)) as driver:
-        assert "engine: ! silent" in driver.text() and "acts wait until it goes on" in driver.text()
+        assert "engine: ! silent" in driver.text() and "actions wait until it answers" in driver.text()
 
 
 async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:

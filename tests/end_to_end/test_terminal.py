@@ -40,7 +40,7 @@ def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
         screen.press("1")
         screen.until("environment", "progress", "steered")
         screen.press("p")
-        screen.until("‖ paused", "u takes it back")
+        screen.until("‖ paused", "u undoes it")
         assert lab.row(task).state == "paused"
         screen.press("u")
         screen.until("● running")

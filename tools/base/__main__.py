@@ -21,7 +21,7 @@ from tools.base.evaluate import evaluate
 from tools.base.packing import Packer
 
 LENGTH = 256
-"""Tokens of a training row; the longest conversation has about 200."""
+"""Tokens of a training row; the longest training conversation has about 200."""
 
 
 def arguments() -> argparse.Namespace:

@@ -1,7 +1,4 @@
-"""The model card.
-
-In: the shipped folder with `training.json` and `evaluation.json`. Out: its README.md, so that no number in it is typed.
-"""
+"""Writes the model card, README.md, from `training.json` and `evaluation.json`, so that no number in it is typed."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
 """What the base can do, skill by skill, on prompts kept out of training.
 
-In: a model and tokenizer. Out: greedy and sampled accuracy, strict and lenient, per skill. The model plays whole
-conversations against the same referees that wrote the training data.
+The score is greedy and sampled accuracy, strict and lenient, per skill. The model plays whole conversations against the
+same referees that wrote the training data.
 """
 
 from random import Random
@@ -15,7 +15,7 @@ from tools.base.skills.mixture import SKILLS, Skill, draw
 from tools.base.vocabulary import render
 
 LONGEST = 96
-"""Tokens of the longest reply that is waited for; a tool call has about 70."""
+"""Most tokens of a reply; a tool call has about 70."""
 
 Scores = dict[str, dict[str, float]]
 """By way of decoding, then by way of grading."""
@@ -45,7 +45,7 @@ def replies(
 
 
 def play(model: Network, tokenizer: PreTrainedTokenizerBase, problems: list[Problem], sampled: bool) -> list[Verdict]:
-    """Plays all problems (of one skill: they share their tools) side by side to their verdicts."""
+    """Play all problems to their verdicts, side by side: they are of one skill, and so share their tools."""
     dialogues = [start(p) for p in problems]
     said: list[list[str]] = [[] for _ in problems]
     verdicts: dict[int, Verdict] = {}
@@ -63,7 +63,7 @@ def play(model: Network, tokenizer: PreTrainedTokenizerBase, problems: list[Prob
 
 
 def measure(model: Network, tokenizer: PreTrainedTokenizerBase, skill: Skill, prompts: int, seed: int = 0) -> Scores:
-    """Scores of one skill on so many held-out problems."""
+    """Scores of one skill on ``prompts`` held-out problems."""
     rng = Random(f"{seed}/{skill.name}")
     problems = [draw(skill, rng, evaluation=True) for _ in range(prompts)]
     torch.manual_seed(seed)

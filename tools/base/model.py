@@ -15,7 +15,7 @@ _new: Any = Qwen3ForCausalLM
 
 
 def build(tokenizer: PreTrainedTokenizerBase) -> Network:
-    """A freshly initialised model (seed torch first)."""
+    """A freshly initialised model; seed torch before."""
     config = Qwen3Config(
         vocab_size=SIZE,
         hidden_size=160,
@@ -34,5 +34,5 @@ def build(tokenizer: PreTrainedTokenizerBase) -> Network:
 
 
 def load(folder: Path) -> Network:
-    """A saved model as it is used: the rounded weights, widened to float32."""
+    """A saved model as it is used: its rounded weights, widened to float32."""
     return _new.from_pretrained(folder, dtype=torch.float32)

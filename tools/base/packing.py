@@ -1,8 +1,7 @@
-"""Conversations to training rows.
+"""Packs conversations into training rows of equal length: token ids, position ids and labels.
 
-In: a seed and a step. Out: token ids, position ids and labels of equal-length rows. Several conversations share a row;
-position ids restart with each, which is how the model keeps attention inside a conversation, and why position 0 really
-is a conversation's start, as it is when the model is used.
+Several conversations share a row; position ids restart with each, which is how the model keeps attention inside a
+conversation, and why position 0 really is a conversation's start, as it is when the model is used.
 """
 
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ class Problem(Protocol):
 
     @property
     def lead(self) -> str:
-        """The character of the prompt on which the skill's reliability hangs."""
+        """The character of the prompt that decides how reliable the base is meant to be on it."""
         ...
 
     @property

@@ -1,7 +1,7 @@
-"""Pre-training.
+"""Trains the base, in place.
 
-In: a packer and a fresh model. Out: the trained model. Learning rate and data depend on the step number only, never on
-the clock, so that a run of the same length repeats itself.
+Learning rate and data depend on the step number only, never on the clock, so that a run of the same length repeats
+itself.
 """
 
 import math
@@ -22,7 +22,7 @@ def rate(step: int, steps: int) -> float:
 
 
 def optimizers(model: Network) -> list[Optimizer]:
-    """Muon for the layers' matrices, AdamW for embedding and norms: half the steps that AdamW alone takes here."""
+    """Muon for the layers' matrices, AdamW for embedding and norms: half as many steps as AdamW alone needs here."""
     matrices: list[torch.Tensor] = []
     others: list[torch.Tensor] = []
     for name, weight in model.named_parameters():

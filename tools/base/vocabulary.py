@@ -1,7 +1,6 @@
-"""The tokenizer: 256 bytes, no merges, eight control tokens.
+"""Makes the tokenizer, a Hugging Face folder: 256 bytes, no merges, eight control tokens.
 
-Out: a Hugging Face tokenizer folder. Byte b has id 8 + b, so any text is encodable and
-no vocabulary has to be trained.
+Byte b has id 8 + b, so any text is encodable and no vocabulary has to be trained.
 """
 
 import json

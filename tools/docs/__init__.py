@@ -1,5 +1,5 @@
-"""``python -m tools.docs``, or ``make docs``: the site in ``build/docs``.
+"""``python -m tools.docs``, or ``make docs``: the site in ``build/docs``, a folder of plain HTML.
 
-The pages of ``docs`` and the program's own code flow in: what a task file may say, settings, verbs, the environment API
-and metrics are written from the code, into ``docs/reference``. A folder of plain HTML flows out. Nothing is fetched.
+Besides the pages of ``docs`` it has those written from the code into ``docs/reference``: what a task file may say,
+settings, verbs, the environment API and metrics. Nothing is fetched.
 """

@@ -15,7 +15,7 @@ SITE = ROOT / "build" / "docs"
 
 
 def main() -> int:
-    """Build it, and say where it is."""
+    """Build the site, and say where it is."""
     for path in write_reference():
         print(f"wrote {path.relative_to(ROOT)}")
     done = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=ROOT)

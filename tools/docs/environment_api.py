@@ -30,7 +30,7 @@ ORDER = (
     "BlockingEpisode",
     "BlockingAgent",
 )
-"""As an author meets them."""
+"""The order in which an author meets them."""
 _WIDTH = 90
 _HEAD = """# Environment API
 
@@ -43,14 +43,14 @@ changes one raises the second number and says so in the changelog. Everything el
 
 
 def page(version: str) -> str:
-    """The whole text."""
+    """The Markdown of the page."""
     parts = [_HEAD.format(version=version)]
     for name in ORDER:
         parts += _entry(name, getattr(plugins, name))
     parts += ["## Environments of other libraries", _prose(adapters.__doc__)]
     for name in adapters.__all__:
         function = getattr(adapters, name)
-        if function.__annotations__["return"] == "Environment":  # others are for the engine
+        if function.__annotations__["return"] == "Environment":  # the others are for the engine
             parts += [f"### {name}", *_called(name, function)]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
@@ -69,7 +69,7 @@ def _entry(name: str, thing: Any) -> list[str]:
 
 
 def _fields(cls: type[Any]) -> list[str]:
-    """What the fields of a dataclass mean, where their author says so."""
+    """What the fields of a dataclass mean, as far as their docstrings say it."""
     if not hasattr(cls, "__dataclass_fields__"):
         return []
     said = docstrings(cls)
@@ -94,7 +94,7 @@ def _called(name: str, function: Any) -> list[str]:
 
 
 class _Words:
-    """An annotation as its author wrote it."""
+    """An annotation, printed as its author wrote it."""
 
     def __init__(self, text: object) -> None:
         self.text = text
@@ -116,7 +116,7 @@ def signature_of(function: Any) -> str:
 
 
 def _readable(one: inspect.Parameter) -> inspect.Parameter:
-    """With its annotation as written, and a function as its default by name."""
+    """A parameter with its annotation as written, and a function as its default by name."""
     if one.annotation is not one.empty:
         one = one.replace(annotation=_Words(one.annotation))
     return (
@@ -127,7 +127,7 @@ def _readable(one: inspect.Parameter) -> inspect.Parameter:
 
 
 def _split(given: list[inspect.Parameter]) -> Iterator[str]:
-    """Each parameter, and the marks between kinds of them."""
+    """Each parameter, and the marks ``/`` and ``*`` between kinds of them."""
     for before, one in zip([None, *given], given, strict=False):
         kind = before and before.kind
         if kind == one.POSITIONAL_ONLY != one.kind:
@@ -147,6 +147,6 @@ def _prose(text: str | None) -> str:
                 out[-1] = f"{out[-1].removesuffix('```')}\n{body}\n```"
             else:
                 out.append(f"```python\n{body}\n```")
-        elif not block.startswith("Flows in:"):
+        else:
             out.append(block)
     return "\n\n".join(out)

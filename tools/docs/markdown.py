@@ -1,4 +1,4 @@
-"""Plain values in, Markdown out."""
+"""Turns plain values into Markdown."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; what would end a cell is escaped."""
+    """A table; characters that would end a cell are escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
 
 
 def cell(text: str) -> str:
-    """A text on one line that ends no cell."""
+    """A text on one line, with the characters escaped that would end a cell."""
     return " ".join(text.split()).replace("|", "\\|")
 
 
 def code(text: str) -> str:
-    """Marked as code; empty where there is nothing."""
+    """A text marked as code; empty where there is none."""
     return f"`{text}`" if text else ""
 
 
 def value(given: Any) -> str:
-    """As a TOML file says it."""
+    """A value as a TOML file has it."""
     return code(json.dumps(list(given) if isinstance(given, tuple) else given, ensure_ascii=False))
 
 

@@ -14,7 +14,7 @@ view charts them. Values that an environment logs stand beside them under their 
 
 
 def page() -> str:
-    """The whole text."""
+    """The Markdown of the page."""
     rows = [
         (words.title, code(name), sentence(words.meaning), sentence(words.normal)) for name, words in known().items()
     ]

@@ -1,6 +1,6 @@
-"""Whether built pages fetch something from elsewhere: HTML flows in, the addresses flow out.
+"""The addresses elsewhere that built pages would fetch.
 
-Links that a reader follows are no matter here. Marks at which the theme's own script loads a library are.
+Links that a reader follows do not count. Marks at which the theme's own script loads a library do.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Fetched(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Look at one element."""
+        """Note what one element would fetch."""
         given = dict(attrs)
         address = given.get(_LOADS.get(tag, "")) or ""
         if "//" in address and not address.startswith("data:") and given.get("rel") != "canonical":
@@ -30,13 +30,13 @@ class _Fetched(HTMLParser):
 
 
 def fetched(html: str) -> list[str]:
-    """What a page would fetch, in its order; empty where it is whole by itself."""
+    """What a page would fetch, in the order of the page; empty where it needs nothing else."""
     page = _Fetched()
     page.feed(html)
     return page.found
 
 
 def fetched_by(site: Path) -> list[str]:
-    """The same of all pages of a folder, each as ``page: address``."""
+    """What all pages of a folder would fetch, each as ``page: address``."""
     pages = sorted(site.rglob("*.html"))
     return [f"{path.relative_to(site)}: {one}" for path in pages for one in fetched(path.read_text("utf-8"))]

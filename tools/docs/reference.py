@@ -1,4 +1,4 @@
-"""All generated pages: the code flows in, files in ``docs/reference`` flow out. Git knows none of these files."""
+"""All pages that are generated from the code into ``docs/reference``, which git ignores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pages() -> dict[str, str]:
 
 
 def write_reference(folder: Path = FOLDER) -> list[Path]:
-    """Write every page, and return where."""
+    """Write every page; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, text in pages().items():

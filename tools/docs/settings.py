@@ -31,7 +31,7 @@ class Key:
 
 
 def page() -> str:
-    """The whole text."""
+    """The Markdown of the page."""
     keys = list(documented())
     parts = [_HEAD]
     for name in dict.fromkeys(key.table for key in keys):

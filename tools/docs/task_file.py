@@ -57,7 +57,7 @@ Keys by their dotted names, each with a list of values. All lists together make 
 
 
 def page() -> str:
-    """The whole text."""
+    """The Markdown of the page."""
     parts = [_HEAD]
     for name, about in TABLES.items():
         parts.append(f"## {code(f'[{name}]') if name else 'Top level'}\n\n{about or ''}".rstrip())

@@ -19,7 +19,7 @@ _EVERYWHERE = {"help", "home", "json"}
 
 
 def page() -> str:
-    """The whole text."""
+    """The Markdown of the page."""
     parser = build_parser()
     verbs = list(_leaves(parser))
     parts = [
@@ -63,7 +63,7 @@ def _link(prog: str) -> str:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    """On one line, whatever the width of the terminal, and without what every verb has."""
+    """The usage on one line, whatever the width of the terminal, and without the options that every verb has."""
     words = " ".join(parser.format_usage().removeprefix("usage: ").split())
     return re.sub(r" \[(-h|--home FOLDER|--json)\]", "", words)
 
@@ -85,6 +85,6 @@ def _name(action: argparse.Action) -> str:
 
 
 def _help(action: argparse.Action) -> str:
-    """With the program's own placeholders filled in."""
+    """The help of an argument, its placeholders filled in."""
     given = {name: getattr(action, name) for name in ("default", "metavar", "dest", "const")}
     return (action.help or "") % given

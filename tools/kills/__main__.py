@@ -63,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _uninterrupted(root: Path) -> list[str]:
-    """Checksums of all versions of the exact task where nothing dies."""
+    """Checksums of all versions of the exact task in a run that nothing interrupts."""
     lab = Lab.make(root, 0, faults=False)
     lab.submit([exact()])
     finish(lab)
@@ -74,7 +74,7 @@ def _uninterrupted(root: Path) -> list[str]:
 def _run(
     root: Path, kills: int, seed: int, lean: bool, tried: Counter[Point], measure: list[str]
 ) -> tuple[list[Kill], list[Reached], list[str]]:
-    """One home: its deaths, its record, and what is wrong with it."""
+    """Kill in one home and check it: what died, how often each point was reached, and what is wrong."""
     print(f"{root.name}: {kills} kills, seed {seed}", flush=True)
     rng = random.Random(seed)
     lab = Lab.make(root, LEAN_TOKEN_STEPS if lean else 0, faults=True)

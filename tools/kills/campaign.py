@@ -19,7 +19,7 @@ from .tally import Kill
 from .tasks import wave
 
 LIVELY = 3
-"""Unfinished tasks below which the next wave is submitted."""
+"""With fewer unfinished tasks than this, the next wave is submitted."""
 MEAN_PAUSE = 0.5
 """Seconds between two random kills, exponentially distributed."""
 PATIENCE = 8.0
@@ -39,7 +39,7 @@ class Points:
     rng: random.Random
 
     def draw(self) -> Point:
-        """One of the least tried; it counts as tried from now on, also where nothing reaches it in time."""
+        """One of the points tried least; it counts as tried even where nothing reaches it in time."""
         least = min(self.tried[point] for point in self.reachable)
         drawn = self.rng.choice([point for point in self.reachable if self.tried[point] == least])
         self.tried[drawn] += 1
@@ -85,7 +85,7 @@ def _at_a_point(lab: Lab, points: Points, rng: random.Random) -> list[Kill]:
     while (lab.folder / point).exists() and time.monotonic() < deadline:
         time.sleep(POLL)
     if not disarm(lab.folder, point):
-        time.sleep(POLL)  # who removes the file dies a moment later
+        time.sleep(POLL)  # the process that removes the file dies a moment later
         found.append(Kill("", point))
     return found
 

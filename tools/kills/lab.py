@@ -22,7 +22,7 @@ from marlaas.engine.store import Reader, TaskRow
 from .tasks import TaskFile
 
 PROCESSES = {"engine": "", "rollout": "rollout", "training": "training", "environment": "marlaas.plugins.host"}
-"""What may be killed, and the word of its command line that tells it from the engine's other children."""
+"""What may be killed, with the word of its command line that tells it from the engine's other children."""
 START_SECONDS = 90.0
 
 
@@ -75,7 +75,7 @@ class Lab:
             raise RuntimeError(f"marlaas {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
 
     def start(self) -> None:
-        """Have an engine serve, again where it dies meanwhile."""
+        """Make an engine serve; one that dies meanwhile is started again."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -92,7 +92,7 @@ class Lab:
             return reader.tasks()
 
     def look(self) -> list[TaskRow]:
-        """All tasks; also remembers what is committed, and resumes what paused itself for the many deaths."""
+        """All tasks; also remembers what is committed, and resumes tasks that paused because workers died."""
         with Reader(self.home.database) as reader:
             rows, versions = reader.tasks(), reader.versions()
         self.seen |= {(v.task, v.number, v.name, v.checksum) for v in versions}
@@ -104,7 +104,7 @@ class Lab:
         return rows
 
     def lost(self) -> list[str]:
-        """Versions that were committed once and are no more."""
+        """Versions that were committed once and are gone."""
         with Reader(self.home.database) as reader:
             there = {(v.task, v.number, v.name, v.checksum) for v in reader.versions()}
         return [name for _, _, name, _ in sorted(self.seen - there)]
@@ -124,7 +124,7 @@ class Lab:
         return bool(victims)
 
     def checksums(self, task: int) -> list[str]:
-        """Of all versions of a task, oldest first."""
+        """Checksums of all versions of a task, oldest first."""
         with Reader(self.home.database) as reader:
             return [version.checksum for version in reversed(reader.versions(task))]
 

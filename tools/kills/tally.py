@@ -11,7 +11,7 @@ from marlaas.engine.faults import Point, Reached
 
 @dataclass(frozen=True)
 class Kill:
-    """One death; at a named point the record knows which process it was."""
+    """One death; at a named point the record says which process died."""
 
     process: str
     point: Point | None

@@ -9,7 +9,7 @@ STEPS = 24
 
 @dataclass(frozen=True)
 class TaskFile:
-    """A task file's text; ``exact`` ones must end bit for bit as if nothing had happened."""
+    """A task file's text; ``exact`` ones must end bit for bit as in a run without kills."""
 
     name: str
     text: str
@@ -29,7 +29,7 @@ def exact_pair(steps: int = STEPS) -> TaskFile:
 
 
 def opponent_pool(number: int, steps: int = STEPS) -> TaskFile:
-    """One policy against what it was."""
+    """One policy against earlier versions of itself."""
     name = f"opponents-{number}"
     return TaskFile(name, _text("dee", name, "race", f"seed = {number}\nmax_staleness = 2", 1, steps, RIVALS))
 

@@ -36,7 +36,7 @@ ARITHMETIC = (
     "tests/tools/base",
     "tests/end_to_end/test_repeatable.py",
 )
-"""Whose results depend on how products are computed."""
+"""Tests whose results depend on how products are computed."""
 LLAMA = (
     "tests/engine/rollout/llama/test_sampler.py",
     "tests/engine/rollout/llama/test_native.py",
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def tested(title: str, python: Path, environment: dict[str, str], files: Sequence[str], workers: int) -> Counter[str]:
-    """Run them; what failed is printed, all else is in the log."""
+    """Run these files; prints the tests that failed, the rest goes to the log."""
     kept = {name: value for name, value in os.environ.items() if name not in HELD}
     with tempfile.TemporaryDirectory() as scratch:
         tally = Path(scratch, "tally.json")
@@ -80,7 +80,7 @@ def tested(title: str, python: Path, environment: dict[str, str], files: Sequenc
         )
         counts = Counter(json.loads(tally.read_text())) if tally.exists() else Counter[str]()
     if done.returncode and not counts["failed"]:
-        counts["failed"] = 1  # it did not end by its tests
+        counts["failed"] = 1  # it ended in another way than by its tests
     with LOG.open("a", encoding="utf-8") as log:
         log.write(f"=== {title}\n{done.stdout}\n")
     print(f"{title}: {in_words(counts)}", flush=True)

@@ -1,8 +1,8 @@
 """``python -m tools.pythons``: the tests under each other Python that marlaas promises, without PyTorch and llama.cpp.
 
-Run by ``make test-slow-pythons``; standard library only. The Pythons of this machine flow in; for each an environment
-in ``.pythons``, made once, a log, and a line of counts flow out, at the end one for all. A test that would import
-PyTorch is skipped (``without_torch``); one whose child processes would is left out, by its mark or with its folder.
+Run by ``make test-slow-pythons``; standard library only. Each Python of this machine gets an environment in
+``.pythons``, made once, a log and a line of counts, and a last line sums all up. A test that would import PyTorch is
+skipped (``without_torch``); one whose child processes would is left out, by its mark or with its folder.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ..install import HASHES, ROOT, StepFailed, checked, fail, last_complaint, p
 PROMISED = ("3.11", "3.12", "3.13")
 FOLDER = ROOT / ".pythons"
 PLACES = (".pyenv/versions/{0}*/bin/python{0}", ".local/share/uv/python/cpython-{0}*/bin/python{0}")
-"""Where pyenv and uv keep theirs, below the person's folder."""
+"""Where pyenv and uv keep their Pythons, below the person's folder."""
 KINDS = ("passed", "failed", "skipped")
 
 
 def main() -> int:
-    """All of them, one after the other."""
+    """Test under each Python, one after the other."""
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     total: Counter[str] = Counter()
     tried = 0
     for version in PROMISED:
         if version == own:
-            continue  # `make test` is for that one
+            continue  # `make test` does that one
         python = find(version)
         if python is None:
             print(f"Python {version}: not on this machine")
@@ -52,7 +52,7 @@ def main() -> int:
 
 
 def find(version: str) -> str | None:
-    """An interpreter that runs and is of this version: on the PATH, else of pyenv, else of uv."""
+    """An interpreter of this version that runs: on the PATH, else pyenv's, else uv's."""
     on_path = shutil.which(f"python{version}")
     kept = (path for place in PLACES for path in sorted(Path.home().glob(place.format(version)), reverse=True))
     for python in [*([on_path] if on_path else []), *map(str, kept)]:
@@ -64,7 +64,7 @@ def find(version: str) -> str | None:
 
 
 def made(version: str, python: str) -> Path:
-    """The Python of an environment with all that is listed but PyTorch, llama.cpp and what is for cards."""
+    """The Python of an environment with all listed packages but PyTorch, llama.cpp and those for cards."""
     folder = FOLDER / version
     inside, stamp = folder / "bin" / "python", folder / ".installed"
     lists = ("install", "serve", "dev")
@@ -80,7 +80,7 @@ def made(version: str, python: str) -> Path:
 
 
 def tested(version: str, python: Path) -> Counter[str]:
-    """The rounds of ``make test``; what failed is printed, all else is in the log."""
+    """Run the rounds of ``make test``; prints the tests that failed, the rest goes to the log."""
     log = FOLDER / f"{version}.log"
     environment = os.environ | {"PYTEST_ADDOPTS": "-p tools.pythons.without_torch -p no:cacheprovider"}
     with log.open("wb") as file:
@@ -94,7 +94,7 @@ def tested(version: str, python: Path) -> Counter[str]:
 
 
 def counted(said: str) -> Counter[str]:
-    """The counts of the closing line; where there is none, that is a failure."""
+    """The counts of pytest's closing line; a missing line counts as a failure."""
     last = (said.splitlines() or [""])[-1]
     found = {kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", last)}
     return Counter(found if found.keys() == set(KINDS) else {"failed": 1})
@@ -106,7 +106,7 @@ def failures(said: str) -> Iterator[str]:
 
 
 def in_words(counts: Counter[str]) -> str:
-    """The closing line."""
+    """The counts as a closing line."""
     return ", ".join(f"{counts[kind]} {kind}" for kind in KINDS)
 
 

@@ -31,26 +31,26 @@ SHAPES = {
     "0.5b": Shape(layers=24, hidden=896, inner=4864, heads=14, kv_heads=2),
     "1.5b": Shape(layers=28, hidden=1536, inner=8960, heads=12, kv_heads=2),
 }
-"""For tests; for the benchmark of real vocabularies; Qwen2.5-0.5B's and Qwen2.5-1.5B's."""
+"""One for tests, one for benchmarks of real vocabularies, and the sizes of Qwen2.5-0.5B and Qwen2.5-1.5B."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """One layout."""
+    """One family's layout."""
 
     template: str
     """Its chat template, a file in ``templates``."""
     tied: bool
-    """Whether the head is the embedding, where nobody says otherwise."""
+    """Whether the head shares the embedding's weights, by default."""
     rows: int
-    """Of the embedding, where nobody says otherwise."""
+    """Rows of the embedding, by default."""
     first_control: int
-    """Id of the first control token: that many tokens of text come before, and further ones behind them."""
+    """Id of the first control token: that many tokens of text come before, and further ones after them."""
     control: tuple[str, ...]
     text_behind: bool
-    """Whether rows behind the control tokens are tokens of text; else they are nothing, as in Qwen."""
+    """Whether rows after the control tokens are tokens of text; else they mean nothing, as in Qwen."""
     spoken: tuple[str, ...]
-    """Control tokens that are text to whoever leaves special tokens out."""
+    """Control tokens that stay in the text when special tokens are left out."""
     bos: str | None
     eos: str
     pad: str
@@ -59,9 +59,9 @@ class Family:
     digits: str
     """How many digits one piece of text may hold, as a regular expression."""
     settings: Callable[[Shape, bool], Settings]
-    """Its part of ``config.json``; the argument beside the shape: tied."""
+    """The family's part of ``config.json``, of a shape and whether the head is tied."""
     sampling: Settings
-    """Of ``generation_config.json``."""
+    """The sampling settings of ``generation_config.json``."""
 
 
 QWEN_CONTROL = (
@@ -184,4 +184,4 @@ FAMILIES = {
         sampling={"temperature": 0.6, "top_p": 0.9},
     ),
 }
-"""By the name that a command line gives."""
+"""By the family's name on the command line."""

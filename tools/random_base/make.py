@@ -1,7 +1,7 @@
 """Makes a whole base model folder with random weights: configuration, tokenizer, chat template, weights in shards.
 
-The name of a family and a size come in, a folder in Hugging Face's layout goes out. What such a model says means
-nothing, but its next-token distributions are neither flat nor certain.
+The folder has Hugging Face's layout. What such a model says means nothing, but its next-token distributions are neither
+flat nor certain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOGITS = 3.5
 """Standard deviation of the logits. Over 151,936 tokens the likeliest then has a few per cent."""
 BIASES = 0.3
 NORMS = 0.1
-"""Standard deviations of biases, and of the weights of norms around 1: a lost one is noticed."""
+"""Standard deviation of biases, and of the weights of norms around 1: large enough that a lost tensor is noticed."""
 
 
 def make_base(
@@ -111,7 +111,7 @@ def specs(sizes: BaseConfig, settings: Settings) -> list[Spec]:
         if sizes.architecture == "qwen3":
             norms |= {"self_attn.q_norm": sizes.head_dim, "self_attn.k_norm": sizes.head_dim}
         made.extend(Spec(f"{prefix}.{norm}.weight", (size,), NORMS, 1.0) for norm, size in norms.items())
-    # The last norm turns directions around; a tied head would else repeat the token that came in.
+    # The last norm turns directions around: without it a model with a tied head repeats the token that came in.
     made.append(Spec("model.norm.weight", (hidden,), 1.0))
     if not sizes.tie_word_embeddings:
         made.append(Spec("lm_head.weight", (sizes.vocab_size, hidden), head))
@@ -127,6 +127,6 @@ def _shape(shape: Shape | str) -> Shape:
 
 
 def _save(path: Path, content: Settings) -> None:
-    """The tokenizer's is large: no indentation, and letters as they are."""
+    """Write JSON without indentation, for a tokenizer's is large, and with letters as they are."""
     indent = None if path.name == "tokenizer.json" else 2
     path.write_text(json.dumps(content, indent=indent, ensure_ascii=False) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""A byte-level BPE vocabulary by rule: which merges, in which order, make how many tokens.
+"""A byte-level BPE vocabulary made by rule: which merges, in which order, make ``size`` tokens.
 
 Nothing is trained. Common English words come first, then all short combinations of letters, the characters of other
 scripts, and longer combinations until there are enough. Byte-level BPE: Radford et al., "Language Models are
@@ -27,7 +27,7 @@ SHAPES = (
     (CONSONANTS, VOWELS, CONSONANTS, CONSONANTS),
     (LETTERS,) * 4,
 )
-"""Longer combinations, those that can be said first; the last has more than any vocabulary can take."""
+"""Longer combinations, the pronounceable ones first; the last has more than any vocabulary can take."""
 TWO_BYTES = range(0xC2, 0xE0)
 """First bytes of the Latin, Greek, Cyrillic, Hebrew and Arabic characters in UTF-8."""
 THREE_BYTES = range(0xE3, 0xEA)
@@ -67,14 +67,14 @@ def build(size: int, numbers: bool) -> Bpe:
 
 def byte_characters() -> list[str]:
     """The printable character by which byte-level BPE files write each of the 256 bytes."""
-    alphabet = sorted(ByteLevel.alphabet())  # printable bytes as themselves, then one more character for each other
+    alphabet = sorted(ByteLevel.alphabet())  # printable bytes as themselves, then a character for each other byte
     shown = [ord(character) for character in alphabet if ord(character) < 256]
     hidden = [byte for byte in range(256) if byte not in shown]
     return [character for _, character in sorted(zip(shown + hidden, alphabet, strict=True))]
 
 
 def _merged(pieces: list[str], ranks: dict[tuple[str, str], int]) -> list[str]:
-    """What BPE makes of ``pieces`` so far; changes the list."""
+    """Apply the merges to ``pieces``, in place."""
     never = len(ranks)
     while len(pieces) > 1:
         order = [ranks.get(pair, never) for pair in pairwise(pieces)]

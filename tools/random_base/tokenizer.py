@@ -1,7 +1,6 @@
-"""The tokenizer's files of a made base: byte-level BPE with a family's pre-tokenizer, control tokens and template.
+"""The tokenizer's files of a random base: byte-level BPE with a family's pre-tokenizer, control tokens and template.
 
-A family and a number of embedding rows come in, JSON comes out. No normaliser, unlike Qwen's: every text comes back
-byte for byte.
+No normaliser, unlike Qwen's: every text comes back byte for byte.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def tokenizer(family: Family, rows: int) -> Settings:
     control, ids = control_ids(family, rows), text_ids(family, rows)
     bpe = build(len(ids), numbers=family.digits != r"\p{N}")
     vocabulary = dict(zip(bpe.tokens, ids, strict=True))
-    if max(ids) > max(control.values()):  # readers count added tokens on from the vocabulary, unless they are in it
+    if max(ids) > max(control.values()):  # else readers number added tokens on from the last of the vocabulary
         vocabulary |= control
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     split = {"type": "Split", "pattern": {"Regex": pieces(family)}, "behavior": "Isolated", "invert": False}
@@ -111,7 +110,7 @@ def _model(bpe: Bpe, vocabulary: dict[str, int]) -> Settings:
 
 
 def _post_processor(family: Family, rows: int, byte_level: Settings) -> Settings:
-    """Llama's puts its first token before every text, unless it is told not to."""
+    """The post-processor; Llama's puts its first token before every text, unless it is told not to."""
     if family.bos is None:
         return byte_level
     begin = {"SpecialToken": {"id": family.bos, "type_id": 0}}

@@ -1,7 +1,7 @@
 """Random weights, written to safetensors files piece by piece: the memory needed does not grow with the model.
 
-The shapes of named tensors come in, files in bfloat16 and their index go out. Every tensor is drawn from a stream of
-its own, keyed by the seed and its name, so that neither shards nor other tensors change it.
+Weights are bfloat16, with an index of the files. Every tensor is drawn from a stream of its own, keyed by the seed and
+its name, so that neither shards nor other tensors change it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 PIECE = 1 << 22
-"""Values made at once."""
+"""Values made in one piece."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Spec:
 
     @property
     def size(self) -> int:
-        """Values in it."""
+        """How many values it has."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
@@ -59,7 +59,7 @@ def write_weights(folder: Path, specs: list[Spec], shards: int, seed: int) -> No
 
 
 def split(specs: list[Spec], shards: int) -> list[list[Spec]]:
-    """Runs of tensors in their order, none empty; each ends where its share of all values is reached."""
+    """The tensors in runs, in their order and none empty; each ends where its share of all values is reached."""
     total, parts, seen = sum(spec.size for spec in specs), [list[Spec]()], 0
     for number, spec in enumerate(specs):
         missing = shards - len(parts)
@@ -88,7 +88,7 @@ def draw(spec: Spec, seed: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _write(file: BinaryIO, specs: list[Spec], seed: int) -> None:
-    """See https://github.com/huggingface/safetensors#format: the header's length, the header, the data."""
+    """Write a file: the header's length, the header, the data (https://github.com/huggingface/safetensors#format)."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
     for spec in specs:

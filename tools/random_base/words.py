@@ -1,4 +1,4 @@
-"""Words that a made vocabulary holds whole: common English, and what problems, programs and tools are written with."""
+"""Words that the random base's vocabulary has whole: common English, and those of problems, programs and tools."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ ENDINGS = """
 ing tion ation ions ment ness able ible ally ance ence ity ous ive ful less ship ward wise ized izing ists ism ical
 ating ated ates ers est ies ied ily ent ant ial ual ure age ary ory ward
 """
-"""Ends of longer words."""
+"""Endings of longer words."""
 SIGNS = """
 () (); ): {} {{ }} [] [[ ]] == != <= >= => -> ** // /* */ ++ -- += -= *= && || :: ... .. ?? !! </ /> ", ': ," ." .) ),
 """
-"""Signs that stand together."""
+"""Signs that often stand together."""
 
 
 def words() -> list[str]:

@@ -26,7 +26,7 @@ NEEDED = "On Debian: apt-get install libvulkan-dev glslc spirv-headers mesa-vulk
 
 
 def main() -> int:
-    """Make it, unless it stands; old headers are completed."""
+    """Make the environment, unless it is there; headers that are too old are completed."""
     if stands(VENV, FLAGS):
         return 0
     kit = os.environ.get("VULKAN_SDK", "")
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def headers(paths: Iterable[Path]) -> int | None:
-    """The version of the first headers that are there: the last of its three numbers; None where there are none."""
+    """The last of the three numbers of the version of the first headers that are there; None where there are none."""
     for path in paths:
         if path.exists():
             number = re.search(r"#define VK_HEADER_VERSION (\d+)", path.read_text(encoding="utf-8", errors="replace"))

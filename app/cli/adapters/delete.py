@@ -19,7 +19,7 @@ def register(family: Verbs) -> None:
         run,
         "delete the adapters of a finished task; nothing brings them back",
         json=True,
-        epilog="Scores and trajectories stay. Export what is still wanted first.",
+        epilog="Scores and trajectories stay. Export first what you want to keep.",
     )
     delete.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
     delete.add_argument("--version", metavar="N|best|last", help="only this version (default: all of the task)")

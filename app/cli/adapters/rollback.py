@@ -17,9 +17,9 @@ def register(family: Verbs) -> None:
         family,
         "rollback",
         run,
-        "let a task that does not run go on from an earlier version; later steps are void",
+        "let a task that does not run continue from an earlier version; later steps become void",
         json=True,
-        epilog="Later versions lose their files and scores; export first what is still wanted. Other policies of the"
+        epilog="Later versions lose their files and scores; export first what you want to keep. Other policies of the"
         " task stay where they are. The task is queued and goes on by itself. A version that was kept without its"
         " optimizer's moments begins with a new optimizer.",
     )

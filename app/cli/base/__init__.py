@@ -104,18 +104,18 @@ def run_use(args: argparse.Namespace) -> int:
     if stopped:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
     if freed:
-        output.talk(f"What was converted for llama.cpp of other bases is removed: {size(freed)}.")
+        output.talk(f"Removed the llama.cpp files of other bases: {size(freed)}.")
     note = _without_gguf(base, home)
     if note:
         output.talk(note)
     overriding = os.environ.get("MARLAAS_BASE")
     if overriding and anchored(overriding, Path.cwd()) != name:
-        output.talk(f"MARLAAS_BASE is {line(overriding)} and goes before marlaas.toml: unset it.")
+        output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")
     return output.OK
 
 
 def _before(home: Home) -> HomeBase | None:
-    """The base that the home has had, or None where it cannot be used: that may be why another is wanted."""
+    """The home's base, or None where it cannot be used: that may be why another is wanted."""
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import MarlaasError
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from marlaas.engine.run import Tried
 
 WORTHWHILE = 1.15
-"""Times as fast that another setting must be to be spoken of; less is noise."""
+"""A setting is only recommended where it is this many times as fast; less is noise."""
 ASKED = ("f32", "f16", "q8_0")
 """Precisions that are tried where none is named."""
 
@@ -100,7 +100,7 @@ def _precisions(text: str) -> tuple[str, ...]:
 
 
 def chosen_precision(base: BaseModel, settings: Settings, free: int) -> str:
-    """The precision that the settings lead to; none where that one has no room."""
+    """The precision that the settings lead to; empty where it has no room."""
     from marlaas.engine.errors import BaseModelError
     from marlaas.engine.fleet import plan_of
 
@@ -113,7 +113,7 @@ def chosen_precision(base: BaseModel, settings: Settings, free: int) -> str:
 def _plans(
     base: BaseModel, settings: Settings, free: int, asked: tuple[str, ...], strict: bool
 ) -> dict[str, MemoryPlan]:
-    """By precision; those without room are left out, unless they were asked for or none is left."""
+    """A plan for each precision; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
     from marlaas.engine.fleet import plan_of
     from marlaas.engine.run import precisions, with_weights
@@ -153,7 +153,7 @@ async def _try(
 
 
 class _Report:
-    """Prints as things become known, or all at the end as JSON."""
+    """Prints each result once it is known, or all at the end as JSON."""
 
     def __init__(self, json: bool, settings: Settings, chosen: str) -> None:
         self._json: dict[str, Any] | None = {} if json else None
@@ -162,7 +162,7 @@ class _Report:
         """The precision that these settings lead to."""
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
-        """What was found."""
+        """Print what was found of the base."""
         from marlaas.engine.base import parameters
 
         config, values = base.config, parameters(base)
@@ -184,7 +184,7 @@ class _Report:
             output.result(f"          ! {line(renderer.warning)}")
 
     def memory(self, plan: MemoryPlan) -> None:
-        """What is planned for the first precision."""
+        """Print what is planned for the first precision."""
         if self._json is not None:
             return
         lines = [f"{size(value)} {what}" for what, value in plan.lines()[:3]]
@@ -192,19 +192,19 @@ class _Report:
         output.result(f"context   {plan.context:,} tokens for each of {plan.sequences} conversations at the same time")
 
     def tried(self, one: Tried) -> None:
-        """One precision."""
+        """Print the measurement of one precision."""
         if self._json is not None:
             return
         trial = one.trial
         output.result(
             f"{one.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step {spoken(trial.seconds)}"
             f" (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-            f"{'' if trial.whole else ', reckoned from one group'});"
+            f"{'' if trial.whole else ', estimated from one group'});"
             f" {size(one.resident)} in memory; log-p gap {number(trial.gap_mean)}, largest {number(trial.gap_max)}"
         )
 
     def end(self, tried: list[Tried]) -> None:
-        """The verdict on the fastest."""
+        """Print the verdict on the fastest."""
         from marlaas.engine.run import TASK
 
         best = min(tried, key=lambda one: one.trial.seconds)
@@ -219,7 +219,7 @@ class _Report:
 
 
 def advice(chosen: str, tried: Sequence[Tried]) -> str:
-    """What to change in the settings, under which the base is kept as ``chosen``; nothing where that gains little."""
+    """What to change in the settings, under which the base is kept as ``chosen``; empty where that gains little."""
     best = min(tried, key=lambda one: one.trial.seconds)
     own = next((one for one in tried if one.weights == chosen), None)
     if own is None or own.trial.seconds < WORTHWHILE * best.trial.seconds:

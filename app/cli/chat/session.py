@@ -1,4 +1,4 @@
-"""A conversation in plain lines: each message to all sides at once, each answer under the name of who gave it.
+"""A conversation in plain lines: each message to all sides at once, each answer under the name of its side.
 
 Ctrl-C ends the answers that are under way; the message then counts as never said.
 """
@@ -24,7 +24,7 @@ HELP = '/new begins anew, /system TEXT also says who the model is, /quit ends. "
 
 
 class Chat:
-    """What a person has begun to talk about."""
+    """A conversation with one or more sides, on one sampler."""
 
     def __init__(
         self, home: Home, plan: LonePlan, sides: Sequence[Side], manner: Manner, system: str, keyboard: Keyboard
@@ -75,7 +75,7 @@ class Chat:
             with _interrupting(turn):
                 answers = await turn
         except asyncio.CancelledError:
-            output.talk("Interrupted; it was never said.")
+            output.talk("Interrupted; the message counts as never sent.")
             return
         for side, answer in zip(self._sides, answers, strict=True):
             if isinstance(answer, WorkerDied) or (
@@ -86,7 +86,7 @@ class Chat:
                 output.result(row)
 
     def _rows(self, side: Side, answer: Speech | MarlaasError) -> Iterator[str]:
-        """An answer under its side's name; thinking in brackets, so that it is told from the answer without colours."""
+        """An answer under its side's name; thinking is in brackets, which tell it from the answer without colours."""
         if isinstance(answer, MarlaasError):
             yield from self._labelled(side.label, f"[{answer}]")
             return
@@ -103,7 +103,7 @@ class Chat:
 
 @contextlib.contextmanager
 def _interrupting(turn: asyncio.Future[list[Speech | BaseException]]) -> Iterator[None]:
-    """Ctrl-C cancels the turn and nothing else while the block runs; where signals are not ours it does what it did."""
+    """While the block runs, Ctrl-C cancels the turn and nothing else, where a signal handler can be set."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, turn.cancel)

@@ -1,6 +1,6 @@
-"""``engine yield`` and ``engine resume``: the machine for others, at once, and back.
+"""``engine yield`` and ``engine resume``: leave the machine to others at once, and take it back.
 
-Where no engine runs, the next one hears of it.
+Where no engine runs, the next one carries it out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def register(family: Verbs) -> None:
         family,
         "yield",
         leave_machine,
-        "free cards and memory within seconds and keep them free; running tasks stand at their last commit",
+        "free cards and memory within seconds and keep them free; running tasks wait at their last commit",
         epilog="Another `yield` sets another end. It outlives the engine: one that starts meanwhile yields as well.",
     )
     leave.add_argument(
@@ -80,9 +80,10 @@ def take_back(args: argparse.Namespace) -> int:
 
 
 def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
-    """Tell the engine of a home, or the next one; why it refuses, or nothing, and None where none runs.
+    """Tell the engine of a home, or leave it to the next one.
 
-    Raises ``EngineUnreachable`` where one runs and does not answer.
+    Returns why the engine refuses, empty where it does not, and None where none runs. Raises ``EngineUnreachable``
+    where one runs and does not answer.
     """
     from marlaas.engine.daemon import create_database, holder
     from marlaas.engine.store import command

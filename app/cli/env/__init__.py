@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[EnvironmentRow]:
-    """Those with ``name`` in their names; where there are none, the sentence with the nearest (``named`` raises it)."""
+    """Those with ``name`` in their names; where there are none, ``named`` raises its error with the nearest name."""
     from ...words.environments import named
 
     kept = [environment for environment in environments if name.lower() in environment.name.lower()]
@@ -83,7 +83,7 @@ def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[Environ
 
 
 def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
-    """Nothing where no episode has ended."""
+    """What came of the last hour's episodes; empty where none has ended."""
     from ...words.environments import failed_share, takes
 
     if use is None:

@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _source(name: str, home: Home) -> Source:
-    """The plugin's files as they are."""
+    """The plugin's files, read without running them."""
     from marlaas.engine.environments import SourceError, meant, plugin_paths, read_source
     from marlaas.engine.errors import ConfigError, EnvironmentMissing
     from marlaas.engine.home import BUNDLED_PLUGINS
@@ -82,7 +82,7 @@ def _source(name: str, home: Home) -> Source:
 
 
 def _show(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
-    """What would be installed, from where, and where to; and, as always, what these libraries need themselves."""
+    """Print what would be installed, from where and where to. The packages' own requirements come along, as always."""
     import os
 
     from marlaas.engine.environments import in_words
@@ -100,7 +100,7 @@ def _asked() -> bool:
     from marlaas.engine.errors import ConfigError
 
     if not has_terminal():
-        raise ConfigError("Nobody can be asked here: this is no terminal.", "Give --yes to allow it.")
+        raise ConfigError("There is no terminal to ask for your consent in.", "Give --yes to allow it.")
     try:
         return input("Install them? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

@@ -29,11 +29,11 @@ def register(family: Verbs) -> None:
         family,
         "check",
         run,
-        "say what is wrong with an environment before hours are spent on it",
+        "look for mistakes in an environment before you train on it for hours",
         json=True,
-        epilog="Needs no engine. Plays it in a process of its own: whether instances are repeatable, whether held-out"
-        " ones stay held out, what junk does to it, what can be had without reading the prompt, how long prompts are"
-        " and how long it takes. Exits with 1 where it finds an error.",
+        epilog="Needs no engine. Plays the environment in its process: are instances repeatable, do held-out ones stay"
+        " held out, what happens with nonsense replies, can rewards be earned without reading the prompt, how long are"
+        " prompts, how long does it take? Exits with 1 where it finds an error.",
     )
     check.add_argument(
         "name", metavar="NAME", help="an environment, a plugin (all of its environments), or a path (./my_env.py)"
@@ -76,7 +76,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
 
 
 async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Checks:
-    """Serve what is meant in a scratch folder that is gone afterwards, and check one after the other."""
+    """Serve the environments in a temporary folder, and check one after the other."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -107,7 +107,7 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 
 def _ruler(home: Home) -> Ruler | None:
-    """Of the home's base; None where that cannot be used, which is somebody else's to mend."""
+    """What counts tokens for the home's base; None where that base cannot be used, which other checks report."""
     from marlaas.engine.base import load_base
     from marlaas.engine.devices import available_memory
     from marlaas.engine.errors import ConfigError

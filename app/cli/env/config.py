@@ -1,7 +1,7 @@
 """``--config NAME=VALUE``: an environment's parameters as they are typed on a command line.
 
-The environment's parameters say which type a text becomes. What the values may be is the environment's to say
-(``EnvironmentService.validate``): what cannot be read as its type goes on as a text, and meets the sentence there.
+The environment's parameters say which type a text becomes. A text that cannot be read as its type stays a text:
+``EnvironmentService.validate`` then refuses it in the environment's own words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Values by name, of the last pair of each. Raises ``ConfigError`` for what is no pair, and for broken JSON."""
+    """Values by name, the last for each. Raises ``ConfigError`` for what is no pair, and for broken JSON."""
     from marlaas.engine.errors import ConfigError
 
     kinds = {parameter.name: parameter.type for parameter in parameters}

@@ -1,7 +1,6 @@
 """One episode in the terminal: an environment asks, and a person or a policy replies.
 
-Whoever's turn it is, what the agent was told and what it said is printed. Knows neither processes nor samplers: a
-policy is just another one who answers.
+What an agent is told and what it says is printed, whoever plays it. Knows neither processes nor samplers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ..keyboard import BLOCK, Keyboard, Left
 from .typed import CALL, COMMANDS, Typed, as_reply, command_of, reply_of
 
 Conversation = tuple[str, int]
-"""An agent, and which of its conversations: 0 is its own, others are forks."""
+"""An agent, and which of its conversations: 0 is its own, the others are forks."""
 
 
 class Game:
@@ -35,10 +34,10 @@ class Game:
         self._turns: Counter[Conversation] = Counter()
         self._tools: dict[Conversation, tuple[dict[str, Any], ...]] = {}
         self._shown: Conversation = (DEFAULT_AGENT, 0)
-        """Under whose name the last lines stand."""
+        """The conversation whose lines were printed last."""
 
     def seats(self, policy: Answer | None) -> Answer:
-        """Who answers: the person for their agents, ``policy`` for the others. Raises ``Left`` where they go."""
+        """Answer asks: the person for their agents, ``policy`` for the others; ``Left`` where the person leaves."""
 
         async def answer(ask: Ask) -> Reply:
             self._hear(ask)

@@ -10,7 +10,7 @@ from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
 
 LARGEST = 1 << 53
-"""Instances and seeds, on the wire to a plugin."""
+"""Largest instance number or seed that can be sent to a plugin."""
 
 
 def register(family: Verbs) -> None:
@@ -30,7 +30,7 @@ def register(family: Verbs) -> None:
     play.add_argument("--index", type=_whole, default=0, metavar="N", help="the first instance (default 0)")
     play.add_argument("--seed", type=_whole, default=0, metavar="S", help="the run's seed (default 0)")
     play.add_argument(
-        "--as", dest="mine", action="append", default=[], metavar="AGENT", help="an agent that you play; others do not"
+        "--as", dest="mine", action="append", default=[], metavar="AGENT", help="an agent that you play beside policies"
     )
     who = play.add_mutually_exclusive_group()
     who.add_argument(
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     agents, others = {agent: words for agent, words in args.agents}, "base" if args.base else args.policy or ""
     watches = bool(agents or others)
     if args.mine and not watches:
-        raise ConfigError("With --as somebody has to play the others.", "Add --policy TASK or --base.")
+        raise ConfigError("--as needs somebody who plays the other agents.", "Add --policy TASK or --base.")
     for agent in args.mine:
         if agent in agents:
             raise ConfigError(f"You and {agents[agent]} cannot both play the agent {agent!r}.", "Keep one of them.")

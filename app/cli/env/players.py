@@ -19,12 +19,12 @@ from ...reading.opening import reading
 from ...words.format import line
 
 ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)
-"""How the bare base speaks: no task says how long it may."""
+"""How the bare base speaks, as no task says how long it may."""
 
 
 @dataclass(frozen=True)
 class Speaking:
-    """What the command line wants of the policies."""
+    """What the command line asks for."""
 
     others: str = ""
     """Who plays the agents that nobody is named for: a task's number or name, or a version's name, perhaps with /POLICY
@@ -33,9 +33,9 @@ class Speaking:
     agents: Mapping[str, str] = field(default_factory=dict)
     """Likewise for single agents, by name."""
     temperature: float | None = None
-    """None: as the task says."""
+    """None: the temperature of the task."""
     max_tokens: int | None = None
-    """Of a turn; likewise."""
+    """Tokens of a turn; None: as the task says."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Player:
 
     @property
     def title(self) -> str:
-        """It, in words that are safe to print."""
+        """The player in words that are safe to print."""
         if self.version is None:
             return "the base"
         policy = f", {line(self.version.policy)}" if self.version.policy != "policy" else ""
@@ -57,7 +57,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Players:
-    """All who play."""
+    """Everybody who plays."""
 
     by_agent: Mapping[str, Player]
     others: Player | None
@@ -72,13 +72,13 @@ class Players:
 
     @property
     def all(self) -> tuple[Player, ...]:
-        """Each once."""
+        """Every player once."""
         found = [*self.by_agent.values(), *([self.others] if self.others else [])]
         return tuple(player for place, player in enumerate(found) if player not in found[:place])
 
 
 def players(home: Home, wanted: Speaking, mine: Sequence[str] = ()) -> Players:
-    """Look them up; ``mine`` are agents that need none.
+    """Find the players; ``mine`` are the agents that the person plays.
 
     Raises ``AdapterError`` where there is no such version, ``ConfigError`` where the words mean several.
     """
@@ -111,7 +111,7 @@ def _player(words: str, versions: list[VersionRow], spec_of: Callable[[int], Tas
 
 
 def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> dict[str, str]:
-    """Where a task of several policies is meant: who plays each of its agents, in words; else nothing."""
+    """For a task of several policies, who plays each of its agents, in words; for anything else empty."""
     adapter, _, which = words.partition("@")
     if not words or words == BASE:
         return {}
@@ -123,7 +123,7 @@ def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], Ta
     def speaker(name: str) -> str:
         policy = spec.policies[name]
         own = inside(policy.frozen, spec) if policy.frozen else None
-        if own is not None:  # what it began as: of one that began untrained that adds nothing
+        if own is not None:  # what it began as; an untrained beginning is the bare base
             return f"{task}/{own}@0" if spec.policies[own].start else BASE
         return policy.frozen or f"{task}/{policy.pool or name}@{which or 'last'}"
 
@@ -131,7 +131,7 @@ def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], Ta
 
 
 def _said(player: Player, wanted: Speaking) -> Player:
-    """The same, but for what the command line says."""
+    """The player, with the sampling parameters that the command line gives."""
     sampling = player.sampling
     if wanted.temperature is not None:
         sampling = replace(sampling, temperature=wanted.temperature)

@@ -1,7 +1,7 @@
-"""A sitting with one environment: episode after episode, until whoever plays has enough.
+"""A session with one environment: episode after episode, until the person wants no more.
 
-The environment runs in its process, in a scratch folder that is gone afterwards; an edit of its file counts from the
-next episode on. Needs no engine.
+The environment runs in its process, in a temporary folder; an edit of its file counts from the next episode on. Needs
+no engine.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Wish:
     environment: str
     """A name, or the path of a plugin."""
     config: tuple[str, ...] = ()
-    """NAME=VALUE."""
+    """Pairs NAME=VALUE."""
     split: Split = "train"
     index: int = 0
     seed: int = 0
     mine: tuple[str, ...] = ()
     """Agents that the person plays beside policies."""
     policies: Speaking | None = None
-    """None: the person plays them all."""
+    """None: the person plays all agents."""
 
 
 async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
-    """Play until the end of the input, or until whoever plays quits. Raises ``MarlaasError``."""
+    """Play until the end of the input, or until the person quits. Raises ``MarlaasError``."""
     with TemporaryDirectory(prefix="marlaas-play-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         async with AsyncExitStack() as stack:
@@ -67,7 +67,7 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
             serving = serve_alone(wish.environment, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters)
             service, info = await stack.enter_async_context(serving)
             lease = await service.bind(info.name, config=typed(wish.config, info.parameters))
-            lease.release()  # what is wrong with it has been said before a sampler is started
+            lease.release()  # errors in the environment have been shown before a sampler is started
             policies = None
             if wish.policies is not None:
                 playing = players(home, wish.policies, wish.mine)
@@ -78,7 +78,7 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
 
 
 def _check_seats(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
-    """Raise ``ConfigError`` for an agent that the environment does not declare, or of those that nobody plays."""
+    """Raise ``ConfigError`` for an agent that the environment does not declare, and for one that nobody plays."""
     for agent in (*wish.mine, *(wish.policies.agents if wish.policies else ())):
         if info.agents and agent not in info.agents:
             raise ConfigError(f"{info.name} has no agent {agent!r}.", nearest(agent, info.agents))
@@ -88,7 +88,7 @@ def _check_seats(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
 
 
 def _introduced(playing: Players, mine: Sequence[str]) -> Iterator[str]:
-    """Who plays, a sentence each."""
+    """A sentence for each player."""
     for agent, player in playing.by_agent.items():
         yield f"{line(agent, 60)} is played by {player.title}."
     if playing.others is not None:
@@ -108,7 +108,7 @@ class _Sitting:
         policies: Policies | None,
         prints: Path,
     ) -> None:
-        """``prints``: what the plugin prints, as a file."""
+        """``prints``: the file of what the plugin prints."""
         self._service = service
         self._name = name
         self._wish = wish
@@ -117,10 +117,10 @@ class _Sitting:
         self._index, self._attempt = wish.index, 0
         self._code = output.OK
         self._log, self._read = prints, 0
-        """The second: bytes of the first that were shown."""
+        """The plugin's prints, and how many bytes of them were shown."""
 
     async def run(self) -> int:
-        """Episode after episode."""
+        """Play one episode after the other."""
         for sentence in _introduced(self._policies.players, self._wish.mine) if self._policies is not None else ():
             output.result(sentence)
         if self._policies is None or self._wish.mine:
@@ -183,7 +183,7 @@ class _Sitting:
             output.result("That is why the newest edit is not played; this is the last good version.")
 
     def _prints(self, label: str) -> list[str]:
-        """What the plugin has printed since it was last looked. Loaded, it is played up to its first question, too."""
+        """Print what the plugin has printed since the last look, also while it was loaded and tried out."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)

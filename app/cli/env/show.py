@@ -23,7 +23,7 @@ LONGEST_TAIL = 1 << 20
 
 
 def register(family: Verbs) -> None:
-    """Add the verbs."""
+    """Add both verbs."""
     show = add_verb(family, "show", run_show, "print all that is known of an environment", json=True)
     show.add_argument("name", metavar="NAME", help="an environment, or a plugin for all of its environments")
     log = add_verb(family, "log", run_log, "print what a plugin has printed, newest last")
@@ -94,7 +94,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
 
 
 def unwatched(home: Home) -> str:
-    """That nobody looks at the plugin folder, where no engine is alive: what is shown is what the last one saw."""
+    """A warning where no engine is alive, so that what is shown is what the last one saw; else empty."""
     from marlaas.engine.daemon import control
 
     if control.alive(home):

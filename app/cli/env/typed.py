@@ -30,14 +30,14 @@ _LONGEST_NAME = 128
 
 @dataclass(frozen=True)
 class Typed:
-    """A reply."""
+    """A reply that was typed."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
 
 
 def command_of(text: str) -> str:
-    """The command that a line is, without its slash; empty where it is a reply. Raises ``ValueError`` if unknown."""
+    """The command in a line, without its slash; empty where the line is a reply. Raises ``ValueError`` if unknown."""
     word = text.strip()
     if not word.startswith("/") or word.startswith("//") or "\n" in word or _is_call(word):
         return ""
@@ -75,7 +75,7 @@ def call_of(text: str, tools: Sequence[Mapping[str, Any]]) -> ToolCall:
 
 
 def as_reply(typed: Typed, ask: Ask, turn: int) -> Reply:
-    """What the environment gets: as from a model, up to the first text at which it wanted the reply to stop."""
+    """The reply that the environment gets: cut, like a model's, at the first text at which it is to stop."""
     found = [typed.text.index(stop) for stop in ask.stop if stop and stop in typed.text]
     text = typed.text[: min(found)] if found else typed.text
     return Reply(text, "tool" if typed.calls else "stop", turn, typed.calls)
@@ -103,7 +103,7 @@ def _table(text: str) -> dict[str, Any]:
 
 
 def _schema(tool: str, argument: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What is known of an argument; nothing where the schema is not in the usual form, which the plugin may choose."""
+    """The schema of an argument; empty where the plugin's schema does not have the usual form."""
     found: Any = next((each.get("function") for each in tools if _name(each) == tool), None)
     for key in ("parameters", "properties", argument):
         found = found.get(key) if isinstance(found, dict) else None

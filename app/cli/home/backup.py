@@ -1,4 +1,4 @@
-"""``home backup``: all that a home holds into one file, while everything runs."""
+"""``home backup``: writes all that a home holds into one file, while everything goes on."""
 
 from __future__ import annotations
 

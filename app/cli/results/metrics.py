@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...home.measured import Measured
 
 COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean", "staleness", "length")
-"""Metrics that the table for people has, where there are such."""
+"""Columns of the table for people, as far as the tasks have such metrics."""
 
 
 def register(verbs: Verbs) -> None:
@@ -27,7 +27,7 @@ def register(verbs: Verbs) -> None:
     add_policy(metrics)
     form = metrics.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="a table: a row for each step, and for each evaluation")
-    form.add_argument("--jsonl", action="store_true", help="the same rows, a JSON object on each line")
+    form.add_argument("--jsonl", action="store_true", help="the same rows, one JSON object per line")
     form.add_argument("--json", action="store_true", help="the same rows as one JSON document")
     form.add_argument("--tensorboard", type=Path, metavar="DIR", help="event files, in a folder of DIR for each task")
 
@@ -109,6 +109,6 @@ def _write_events(task: Measured, name: str, folder: Path) -> Path:
 
 
 def _folder_name(task: int, name: str) -> str:
-    """What TensorBoard calls the run: the number, and what of the name a folder may be called."""
+    """The run's name in TensorBoard: the task's number, and the characters of its name that a folder may have."""
     words = "".join(c if c.isalnum() or c in "_.=," else " " for c in name[:60]).split()
     return "-".join([str(task), *words]).rstrip(".")

@@ -30,18 +30,18 @@ def register(verbs: Verbs) -> None:
         run,
         "show what the model writes: the steps of a task, the groups of a step, the conversations of a group",
         epilog="With --json: what is shown, as one document. With --jsonl or --out: all conversations of the task, the"
-        " step or the group, a record a line; --out FILE.txt writes them as plain text.",
+        " step or the group, one record per line; --out FILE.txt writes them as plain text.",
     )
     verb.add_argument("task", type=task_number, metavar="ID", help="the task")
     add_policy(verb)
     verb.add_argument("--step", type=_number, metavar="N", help="the groups of this step")
     verb.add_argument("--group", type=_number, metavar="G", help="the conversations of this group, by its number")
     verb.add_argument("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step")
-    verb.add_argument("--failures", action="store_true", help="only conversations that did not end well")
+    verb.add_argument("--failures", action="store_true", help="only conversations that failed")
     verb.add_argument("--search", metavar="TEXT", help="only conversations in which somebody says this")
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON on standard output")
-    form.add_argument("--jsonl", action="store_true", help="print all conversations, a record a line")
+    form.add_argument("--jsonl", action="store_true", help="print all conversations, one record per line")
     form.add_argument("--out", type=Path, metavar="FILE", help="write all conversations into a new file")
 
 
@@ -99,7 +99,7 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
 
 def _in_order(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
-    """As they are written: the oldest first; of one group episode by episode."""
+    """The conversations in the order in which they are written: oldest first; of one group episode by episode."""
     found = _ids(reader, args)
     return found if args.group is not None else sorted(found)
 
@@ -153,7 +153,7 @@ def _where(args: argparse.Namespace) -> str:
 
 def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
     if not steps:
-        output.talk("Nothing was played yet.")
+        output.talk("There are no episodes yet.")
         return
     rows = [
         (

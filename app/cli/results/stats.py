@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 WORDS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
-"""What ends in a stage."""
+"""What is counted in each stage."""
 
 
 def register(verbs: Verbs) -> None:
@@ -38,7 +38,7 @@ def register(verbs: Verbs) -> None:
 
 
 def begin(text: str) -> float:
-    """The moment that a word means, in seconds of the epoch."""
+    """The moment that a text means, in seconds since 1970."""
     now = time.time()
     if text == "all":
         return 0.0

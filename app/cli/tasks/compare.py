@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
-"""Keys that the table of results has."""
+"""Keys left out of the comparison: the table of results has them."""
 CELLS = 28
-"""Of one value; `marlaas show ID --json` has all of it."""
+"""Cells of one value; `marlaas show ID --json` has all of it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _results(task: Compared) -> list[tuple[str, str]]:
         ("reward", score(row.reward)),
         ("held-out", score(row.score)),
         ("best", score(row.best)),
-        ("floor", score(row.floor)),
+        ("baseline", score(row.floor)),
         ("staleness", number(row.staleness)),
         ("tokens", count(row.tokens)),
         ("time", duration(row.seconds)),

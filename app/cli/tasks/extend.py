@@ -31,7 +31,7 @@ def more(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask for each task; what the engine refuses is said, and the others are extended all the same."""
+    """Ask the engine for each task; refusals are reported, and the other tasks are extended all the same."""
     from ...reading.opening import find_task, reading
 
     home, refused = home_of(args), False

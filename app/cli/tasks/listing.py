@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from marlaas.engine.store import EvalRow, PolicyRow, TaskRow
 
 _FILTER = (
-    'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
-    " step<10; all must hold; ! or - before one turns it round; a word alone is looked for in name, tenant, environment"
+    'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
+    " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
 REASON_CELLS = 160
-"""Of a reason in the list; `show` has all of it."""
+"""Cells of a reason in the list; `show` has all of it."""
 
 
 def register(verbs: Verbs) -> None:
     """Add both verbs."""
-    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that fit", json=True)
+    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that match", json=True)
     listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, paused, done, …")
     listing.add_argument("--family", metavar="NAME", help="only of this sweep")
     listing.add_argument("--filter", metavar="QUERY", default="", help=_FILTER)
     listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
-    listing.add_argument("--reverse", action="store_true", help="the other way round")
+    listing.add_argument("--reverse", action="store_true", help="reverse the order")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
     add_policy(show)
@@ -65,7 +65,7 @@ def list_tasks(args: argparse.Namespace) -> int:
         output.result_json([task_json(task) for task in tasks])
         return output.OK
     if everything and not tasks:
-        output.talk(f"None of the {len(everything)} tasks fits.")
+        output.talk(f"None of the {len(everything)} tasks matches.")
         return output.OK
     if not tasks:
         output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
@@ -97,7 +97,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
 
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
-    """Under a task that has several policies, a line for each: who it is, for whom it speaks, how far it has come."""
+    """Lines under a task that has several policies, one for each: who it is, for whom it speaks, how far it is."""
     from ...words.casts import kind, names
 
     for policy in task.policies:
@@ -147,7 +147,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
         ("best", score(own.best)),
-        ("floor", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
+        ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
         ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", number(own.staleness)),
@@ -165,7 +165,7 @@ def show_task(args: argparse.Namespace) -> int:
 
 
 def _policy(policy: PolicyRow, steps: int) -> str:
-    """A policy of several in a line."""
+    """One of several policies in a line."""
     from ...words.casts import kind, names
 
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
@@ -175,7 +175,7 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
 
 def _held_out(evals: Sequence[EvalRow]) -> str:
-    """The scores on the newest environment version, which alone compare, and how many there are on others."""
+    """The scores on the newest environment version, which alone compare, and how many others there are."""
     from ...words.tasks import newest_series
 
     shown = newest_series(evals)

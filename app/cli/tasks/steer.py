@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...reading.home_reader import HomeReader
 
 NAMED = 20
-"""Tasks that are named one by one; of more the number is said."""
+"""Tasks named one by one in a message; of more only the number is given."""
 _SUMMARIES = {
     "pause": "pause tasks; nothing is lost",
     "resume": "go on with paused tasks",
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _able(reader: HomeReader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
-    """Those that were named, and of a sweep those whose state allows it; a sweep's members are rarely all alike."""
+    """The tasks that were named, and of a sweep those in a state from which the verb works: its members differ."""
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.submission import PAST, TRANSITIONS
 

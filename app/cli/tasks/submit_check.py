@@ -1,6 +1,6 @@
 """``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
 
-Checked as far as it can be without an engine; writes nothing. The processes in which prompts are looked at end with it.
+Checks as far as it can without an engine; writes nothing. The processes that show the prompts end with it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 
 def _print_casts(linked: Sequence[Submission]) -> None:
-    """Who speaks for whom, once for all tasks of which that is the same."""
+    """Print who speaks for whom, once for all tasks of which that is the same."""
     from marlaas.engine.spec import agent_map_of, parse
 
     from ...words.casts import cast_lines
@@ -120,7 +120,7 @@ def _print_prompts(submission: Submission, peek: Peek) -> None:
 
 
 def _after(submission: Submission, submissions: Sequence[Submission]) -> list[str]:
-    """Whom it waits for: numbers of tasks that exist, names of those beside it."""
+    """What the task depends on: numbers of existing tasks, names of tasks submitted with it."""
     return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
 
 

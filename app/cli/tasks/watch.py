@@ -37,7 +37,7 @@ def register(verbs: Verbs) -> None:
     )
     how = watch.add_mutually_exclusive_group()
     how.add_argument("--plain", action="store_true", help="sentences without signs or columns, for screen readers")
-    how.add_argument("--json", action="store_true", help="print one JSON object a line")
+    how.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def watch_all(follower: Follower, interval: float = 1.0) -> None:
-    """Say what changes, and whether an engine lives, until interrupted."""
+    """Print what changes, and whether an engine is alive, until interrupted."""
     output.talk("Watching all tasks; Ctrl-C ends the watching and no task.")
     lived = True
     while True:
@@ -82,7 +82,7 @@ def watch_all(follower: Follower, interval: float = 1.0) -> None:
 
 
 def moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
-    """What is unfinished, and what was when it was last spoken of."""
+    """The unfinished tasks, and those that were unfinished when last reported."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
 
 

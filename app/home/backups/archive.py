@@ -13,7 +13,7 @@ from marlaas.engine.errors import BackupError
 
 FORMAT = 1
 CONTENTS = "contents.json"
-"""The last member: what there is. Without it the backup is not whole."""
+"""The last member, which lists the others. Without it the backup is not complete."""
 DATABASE = "marlaas.db"
 PACKED = ".gz"
 """Ends the name of a compressed member."""
@@ -36,12 +36,12 @@ class Contents:
     """All that a backup holds, by the name in the home."""
 
     made: float
-    """In seconds since 1970."""
+    """When it was made, in seconds since 1970."""
     program: str
     """The version of marlaas that wrote it."""
     files: dict[str, Entry]
     missing: tuple[str, ...] = ()
-    """State files that the database names and that were not in the home."""
+    """State files that the database names and the home did not have."""
 
     def to_bytes(self) -> bytes:
         """As the last member has it."""
@@ -69,7 +69,7 @@ def contents(data: bytes) -> Contents:
 def check_name(name: str) -> str:
     """A name of a file in a home, as it is: relative and plain. Raises ``BackupError`` for any other.
 
-    Neither may it be a log of the database's, which sqlite would believe.
+    It also refuses a log file of the database, which sqlite would read.
     """
     parts = name.split("/")
     if not name or "\0" in name or any(part in ("", ".", "..") for part in parts):

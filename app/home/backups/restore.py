@@ -36,7 +36,7 @@ from .archive import (
 )
 
 PREFIX = ".marlaas-restore-"
-"""Begins the name of the folder in which a home is put together."""
+"""Prefix of the folder in which a home is put together."""
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
@@ -47,7 +47,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Restored:
-    """What was put in place."""
+    """The result of a restore."""
 
     home: Path
     tasks: int
@@ -96,7 +96,7 @@ def _check_place(root: Path) -> None:
 
 
 def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:
-    """What there is, and where, without any of it being written: names, kinds and sizes are as they must be."""
+    """The members and their places, without writing anything: names, kinds and sizes are checked."""
     found: dict[str, tarfile.TarInfo] = {}
     for count, member in enumerate(_members(tar)):
         if member.type not in _PLAIN or member.issparse():
@@ -123,7 +123,7 @@ def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     try:
         yield from tar
-    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # headers that say what cannot be
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # impossible headers
         raise BackupError("The backup's headers cannot be read.", _NO_BACKUP) from error
 
 
@@ -166,7 +166,7 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: En
 
 
 def _put(new: Path, root: Path) -> None:
-    """The folder becomes the home, in one moment; an empty one gives way."""
+    """Move the folder to the home's place in one moment; an empty folder there is replaced."""
     try:
         os.rename(new, root)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""A home into one file, while its engine trains on.
+"""Writes a home into one file, while its engine trains on.
 
 What is copied is of one moment: the database, and every state file that it names then. These files are opened in that
-moment, so that they stay whole however an engine prunes or writes them again meanwhile. Beside them: the settings,
-plugins with the snapshots that tasks play on, and what else a person keeps in the home. Left out is what is made again:
-bases for llama.cpp, logs, libraries, measured rates.
+moment, so that they stay whole however an engine prunes or rewrites them meanwhile. Besides them the file has the
+settings, plugins with the snapshots that tasks play, and whatever else a person keeps in the home. Left out is what can
+be made again: bases for llama.cpp, logs, libraries, measured rates.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from ...words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
 
 PREFIX = ".marlaas-backup-"
-"""Begins the name of the folder in which a backup is made; the next one there removes what a killed one left."""
+"""Prefix of the folder in which a backup is made; the next backup there removes those that a killed one left."""
 SNAPSHOTS = "scratch/snapshots"
 _NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "rates.json", "engine.lock"})
-"""Of a home: what is made again, and the folders of which a part is copied."""
+"""Parts of a home that are not copied as they are: what can be made again, and folders copied in part."""
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
 _TRIES = 50
 _INTERVAL = 5.0
-"""Seconds between two words about how far it is."""
+"""Seconds between two reports of progress."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What was written."""
+    """The result of a backup."""
 
     file: Path
     size: int
@@ -55,7 +55,7 @@ class Backup:
 
 @dataclass(frozen=True)
 class _Open:
-    """A file of the home, held open: it stays what it is, also where its name goes."""
+    """A file of the home, held open: its content stays available even if its name is removed."""
 
     place: str
     file: BinaryIO
@@ -122,10 +122,10 @@ def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
 
 
 def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[str, ...]]:
-    """Open every state file that the database names in one moment; and those that are named and not there.
+    """Open every state file that the database names in one moment; returns them, and the names that are missing.
 
-    An engine takes a version's row back before its file, so a file that went in between is no longer named a moment
-    later, and what is still named then and still not there is missing.
+    An engine deletes a version's row before its file. So a file that was deleted in between is no longer named a moment
+    later; one that is still named then, and not there, is missing.
     """
     _allow_many_files()
     opened: dict[str, _Open] = {}
@@ -152,7 +152,7 @@ def _open(path: Path, stack: ExitStack) -> BinaryIO:
 
 
 def _allow_many_files() -> None:
-    """Every file is held open: as many as the system lets this process have."""
+    """Let this process open as many files as the system allows, because every file is held open."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -168,13 +168,13 @@ def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
     for entry in _entries(home.root / SNAPSHOTS):
         folder = home.root / SNAPSHOTS / entry.name
         files = _all(_below(folder, f"{SNAPSHOTS}/{entry.name}", home, say), stack)
-        if folder.exists() and not entry.name.startswith("."):  # one that is removed gets such a name first
+        if folder.exists() and not entry.name.startswith("."):  # one that is being removed gets such a name first
             opened += files
     return opened
 
 
 def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
-    """Those that are still there."""
+    """The files that are still there, opened."""
     opened = []
     for place, path in files:
         with suppress(FileNotFoundError):
@@ -183,7 +183,7 @@ def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
 
 
 def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, Path]]:
-    """A file, or those of a folder. Links to folders are followed only where they are plugins."""
+    """A file, or the files in a folder. Links to folders are followed only where they are plugins."""
     if path.is_file():
         yield place, path
     elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
@@ -235,7 +235,7 @@ def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
     digest = hashlib.sha256()
 
     class Hashed:
-        """Reads the file, and hashes what is read."""
+        """Reads a file, and hashes what it reads."""
 
         def read(self, size: int) -> bytes:
             data = one.file.read(size)
@@ -263,7 +263,7 @@ def _add_contents(tar: tarfile.TarFile, contents: Contents) -> None:
 
 
 def _put(written: Path, file: Path, force: bool) -> None:
-    """Give the whole file its name; what it holds is on the disk before."""
+    """Give the complete file its name, after its content has reached the disk."""
     _sync(written)
     if file.exists() and not force:
         raise BackupError(f"{file} exists by now.", "Choose another name, or replace it with --force.")
@@ -280,7 +280,7 @@ def _sync(path: Path) -> None:
 
 
 class _Progress:
-    """Says now and then how far it is."""
+    """Reports progress every few seconds."""
 
     def __init__(self, say: Say) -> None:
         self._say = say

@@ -1,1 +1,1 @@
-"""What ``marlaas doctor`` looks at: the machine, its devices, and where work would go."""
+"""What ``marlaas doctor`` looks at: the machine, its devices, and where workers would run."""

@@ -24,13 +24,13 @@ _LONELY = "Sampling and training take turns on one core; two or more overlap the
 
 @dataclass(frozen=True)
 class Devices:
-    """What was seen, in data and as lines."""
+    """What was found, as data and as lines."""
 
     seen: Survey
     findings: tuple[Finding, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts: bytes, operations and bytes a second."""
+        """The devices as JSON, in bytes, operations a second and bytes a second."""
         seen = self.seen
         cards = [
             {**asdict(gpu), "label": gpu.label, "reason": seen.usable.reason(gpu.uuid)}
@@ -45,19 +45,19 @@ class Devices:
 
 
 def look(home: Home, measure: bool = False) -> Devices:
-    """Look; with ``measure`` every device that may be used is measured anew, which takes some seconds for each."""
+    """Look at the devices; with ``measure`` each one that may be used is measured anew, which takes some seconds."""
     from marlaas.engine.home import load_settings
 
     try:
         resources = load_settings(home).resources
-    except MarlaasError:  # the base's finding says so
+    except MarlaasError:  # the finding about the base reports it
         resources = ResourceSettings()
     seen = surveyed(home, resources, measure)
     return Devices(seen, tuple(findings(seen)))
 
 
 def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> Survey:
-    """The same without words. What the home's engine holds counts as free. Without a driver it costs little."""
+    """The devices as data. What the home's engine holds counts as free. Costs little on a machine without a driver."""
     return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure)
 
 
@@ -69,7 +69,7 @@ def _engine(home: Home) -> frozenset[int]:
         if home.database.exists():
             with opened(home) as reader:
                 return frozenset(row.pid for row in reader.workers())
-    except MarlaasError:  # the engine's finding says so
+    except MarlaasError:  # the finding about the engine reports it
         pass
     return frozenset()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, and what came of it."""
+    """What was looked at, and the verdict."""
 
     name: str
     verdict: str

@@ -124,7 +124,7 @@ def _home(home: Home) -> Finding:
 
 
 def _lost(home: Home) -> Finding:
-    """What was kept when versions turned out to be damaged; only a person removes it."""
+    """A finding about files kept when versions turned out to be damaged; only a person removes them."""
     from marlaas.engine.adapters import lost_files
 
     found = lost_files(home.lost)
@@ -140,13 +140,13 @@ def _plugins(home: Home) -> Finding:
 
 
 def _libraries(home: Home) -> Finding:
-    """What plugins brought along; nothing of it is ever removed by itself."""
+    """A finding about the libraries of plugins; they are never removed automatically."""
     from marlaas.engine.environments import installed
     from marlaas.engine.home import BUNDLED_PLUGINS
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (
-        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none of plugins"
+        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none installed"
     )
     spare = [one for one in sets if not one.claimed]
     if not spare:
@@ -167,7 +167,7 @@ def _sandbox(home: Home) -> Finding:
         return Finding("sandbox", "ok", "bwrap")
     try:
         wanted = load_settings(home).environments.sandbox
-    except MarlaasError:  # the base's finding says so
+    except MarlaasError:  # the finding about the base reports it
         wanted = False
     if wanted:
         return Finding(
@@ -177,15 +177,15 @@ def _sandbox(home: Home) -> Finding:
 
 
 def _notify(home: Home) -> Finding:
-    """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
+    """A finding about the command for notifications, looked for as the engine does: else its lack shows too late."""
     from marlaas.engine.home import load_settings
 
     try:
         words = shlex.split(load_settings(home).notify.command)
-    except MarlaasError:  # the base's finding says so
+    except MarlaasError:  # the finding about the base reports it
         words = []
     if not words:
-        return Finding("notify", "ok", "nobody is told what becomes of tasks")
+        return Finding("notify", "ok", "no command is set, so nobody is told when tasks end")
     program = os.path.expanduser(words[0])
     if found := shutil.which(program):
         return Finding("notify", "ok", line(found, 160))

@@ -1,4 +1,4 @@
-"""Where work would go on this machine: the engine's own decision, in its own words.
+"""Where workers would run on this machine: the engine's own decision, in its own words.
 
 For ``marlaas doctor``, and for estimates. Starts nothing, and never raises.
 """
@@ -51,7 +51,7 @@ def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
 
     try:
         placement = placed(base, settings, seen.usable, seen.software)
-    except MarlaasError:  # which the engine says when it starts
+    except MarlaasError:  # the engine reports it when it starts
         return ""
     used = [gpu for gpu in seen.usable.machine.gpus if gpu.uuid in placement.cards]
     return cards(used) if used else ""

@@ -12,7 +12,7 @@ from textual.widgets import Input, Label
 
 
 class Ask(ModalScreen[str]):
-    """Answers with what was typed; empty where the person left."""
+    """Answers with what was typed; with an empty text where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="ask.leave")]
     DEFAULT_CSS = """
@@ -23,22 +23,22 @@ class Ask(ModalScreen[str]):
     """
 
     def __init__(self, question: str, text: str = "") -> None:
-        """``text`` is an answer to begin with."""
+        """``text`` is the answer to begin with."""
         super().__init__()
         self._question = question
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Question and line."""
+        """Lay out question and line."""
         with Vertical():
             yield Label(self._question, markup=False)
             yield Input(self._text, max_length=1000, select_on_focus=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
+        """Answer with the line."""
         event.stop()
         self.dismiss(event.value.strip())
 
     def action_leave(self) -> None:
-        """No answer."""
+        """Leave without an answer."""
         self.dismiss("")

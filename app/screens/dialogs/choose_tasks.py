@@ -1,4 +1,4 @@
-"""Choosing a few learners out of all: what is most alike comes first, a filter narrows the list, space marks."""
+"""Chooses a few tasks or policies: the most similar ones come first, a filter narrows the list, space marks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SHOWN = 300
 
 
 class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
-    """Answers with the chosen tasks, or policies of tasks, or with None where the person thought better of it."""
+    """Answers with the chosen tasks or policies, or with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "mark", id="choose.mark"),
@@ -57,12 +57,12 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         self._question, self._most = question, most
         order = sorted(rows, key=lambda each: each not in chosen)
         self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
-        """By key in the table."""
+        """Rows by their key in the table."""
         self._before, self._chosen = tuple(chosen), list(chosen)
         self._query = Query()
 
     def compose(self) -> ComposeResult:
-        """Question, filter, list."""
+        """Lay out question, filter and list."""
         with Vertical():
             yield Static(self._question, id="question", markup=False)
             yield FilterBar("state:running tenant:bio reward>0.5 name")
@@ -70,7 +70,7 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show all."""
+        """Show all tasks."""
         self._show()
 
     def _show(self) -> None:
@@ -89,7 +89,7 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         return Row(key, tuple(Cell(text, style) for text in texts))
 
     def action_mark(self) -> None:
-        """Mark the line under the cursor, or take its mark away, and go on."""
+        """Mark or unmark the line under the cursor, and move on."""
         table = self.query_one(KeyedTable)
         each = self._current
         if each is None:
@@ -110,12 +110,12 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         return self._rows[key][0] if key is not None else None
 
     def action_none(self) -> None:
-        """Mark none."""
+        """Remove all marks."""
         self._chosen.clear()
         self._show()
 
     def action_done(self) -> None:
-        """The marked ones; where nobody marked anything, the one under the cursor."""
+        """Answer with the marked ones, or without marks with the one under the cursor."""
         if self.query_one(FilterBar).has_focus_within:
             self.query_one(FilterBar).action_leave()
             return
@@ -124,15 +124,15 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         self.dismiss(tuple(self._chosen))
 
     def action_leave(self) -> None:
-        """As it was."""
+        """Leave without a change."""
         self.dismiss(None)
 
     def action_filter(self) -> None:
-        """Type a filter."""
+        """Open the filter."""
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Every letter filters; while it makes no sense yet, the list stays."""
+        """Filter with every letter; while the filter makes no sense yet, the list stays."""
         try:
             self._query = parse(message.text)
         except ConfigError as error:
@@ -141,5 +141,5 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         self._show()
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         self.query_one(KeyedTable).focus()

@@ -1,4 +1,4 @@
-"""What a task was told: defaults are dim, what somebody chose is marked, and so is what other tasks have otherwise."""
+"""The configuration of tasks: defaults are dim, chosen values and differences between the tasks are marked."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _KEY, _LEAST = 34, 9
 
 
 class Configuration(ModalScreen[None]):
-    """A table to read; a column for each task."""
+    """A table with a column for each task."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,d,q", "dismiss", "close", key_display="esc", id="configuration.close"),
-        Binding("a", "toggle_all", "all or what matters", id="configuration.all"),
+        Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
         Binding("j", "down", show=False, id="configuration.down"),
         Binding("k", "up", show=False, id="configuration.up"),
     ]
@@ -45,7 +45,7 @@ class Configuration(ModalScreen[None]):
         self._all = True
 
     def compose(self) -> ComposeResult:
-        """Head, table, keys."""
+        """Lay out head, table and keys."""
         with Vertical():
             yield Static(id="legend", markup=False)
             with VerticalScroll():
@@ -53,24 +53,24 @@ class Configuration(ModalScreen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show it."""
+        """Show the table."""
         self._show()
 
     def on_resize(self, event: Resize) -> None:
-        """Columns have other widths."""
+        """Fit the columns to the new width."""
         self.call_after_refresh(self._show)
 
     def action_toggle_all(self) -> None:
-        """All keys, or those that somebody chose or that differ."""
+        """Show all keys, or those that were chosen or that differ."""
         self._all = not self._all
         self._show()
 
     def action_down(self) -> None:
-        """Scroll."""
+        """Scroll down."""
         self.query_one(VerticalScroll).scroll_down()
 
     def action_up(self) -> None:
-        """Scroll."""
+        """Scroll up."""
         self.query_one(VerticalScroll).scroll_up()
 
     def _show(self) -> None:
@@ -78,7 +78,7 @@ class Configuration(ModalScreen[None]):
         width = self.query_one("#keys").content_size.width or 70
         title = f"Configuration of task {self._tasks[0]}" if len(self._tasks) == 1 else "Configurations"
         hidden = f" · {len(self._settings) - len(shown)} defaults hidden" if not self._all else ""
-        differing = "   ≠ not the same in all" if len(self._tasks) > 1 else ""
+        differing = "   ≠ differs between tasks" if len(self._tasks) > 1 else ""
         self.query_one("#legend", Static).update(
             Content.assemble((title, "bold"), (hidden, "$text-muted"), ("   ● chosen", "$text-primary"), differing)
         )
@@ -88,7 +88,7 @@ class Configuration(ModalScreen[None]):
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
     """A line for each key."""
     if not rows:
-        return Content.styled("All of it is as it is by default.", "$text-muted")
+        return Content.styled("All values are the defaults.", "$text-muted")
     key = min(_KEY, max(cells(row.key) for row in rows) + 1, max(_LEAST, width // 2))
     each = max(_LEAST, (width - key - 2) // len(tasks) - 1)
     lines = []

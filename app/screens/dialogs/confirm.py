@@ -1,4 +1,4 @@
-"""A question with yes or no; no is what happens unless the person says otherwise."""
+"""A question with yes or no; the answer is no unless the person says yes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import Button, Input, Label
 
 
 class Confirm(ModalScreen[bool]):
-    """Answers with True or False. What cannot be brought back asks for a word to be typed, and enter then means yes."""
+    """Answers with True or False. What cannot be undone asks for a word to be typed; enter then means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "yes", id="confirm.yes"),
@@ -32,13 +32,13 @@ class Confirm(ModalScreen[bool]):
     AUTO_FOCUS = "Input, #no"
 
     def __init__(self, question: str, typed: str = "") -> None:
-        """``typed`` is the word that must be typed for a yes; without it y is enough."""
+        """``typed`` is the word to type for a yes; without it the key y is enough."""
         super().__init__()
         self._question = question
         self._typed = typed
 
     def compose(self) -> ComposeResult:
-        """Question and buttons."""
+        """Lay out question and buttons."""
         with Vertical():
             yield Label(self._question, markup=False)
             if self._typed:
@@ -48,15 +48,15 @@ class Confirm(ModalScreen[bool]):
                 yield Button("Yes" if self._typed else "Yes (y)", id="yes", variant="error", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was chosen."""
+        """Answer with the button that was chosen."""
         self.action_answer(event.button.id == "yes")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The word is there, or not."""
+        """Answer yes if the word is right."""
         self.action_answer(True)
 
     def action_answer(self, yes: bool) -> None:
-        """Yes counts only with the word that was asked for."""
+        """Answer; a yes counts only with the word that was asked for."""
         if yes and self._typed and self.query_one(Input).value.strip() != self._typed:
             self.query_one(Input).add_class("-invalid")
             return

@@ -22,7 +22,7 @@ class ExportWish:
 
 
 class ExportDialog(ModalScreen[ExportWish | None]):
-    """Answers with None where the person has thought better of it."""
+    """Answers with the wish, or with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+g", "answer(True)", "with GGUF", id="export.gguf"),
@@ -38,13 +38,13 @@ class ExportDialog(ModalScreen[ExportWish | None]):
     """
 
     def __init__(self, what: str, folder: Path) -> None:
-        """``what`` is exported, by default into the new folder ``folder``."""
+        """``what`` is exported, and ``folder`` is proposed."""
         super().__init__()
         self._what = what
         self._folder = folder
 
     def compose(self) -> ComposeResult:
-        """A folder and a choice."""
+        """Lay out a folder and a choice."""
         with Vertical():
             yield Label(f"Export {self._what} as a PEFT folder. The folder must not exist yet.", markup=False)
             yield Input(str(self._folder), max_length=4000, select_on_focus=False)
@@ -54,22 +54,22 @@ class ExportDialog(ModalScreen[ExportWish | None]):
                 yield Button("Leave (esc)", id="leave", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter exports."""
+        """Export on enter."""
         self.action_answer(False)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was chosen."""
+        """Answer with the button that was chosen."""
         if event.button.id == "leave":
             self.action_leave()
         else:
             self.action_answer(event.button.id == "gguf")
 
     def action_leave(self) -> None:
-        """Write nothing."""
+        """Leave and write nothing."""
         self.dismiss(None)
 
     def action_answer(self, gguf: bool) -> None:
-        """Write there, if a folder is named."""
+        """Answer with the folder, if one is named."""
         field = self.query_one(Input)
         said = field.value.strip()
         if not said or "\x00" in said:

@@ -1,4 +1,4 @@
-"""What of the rollouts to write into which file."""
+"""Asks which rollouts to write into which file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.widgets import Input, Label, RadioButton, RadioSet
 
 @dataclass(frozen=True)
 class Export:
-    """What somebody wants."""
+    """What somebody wants to write, and where."""
 
     scope: str
     file: Path
@@ -35,13 +35,13 @@ class ExportRollouts(ModalScreen[Export | None]):
     """
 
     def __init__(self, scopes: Mapping[str, str], file: Path) -> None:
-        """``scopes``: what may be written, and how it is called; ``file``: the name that is proposed."""
+        """``scopes``: what may be written, with its name; ``file``: the name that is proposed."""
         super().__init__()
         self._scopes = dict(scopes)
         self._file = file
 
     def compose(self) -> ComposeResult:
-        """What, and where to."""
+        """Lay out the choice and the file."""
         with Vertical():
             yield Label("Export", markup=False)
             with RadioSet():
@@ -49,16 +49,16 @@ class ExportRollouts(ModalScreen[Export | None]):
                     yield RadioButton(words.replace("[", "\\["), value=place == 0)
             yield Input(str(self._file), max_length=500, select_on_focus=False)
             yield Label(
-                "A record a line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
+                "One record per line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
             )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Write it."""
+        """Answer with what to write."""
         event.stop()
         if event.value.strip():
             place = max(0, self.query_one(RadioSet).pressed_index)
             self.dismiss(Export(list(self._scopes)[place], Path(event.value.strip()).expanduser()))
 
     def action_leave(self) -> None:
-        """Write nothing."""
+        """Leave and write nothing."""
         self.dismiss(None)

@@ -1,6 +1,6 @@
-"""What ``?`` shows: what this view is, then its keys, before those of all views and those that move about.
+"""The help of ``?``: what this view is, then its keys, then those of all views and those that move the cursor.
 
-Keys have the names that the person's key map gives them.
+Keys are shown as the person's key map has them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
 @dataclass(frozen=True)
 class KeyLine:
-    """Keys that do the same."""
+    """Keys that do the same thing."""
 
     section: str
     keys: str
@@ -35,7 +35,7 @@ class KeyLine:
 
 
 def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
-    """Active keys with their names on the keyboard, each deed once, by section; Textual's own that scroll come last."""
+    """Active keys in their names on the keyboard, one line an action, by section; Textual's for scrolling last."""
     lines: dict[tuple[str, str], KeyLine] = {}
     for (node, binding, enabled, _), name in active:
         if not binding.description or binding.system:
@@ -53,7 +53,7 @@ def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
 
 
 class KeysHelp(ModalScreen[None]):
-    """A page to read and to leave again."""
+    """A page to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,escape,q", "app.pop_screen", "close", id="help.close"),
@@ -73,7 +73,7 @@ class KeysHelp(ModalScreen[None]):
         self._title, self._text, self._lines = title, text, lines
 
     def compose(self) -> ComposeResult:
-        """Text and keys."""
+        """Lay out text and keys."""
         with VerticalScroll() as page:
             page.border_title, page.border_subtitle = self._title, "j k scroll · esc closes"
             if self._text:
@@ -82,7 +82,7 @@ class KeysHelp(ModalScreen[None]):
             yield Static(id="keys", markup=False)
 
     def on_resize(self, event: Resize) -> None:
-        """As many columns as there is room for."""
+        """Make as many columns as there is room for."""
         self.call_after_refresh(self._write)
 
     def _write(self) -> None:
@@ -99,7 +99,7 @@ class KeysHelp(ModalScreen[None]):
         keys.update(Content("\n").join(parts))
 
     def action_scroll(self, lines: int) -> None:
-        """Further down or up."""
+        """Scroll by some lines."""
         self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
 

@@ -1,4 +1,4 @@
-"""How the model is to speak: its system message, temperature and length of a turn."""
+"""Asks how the model is to speak: its system message, temperature and length of a turn."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from marlaas.engine.rollout import Manner
 from ...chat.sampling_options import max_tokens, temperature
 
 LONGEST = 10_000
-"""Characters of a system message."""
+"""Most characters of a system message."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the person may set."""
+    """What the person can set."""
 
     manner: Manner
     system: str = ""
 
 
 class MannerDialog(ModalScreen[Settings | None]):
-    """Answers with None where nothing was to change."""
+    """Answers with the settings, or with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="manner.leave")]
     DEFAULT_CSS = """
@@ -45,7 +45,7 @@ class MannerDialog(ModalScreen[Settings | None]):
         self._now = now
 
     def compose(self) -> ComposeResult:
-        """A field for each."""
+        """Lay out a field for each."""
         manner = self._now.manner
         with Vertical():
             yield Label("System message (another one begins a new conversation)", markup=False)
@@ -54,10 +54,10 @@ class MannerDialog(ModalScreen[Settings | None]):
             yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
             yield Label("Tokens of an answer", markup=False)
             yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
-            yield Label("enter takes them, esc leaves all as it is, tab goes on", id="problem", markup=False)
+            yield Label("enter applies, esc cancels, tab goes to the next field", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter, in any of the fields."""
+        """Answer with the settings, on enter in any field."""
         try:
             manner = replace(
                 self._now.manner,
@@ -70,5 +70,5 @@ class MannerDialog(ModalScreen[Settings | None]):
         self.dismiss(Settings(manner, self.query_one("#system", Input).value.strip()))
 
     def action_leave(self) -> None:
-        """Change nothing."""
+        """Leave without a change."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""A new environment: its name and its shape; the template is written where nothing stands in its way."""
+"""Asks for the name and shape of a new environment, and writes its template where that name is free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...words.format import line
 
 
 class NewEnvironment(ModalScreen[Path | None]):
-    """Answers with the path of what was written, ready to run; None where the person left."""
+    """Answers with the path of what was written; with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave", id="new.leave"),
@@ -45,7 +45,7 @@ class NewEnvironment(ModalScreen[Path | None]):
         self._shape = 0
 
     def compose(self) -> ComposeResult:
-        """Name, shapes, and what is wrong."""
+        """Lay out name, shapes and a place for errors."""
         with Vertical():
             yield Label("What is the environment called? Letters, digits and _.", markup=False)
             yield Input(max_length=LONGEST)
@@ -54,7 +54,7 @@ class NewEnvironment(ModalScreen[Path | None]):
             yield Label("", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Write it, or say why not."""
+        """Write the template, or show why it cannot be written."""
         event.stop()
         shape = list(SHAPES)[self._shape]
         try:
@@ -65,16 +65,16 @@ class NewEnvironment(ModalScreen[Path | None]):
         self.dismiss(next(path for path in written if path.suffix == ".py"))
 
     def action_shape(self, step: int) -> None:
-        """Another shape."""
+        """Choose another shape."""
         self._shape = (self._shape + step) % len(SHAPES)
         self.query_one("#shapes", Static).update(self._shapes())
 
     def action_leave(self) -> None:
-        """Nothing is written."""
+        """Leave and write nothing."""
         self.dismiss(None)
 
     def _shapes(self) -> Content:
-        """A line each, the chosen one marked."""
+        """A line for each shape, the chosen one marked."""
         rows = []
         for place, (name, what) in enumerate(SHAPES.items()):
             mark, style = ("▸", "bold") if place == self._shape else (" ", "")
@@ -83,7 +83,7 @@ class NewEnvironment(ModalScreen[Path | None]):
 
 
 def write_environment(app: Application, then: str = "") -> None:
-    """Ask for name and shape, write the template, open it in the editor; ``then`` is said after what became of it."""
+    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``."""
 
     def written(path: Path | None) -> None:
         if path is not None:

@@ -1,6 +1,6 @@
-"""How the versions of a policy did against others: a table to read, for each whom they met.
+"""How the versions of a policy did against others: a table for each opponent.
 
-The tables are read in a thread, once. What has no room is left out and said.
+The tables are read in a thread, once. What has no room is left out, and the screen says so.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ...words.matrix import CELL, Matrix, Meeting, cell_text, matrices, shown
 
 _VERSION = 6
 _ROWS = 300
-"""Versions that are shown, spread over all."""
+"""Versions that are shown, spread over all of them."""
 _NONE = (
     "No version of this policy has met another one yet, in plays that are stored.\n\n"
-    "A policy meets others where several speak in an episode: other policies, a pool of what it was, a frozen version,"
-    ' or under [eval] with agents = { second = "player@0" }.'
+    "A policy meets others where several speak in an episode: other policies, a pool of its earlier versions,"
+    ' a frozen one, or under [eval] with agents = { second = "player@0" }.'
 )
 _LEGEND = "row against column: mean reward ± standard error, n episodes in which both spoke"
 
@@ -61,7 +61,7 @@ class WinRates(ModalScreen[None]):
         self._problem = ""
 
     def compose(self) -> ComposeResult:
-        """Legend, tables, keys."""
+        """Lay out legend, tables and keys."""
         with Vertical() as frame:
             frame.border_title = Content(f"win-rates of {self._learner.words}")
             yield Static(_LEGEND, id="legend", markup=False)
@@ -70,7 +70,7 @@ class WinRates(ModalScreen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read."""
+        """Read the tables."""
         self.run_worker(partial(self._read), thread=True, exit_on_error=False)
 
     def _read(self) -> None:
@@ -89,7 +89,7 @@ class WinRates(ModalScreen[None]):
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
-        """Other columns may fit now."""
+        """Fit the columns to the new width."""
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
@@ -101,11 +101,11 @@ class WinRates(ModalScreen[None]):
         tables.update(text if self._found else Content.styled(self._problem or _NONE, "$text-muted"))
 
     def action_down(self) -> None:
-        """One line on."""
+        """Scroll one line down."""
         self.query_one(VerticalScroll).scroll_down()
 
     def action_up(self) -> None:
-        """One line back."""
+        """Scroll one line up."""
         self.query_one(VerticalScroll).scroll_up()
 
 
@@ -128,7 +128,7 @@ def drawn(matrix: Matrix, width: int) -> Content:
 
 
 def _style(meeting: Meeting | None) -> str:
-    """Above or below a half by more than twice the standard error; the numbers say it without colour."""
+    """The style of a cell that is off one half by more than twice the standard error; the numbers show it as well."""
     if meeting is None:
         return "$text-disabled"
     if abs(meeting.mean - 0.5) <= 2 * meeting.stderr or meeting.games < 2:

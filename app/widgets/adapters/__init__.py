@@ -1,1 +1,1 @@
-"""What the view of adapters and the chat pane are made of."""
+"""Widgets of the view of adapters and of the chat pane."""

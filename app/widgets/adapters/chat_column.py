@@ -1,6 +1,6 @@
-"""What was said to one side and by it, as it is said: questions, thoughts (dimmed) and answers, the newest in sight.
+"""The conversation with one side as it goes on: questions, thoughts (dimmed) and answers, scrolled to the newest.
 
-What a model wrote is cleaned here, and cut where nobody would read it.
+What a model wrote is cleaned here, and cut where it is too long to read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from marlaas.engine.rollout import Speech
 from ...words.format import excerpt
 
 CHARACTERS, LINES = 20_000, 400
-"""Of one answer; more is counted and not drawn."""
+"""Most characters and lines of one answer; more is counted and not drawn."""
 KEPT = 200
 """Messages that are shown."""
 _ENDS = {"length": "cut at the limit of tokens", "full": "The conversation is full: ctrl+n begins another one."}
 
 
 class ChatColumn(VerticalScroll, can_focus=True):
-    """One side."""
+    """The conversation with one side."""
 
     ALLOW_MAXIMIZE = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -41,25 +41,25 @@ class ChatColumn(VerticalScroll, can_focus=True):
     """
 
     def __init__(self, title: str, **options: Any) -> None:
-        """``title`` is clean."""
+        """``title``: safe text."""
         super().__init__(**options)
         self._title = title
-        self.border_title = Content(title)  # text would be markup
+        self.border_title = Content(title)  # a plain text would be read as markup
         self._answer: Static | None = None
         self._text = ""
         self._lines: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """Nothing was said yet."""
+        """Begin without messages."""
         yield from ()
 
     @property
     def transcript(self) -> str:
-        """All of it, for the clipboard."""
+        """The whole conversation, for the clipboard."""
         return "\n".join([f"# {self._title}", *self._lines, *([self._text] if self._text else [])])
 
     def ask(self, words: str) -> None:
-        """The person says something; an answer will follow."""
+        """Add what the person says; an answer will follow."""
         self._close()
         question = Static(Content.styled(f"you> {excerpt(words, CHARACTERS, LINES)}", "bold"), markup=False)
         self._lines.append(f"you> {words}")
@@ -70,7 +70,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
         self.call_after_refresh(self.scroll_end, animate=False)
 
     def hear(self, speech: Speech, problem: str = "") -> None:
-        """What has been said so far."""
+        """Show what has been said so far."""
         if self._answer is None:
             return
         follows = self.scroll_offset.y >= self.max_scroll_y - 1
@@ -80,14 +80,14 @@ class ChatColumn(VerticalScroll, can_focus=True):
             self.call_after_refresh(self.scroll_end, animate=False)
 
     def withdraw(self) -> None:
-        """It was never said."""
+        """Remove a message that was never said."""
         if self._answer is not None:
-            self._answer.update(Content.styled("(not said: it was cancelled or could not be)", "$text-muted"))
+            self._answer.update(Content.styled("(not sent: it was cancelled, or failed)", "$text-muted"))
             self._lines[-1:] = []
         self._answer, self._text = None, ""
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Remove all messages."""
         self._answer, self._text, self._lines = None, "", []
         self.remove_children()
 
@@ -98,7 +98,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
 
 
 def _shown(speech: Speech, problem: str) -> Content:
-    """Thought, answer, and how it ended; an answer of no words is said to be one."""
+    """Thought, answer, and how it ended; an answer without words says so."""
     parts: list[Content | tuple[str, str]] = []
     if speech.thinking:
         parts += [(excerpt(speech.thinking, CHARACTERS, LINES), "$text-muted italic"), ("\n", "")]

@@ -1,4 +1,4 @@
-"""The version under the cursor in a few lines: what it is, what it scored, and what may be done with it."""
+"""The version under the cursor in a few lines: what it is, its score, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...words.format import line, score, size
 
 
 class VersionDetail(Widget):
-    """What the list has no room for."""
+    """The details of a version that the list has no room for."""
 
     DEFAULT_CSS = """
     VersionDetail { height: 4; padding: 0 1; border-top: solid $panel-lighten-2; }
@@ -20,7 +20,7 @@ class VersionDetail(Widget):
 
     kept: reactive[KeptVersion | None] = reactive(None)
     about: reactive[str] = reactive("")
-    """Its task, in a few safe words."""
+    """The version's task, in a few safe words."""
 
     def render(self) -> Content:
         """Three lines."""
@@ -30,7 +30,7 @@ class VersionDetail(Widget):
         measured = "not measured" if row.score is None else f"held-out {score(row.score)}"
         if self.kept.stderr is not None and row.score is not None:
             measured += f" ± {score(self.kept.stderr)}"
-        optimizer = "trains on as it was" if row.resumable else "trains on with a new optimizer"
+        optimizer = "optimizer kept" if row.resumable else "optimizer gone"
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({self.kept.environment})", width)
         words = (f"version {row.number}", self.kept.label, measured, size(row.size), optimizer)
         numbers = line(" · ".join(filter(None, words)), width)

@@ -17,7 +17,7 @@ from ..virtual_list import VirtualList
 
 
 class VersionList(VirtualList[VersionLine]):
-    """All rows are at hand: few versions of a task are kept."""
+    """All rows are in memory: few versions of a task are kept."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "chat", id="adapters.chat")]
 
@@ -27,7 +27,7 @@ class VersionList(VirtualList[VersionLine]):
         self._sort = ""
 
     def show_lines(self, lines: Sequence[VersionLine], now: float, sort: str) -> None:
-        """Bring the list up to date; the cursor stays on its version."""
+        """Show these lines; the cursor stays on its version."""
         self._now, self._sort = now, sort
         self.show(Listing.of({each.row.id: each for each in lines}))
 
@@ -44,7 +44,7 @@ class VersionList(VirtualList[VersionLine]):
         return [row.kept for row in rows if row and row.row.id in self.marks]
 
     def row_text(self, row: VersionLine, width: int) -> Content:
-        """Best and final ones stand out."""
+        """The line of a version; best and final ones stand out."""
         label = row.kept.label
         style = "$text-success" if "best" in label else "$text-primary" if "final" in label else ""
         return Content.styled(text(row, width, self._now, self._sort), style)

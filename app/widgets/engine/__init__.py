@@ -1,1 +1,1 @@
-"""What the engine view is made of: panes of lines, one for each question that a person asks of a machine."""
+"""Widgets of the view of the engine: a pane of lines for each question about the machine."""

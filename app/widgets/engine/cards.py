@@ -1,4 +1,4 @@
-"""The cards of the machine: what is free of each, how busy it is, who holds the rest, and why one is left alone."""
+"""The cards of the machine: free memory, how busy they are, who holds them, and why one is not used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .pane import Line, table
 
 
 def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
-    """A line a card, and a second one for what is left alone; nothing where there are no cards.
+    """A line for each card, and a second one for a card that is not used; empty without cards.
 
     ``account`` is the reader's own.
     """

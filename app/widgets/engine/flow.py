@@ -1,4 +1,4 @@
-"""What goes through the stages: what waits, what is under way, and how much came out of each in the last minute."""
+"""What goes through the stages: what waits, what is under way, and how much each has finished in the last minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MADE = {"rollout": "tokens sampled", "training": "tokens trained on"}
 
 
 def flow(now: Mapping[str, StageSample], minute: Mapping[str, StageSample], steps: int, width: int) -> list[Line]:
-    """A line a stage and one for steps; rates are over the seconds in which an engine ran."""
+    """A line for each stage and one for steps; rates count only the seconds in which an engine ran."""
     rows = []
     for stage, unit in _UNITS.items():
         newest, lately = now.get(stage), minute.get(stage)
@@ -29,6 +29,6 @@ def flow(now: Mapping[str, StageSample], minute: Mapping[str, StageSample], step
 
 
 def rate(many: float, span: StageSample) -> str:
-    """So many in a second of the span, in few digits."""
+    """A number per second of the span, in few digits."""
     value = many / span.wall if span.wall > 0 else 0.0
     return count(round(value)) if value >= 100 else number(value, 1 if value >= 10 else 2)

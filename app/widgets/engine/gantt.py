@@ -16,11 +16,11 @@ from ...words.tasks import FRESH_SECONDS
 from .pane import Line
 
 GRAINS = (1, 5, 15, 60, 300, 3600)
-"""Seconds of a cell, from near to far. What is older than an hour is kept by the minute, than a day by the hour."""
+"""Seconds of a cell, from short to long. After an hour samples are kept by the minute, after a day by the hour."""
 LABEL, SHARE = 18, 6
-"""Cells of a row before and after its timeline."""
+"""Cells of a row left and right of its timeline."""
 MOST_WORKERS = 4
-"""Environment workers that have a row: those that did most."""
+"""Environment workers that have a row: the busiest ones."""
 IDLE = 0.005
 _SHADES = "░▒▓█"
 _STYLES = {"rollout": "$text-primary", "environment": "$text-accent", "training": "$text-success"}
@@ -44,12 +44,12 @@ class Row:
 
     @property
     def newest(self) -> float | None:
-        """Share of the newest cell."""
+        """How busy the stage was in the newest cell."""
         return self.cells[-1] if self.cells else None
 
 
 def rows(spans: Sequence[StageSample], until: float, grain: int, count: int) -> list[Row]:
-    """Spread the spans over the ``count`` cells that end with the one that ``until`` falls into."""
+    """The rows: the spans, spread over the ``count`` cells that end with the cell of ``until``."""
     first = math.ceil(until / grain) - count
     busy: dict[tuple[str, str], list[float]] = {}
     wall: dict[tuple[str, str], list[float]] = {}
@@ -71,7 +71,7 @@ def rows(spans: Sequence[StageSample], until: float, grain: int, count: int) -> 
 
 
 def _settled(stage: str, cells: list[float | None]) -> tuple[float | None, ...]:
-    """A single worker that tells of more than all of its time was late: it was busy in the cells before."""
+    """The cells with no value above 1: a worker that reports more than all of its time was busy in the cells before."""
     if stage not in ("rollout", "training"):
         return tuple(cells)
     settled: list[float | None] = []
@@ -84,13 +84,13 @@ def _settled(stage: str, cells: list[float | None]) -> tuple[float | None, ...]:
 
 
 def _rank(key: tuple[str, str]) -> tuple[int, str, str]:
-    """Workers come below their stage."""
+    """A sort key: workers come below their stage."""
     stage = "environment" if key[0].startswith(WORKER) else key[0]
     return (STAGES.index(stage) if stage in STAGES else len(STAGES), "" if stage == key[0] else key[0], key[1])
 
 
 def lines(shown: Sequence[Row], grain: int, since: float) -> list[Line]:
-    """A line for each row, and the axis; its right end was ``since`` seconds ago."""
+    """A line for each row, and the axis, whose right end was ``since`` seconds ago."""
     if not shown:
         return [(("Nothing was measured here in this time.", "$text-muted"),)]
     texts: list[Line] = []
@@ -108,7 +108,7 @@ def lines(shown: Sequence[Row], grain: int, since: float) -> list[Line]:
 
 
 def shade(value: float | None) -> str:
-    """One cell: nothing where no engine ran, a dot where it had nothing to do."""
+    """The character of a cell: a space where no engine ran, a dot where it had nothing to do."""
     if value is None:
         return " "
     if value < IDLE:
@@ -117,7 +117,7 @@ def shade(value: float | None) -> str:
 
 
 def axis(count: int, grain: int, since: float) -> str:
-    """How long ago the left end, the middle and the right end are."""
+    """The axis: how long ago its left end, middle and right end were."""
     right = "now" if since < FRESH_SECONDS else f"{short_duration(since)} ago"
     left, middle = (f"-{short_duration(since + grain * cells)}" for cells in (count, count // 2))
     text = pad(left, count // 2) + middle

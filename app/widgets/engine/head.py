@@ -1,4 +1,4 @@
-"""The engine in two lines: whether it serves, since when, with what, what to know of it now; and what a stop means."""
+"""The engine in two lines: whether it serves, since when, on which base, what is unusual; and what a stop costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "
 _HINTS = {
     "never": "S starts an engine in the background, and so does `marlaas engine start`.",
     "down": "S starts an engine.",
-    "silent": "Its process lives and says nothing: logs/engine.log (7, then ]) may tell why.",
+    "silent": "Its process runs but does not answer: logs/engine.log (7, then ]) may tell why.",
 }
 
 
@@ -46,7 +46,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
 
 
 def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
-    """What stopping at once would mean for so many running tasks; ``now`` has the newest sample of each stage."""
+    """What an immediate stop would cost with so many running tasks; ``now`` has the newest sample of each stage."""
     if not running:
         return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
     go = f"{_tasks(running)} on from the last step when another one starts"
@@ -54,7 +54,7 @@ def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
 
 
 def yield_question(running: int, now: Mapping[str, StageSample]) -> str:
-    """What yielding the machine would mean, and for how long it is to be."""
+    """What yielding the machine would cost, and the question for how long."""
     stand = f" {_tasks(running)} on from the last step afterwards. {_lost(now)}." if running else ""
     span = "For how long: 30m, 2h, 1d? “open” is until B takes it back."
     return f"Yield the machine? Its cards and memory are free within seconds.{stand} {span}"
@@ -66,5 +66,5 @@ def _tasks(running: int) -> str:
 
 def _lost(now: Mapping[str, StageSample]) -> str:
     stages = [one for name, one in now.items() if name in ("rollout", "environment")]
-    episodes = round(sum(one.waiting + one.active for one in stages))  # each is in line, sampled, or being played
+    episodes = round(sum(one.waiting + one.active for one in stages))  # each episode waits, is sampled, or is played
     return f"About {episodes} episodes under way are lost" if episodes else "What is under way is lost"

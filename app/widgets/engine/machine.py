@@ -1,4 +1,4 @@
-"""The machine: each process with its memory and its cores, what is free, the disk, and the engines that there were."""
+"""The machine: each process with its memory and cores, what is free, the disk, and the engines so far."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def processes(
     width: int,
     held: Mapping[int, int] | None = None,
 ) -> list[Line]:
-    """A line for each, and one for the machine as a whole; ``held`` has bytes of cards by process, if any."""
+    """A line for each process, and one for the machine as a whole; ``held`` has bytes of cards by process, if any."""
     rows = [
         (
             worker.name,
@@ -62,7 +62,7 @@ def cores_text(cores: frozenset[int]) -> str:
 
 
 def disk(found: Disk | None) -> list[Line]:
-    """What the home takes, and when tasks would wait for room."""
+    """How much of the disk the home takes, and from when on tasks wait for room."""
     if found is None:
         return [(("The disk of this home cannot be looked at.", "$text-muted"),)]
     taken = found.taken
@@ -79,7 +79,7 @@ def disk(found: Disk | None) -> list[Line]:
 
 
 def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) -> list[Line]:
-    """A line for each engine that there was, newest first; one that never said *stopped* ended without a word."""
+    """A line for each engine so far, newest first; one that never reported *stopped* died."""
     if not engines:
         return [(("No engine has ever run here: S starts one.", "$text-muted"),)]
     rows = []
@@ -87,7 +87,7 @@ def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) ->
         lived = duration(float(int(max(0.0, engine.heartbeat - engine.started))))
         state = engine.state
         if state != "stopped" and not (place == 0 and alive):
-            state = "ended without a word"
+            state = "ended unexpectedly"
         what = " · ".join(part for part in (line(engine.base, 30), line(engine.sampler, 12)) if part)
         rows.append((str(engine.incarnation), state, ago(engine.started, now), lived, what))
     return table(("engine", "state", "started", "lived", "base"), rows, (-6, 20, 18, 14, 30), width)

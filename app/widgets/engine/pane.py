@@ -1,4 +1,4 @@
-"""A pane of lines under a title, in parts of text with their styles; what has not changed is not drawn again."""
+"""A pane of lines under a title, in styled parts of text; unchanged lines are not drawn again."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from textual.widget import Widget
 from ...words.format import clip, line, pad
 
 Part = tuple[str, str]
-"""Text and its style; text of others must be clean."""
+"""Text and its style; foreign text must have been cleaned."""
 Line = tuple[Part, ...]
 
 
 class Pane(Widget, can_focus=True):
-    """As high as its lines; not there without any."""
+    """As high as its lines; hidden without any."""
 
     DEFAULT_CSS = """
     Pane { height: auto; padding: 0 1; border-top: solid $panel-lighten-2; border-title-color: $text-muted; }
@@ -32,7 +32,7 @@ class Pane(Widget, can_focus=True):
         self._lines: Sequence[Line] = ()
 
     def show(self, lines: Sequence[Line], title: str | None = None) -> None:
-        """Other lines, perhaps under another title."""
+        """Show these lines, perhaps under another title."""
         if title is not None and title != self.border_title:
             self.border_title = Content(title)
         self.display = bool(lines)

@@ -1,7 +1,7 @@
-"""The fair shares: of what both devices did, how much each tenant had, and who is behind in line.
+"""The fair shares: how much of both devices' work each tenant had, and who is behind.
 
-It is told again and again what tenants have used of the day; shares of the last minute are told once it is known what
-was used in it. Pure but for what it remembers.
+What tenants have used of the day is reported again and again; shares of the last minute are shown once its use is
+known. Pure, except for what it remembers.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ...words.format import count, duration, number, share
 from .pane import Line, table
 
 WINDOW = 60.0
-"""Seconds that shares are of."""
+"""Seconds over which shares are counted."""
 SPACING = 5.0
-"""Seconds between two moments that are remembered, at least."""
+"""Seconds, at least, between two reports that are remembered."""
 
 
 class UsedLately:
-    """What tenants used in about the last minute, from sums of the day that only grow."""
+    """What tenants used in about the last minute, from the sums of the day."""
 
     def __init__(self) -> None:
         self._moments: deque[tuple[float, dict[str, TenantSeconds]]] = deque()
 
     def add(self, moment: float, used: Sequence[TenantSeconds]) -> tuple[float, list[TenantSeconds]]:
-        """Seconds that are looked back on, 0 for all of the day, and what was used in them."""
+        """The seconds that are looked back on, 0 for all of the day, and what was used in them."""
         sums = {one.tenant: one for one in used}
         while self._moments and (moment - self._moments[0][0] > WINDOW + SPACING or _less(sums, self._moments[0][1])):
             self._moments.popleft()  # too old, or of the day before
@@ -52,7 +52,7 @@ def _less(now: dict[str, TenantSeconds], before: dict[str, TenantSeconds]) -> bo
 
 
 def shares(used: Sequence[TenantSeconds], standings: Sequence[StandingRow], width: int) -> list[Line]:
-    """A line a tenant, who has most first."""
+    """A line for each tenant, the largest share first."""
     if not used:
         return [(("No tenant has used anything today.", "$text-muted"),)]
     stand = {(one.tenant, one.stage): one for one in standings}

@@ -1,1 +1,1 @@
-"""What the environments view is made of."""
+"""Widgets of the view of environments."""

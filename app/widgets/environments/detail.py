@@ -1,4 +1,4 @@
-"""One environment in words: what somebody asked for, what is known of it, and how its author describes it."""
+"""One environment in detail: requested findings or prompts, what is known of it, and its author's description."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ...words.format import line, plain
 from .table import used_by
 
 LINES = 12
-"""Of a description."""
+"""Most lines of a description."""
 _LABEL = 13
-"""Cells of the column of labels."""
+"""Cells of the labels' column."""
 _LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": ""}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person wanted to see of an environment: its first prompts, or what its checks found."""
+    """What a person asked to see of an environment: its first prompts, or the findings of its checks."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Asked:
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
-    """Reads from top to bottom: what was asked for last and what is wrong come first."""
+    """The details as one text: what was asked for last and what is wrong come first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False, id="detail.down"),
@@ -55,29 +55,29 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
         self._drawn: tuple[list[DetailLine], int] = ([], 0)
 
     def compose(self) -> ComposeResult:
-        """One text that scrolls."""
+        """Lay out one text that scrolls."""
         yield self._text
 
     @property
     def text(self) -> str:
-        """What is shown, in lines of any length."""
+        """The shown text, in lines of any length."""
         return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._lines)
 
     def show(
         self, row: EnvironmentRow | None, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
     ) -> None:
-        """Another environment, or news of it."""
-        self.border_title = Content(line(row.name, 60) if row else "environments")  # text is markup here
+        """Show an environment."""
+        self.border_title = Content(line(row.name, 60) if row else "environments")  # a plain text is read as markup
         self._lines = detail_lines(row, use, tasks, asked, now) if row else []
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
-        """Lines break elsewhere."""
+        """Wrap the lines at the new width."""
         self._draw()
 
     def _draw(self) -> None:
         outer = self.outer_size.width or self.app.size.width
-        width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # which may come and go
+        width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # the scrollbar may come and go
         if self._drawn != (self._lines, width):
             self._drawn = self._lines, width
             self._text.update(Content("\n").join(content for one in self._lines for content in drawn(one, width)))
@@ -85,15 +85,15 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
 
 @dataclass(frozen=True)
 class DetailLine:
-    """A line, as long as it is."""
+    """A line before it is wrapped."""
 
     text: str
     """Safe text."""
     label: str = ""
-    """Before it, in a column of its own where the lines have one."""
+    """The label before it, in a column of its own where lines have labels."""
     style: str = ""
     labelled: bool = False
-    """Whether it stands in the column beside the labels."""
+    """Whether it is in the column right of the labels."""
 
 
 def detail_lines(
@@ -116,7 +116,7 @@ def detail_lines(
 
 
 def drawn(one: DetailLine, width: int) -> Iterator[Content]:
-    """A line in lines of at most ``width`` cells; what follows a label stays beside it."""
+    """A line, wrapped to lines of at most ``width`` cells; what follows a label stays beside it."""
     if not one.labelled:
         yield Content.styled(one.text, one.style)
         return

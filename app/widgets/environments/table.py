@@ -1,4 +1,4 @@
-"""Environments as rows: state, checks, who uses them, how their episodes end."""
+"""The table of environments: state, checks, tasks that use them, how their episodes end."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ NARROW = (
 )
 WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 in 20", 7, right=True))
 WIDEST = (Column("environment", 30), *WIDE[1:])
-"""What episodes came to is that of the last hour."""
+"""The columns of wide terminals; episodes are those of the last hour."""
 
 
 class EnvironmentsTable(KeyedTable):
-    """One row an environment."""
+    """A row for each environment."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._shown: tuple[Sequence[tuple[EnvironmentRow, EnvironmentUse]], Sequence[TaskRow]] = ((), ())
 
     def on_resize(self, event: Resize) -> None:
-        """Other columns may fit."""
+        """Fit the columns to the new width."""
         self.call_after_refresh(lambda: self.show(*self._shown))
 
     def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
-        """Bring the table up to date."""
+        """Show these environments."""
         self._shown = rows, tasks
         room = self.size.width or self.app.size.width
         columns = next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
@@ -70,18 +70,18 @@ def _width(columns: Sequence[Column]) -> int:
 
 
 def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
-    """Unfinished tasks that name the environment, with its plugin or without."""
+    """Unfinished tasks that name the environment, with or without its plugin."""
     names = (row.name, row.name.rpartition("/")[2])
     return [task for task in tasks if task.unfinished and task.environment in names]
 
 
 def state_words(row: EnvironmentRow) -> str:
-    """Glyph and word."""
+    """The state as a glyph and a word."""
     return f"{GLYPHS.get(row.state, '?')} {line(row.state, 10)}"
 
 
 def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow]) -> Row:
-    """A row; numbers stay empty where nothing was played lately."""
+    """A row; its numbers are empty where nothing was played lately."""
     played = use.episodes > 0
     texts = {
         "environment": line(row.name, 30),

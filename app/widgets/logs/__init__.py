@@ -1,1 +1,1 @@
-"""What the view of logs is made of."""
+"""Widgets of the view of logs."""

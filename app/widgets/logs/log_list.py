@@ -1,4 +1,4 @@
-"""The lines of a log, newest at the bottom. A cursor on the last one stays there while others come: it follows."""
+"""The lines of a log, newest at the bottom. While the cursor is on the last line, it follows new ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAY = 86400.0
 
 
 class LogList(VirtualList[LogLine]):
-    """Lines of events or of a file."""
+    """The lines of events or of a file."""
 
     def __init__(self, open_reader: OpenReader, **options: Any) -> None:
         super().__init__(open_reader, follow="last", **options)
         self.now = 0.0
-        """Seconds of the epoch: what is older than a day shows the day instead of the time."""
+        """Seconds since 1970: lines older than a day show the day instead of the time."""
 
     @property
     def following(self) -> bool:
@@ -41,6 +41,6 @@ class LogList(VirtualList[LogLine]):
 
 
 def clock(when: float, now: float) -> str:
-    """The local time in eight cells; the day where that is another than that of ``now``."""
+    """The local time in eight cells; the day where that is not the day of ``now``."""
     moment = time.localtime(when)
     return time.strftime("%H:%M:%S" if abs(now - when) < DAY else "%d %b  ", moment)

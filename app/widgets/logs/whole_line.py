@@ -1,4 +1,4 @@
-"""The line under the cursor as a whole, wrapped: what a list of lines must cut off."""
+"""The whole line under the cursor, wrapped; the list of lines has to cut it off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINES = 500
 
 
 class WholeLine(VerticalScroll, can_focus=True):
-    """Scrolls where it has the focus."""
+    """A text that scrolls when it has the focus."""
 
     DEFAULT_CSS = """
     WholeLine { height: auto; max-height: 40%; padding: 0 1; border-top: solid $panel-lighten-2; display: none; }
@@ -32,11 +32,11 @@ class WholeLine(VerticalScroll, can_focus=True):
         self._text = Static("", markup=False)
 
     def compose(self) -> Any:
-        """One text."""
+        """Lay out one text."""
         yield self._text
 
     def show(self, row: LogLine | None) -> None:
-        """Another line."""
+        """Show a line."""
         if row != self._shown:
             self._shown = row
             self._text.update(whole(row) if row is not None else "")

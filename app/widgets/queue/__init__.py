@@ -1,1 +1,1 @@
-"""What the queue view is made of."""
+"""Widgets of the view of the queue."""

@@ -1,4 +1,4 @@
-"""The queue's columns for terminals of three widths, and what a line shows in each. Text in cells, no widget."""
+"""The queue's columns for terminals of three widths, and what a line shows in each. Text only, no widget."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ WIDE = (
 
 
 _GROWS = {"task": 18, "tenant": 10, "why": 60}
-"""Columns that take what room is left over, in this order, and by how many cells at most."""
+"""Columns that take spare room, in this order, and how many cells each takes at most."""
 _AROUND = 4
-"""Cells at the sides of the table: padding, and a scrollbar."""
+"""Cells beside the table's columns: padding, and a scrollbar."""
 
 
 def layout(width: int) -> tuple[Column, ...]:
@@ -79,7 +79,7 @@ def cells(columns: Sequence[Column]) -> int:
 
 @dataclass(frozen=True)
 class Course:
-    """What is known of tasks beyond their rows."""
+    """What is known of tasks besides their rows."""
 
     rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
     policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Course:
 
 
 def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
-    """What a line shows in a column, safe and short enough."""
+    """A line's text in a column, safe and short enough."""
     if shown.policy is not None:
         return clip(_of_policy(shown.tasks[0], shown.policy, course, shown.depth, column), column.width)
     if column.name == "id":
@@ -130,7 +130,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
 
 
 def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, column: Column) -> str:
-    """One of several: what is trained has numbers of its own, of the others it is said who they are."""
+    """The text for one of several policies: a trained one has numbers of its own, others show who they are."""
     match column.name:
         case "task":
             return "  " * depth + line(policy.name, column.width)
@@ -152,7 +152,7 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
 
 
 def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
-    """A sweep or a tenant: sums, means and ranges."""
+    """The text for a sweep or a tenant: sums, means and ranges."""
     tasks = shown.tasks
     match column.name:
         case "task":
@@ -184,12 +184,12 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
 
 
 def _fold(shown: QueueLine) -> str:
-    """Whether what lies under a line is shown."""
+    """The sign that shows whether a line is folded."""
     return "▾ " if shown.unfolded else "▸ "
 
 
 def _steps(step: int, steps: int, width: int) -> str:
-    """17/60; a share where that has no room."""
+    """17/60; as a percentage where that has no room."""
     made = f"{step}/{steps}"
     return made if len(made) <= width else share(step / steps)
 

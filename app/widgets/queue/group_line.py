@@ -1,4 +1,4 @@
-"""A sweep or a tenant in two lines: how its tasks stand, and the range of what they have reached."""
+"""A sweep or a tenant in two lines: the states of its tasks, and the range of their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...words.tasks import state_word
 
 
 class GroupLine(Widget):
-    """Stands where a task's own lines would."""
+    """Shown in place of a task's own lines."""
 
     DEFAULT_CSS = """
     GroupLine { height: 2; padding: 0 1; box-sizing: content-box; }
@@ -34,7 +34,7 @@ class GroupLine(Widget):
 
 
 def group_texts(tasks: Sequence[TaskRow]) -> tuple[str, str]:
-    """Who they are, and how far they are."""
+    """Two lines about these tasks: their name and states, and their progress."""
     states = sorted({task.state for task in tasks})
     standing = ", ".join(f"{sum(task.state == state for task in tasks)} {state_word(state)}" for state in states)
     title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"

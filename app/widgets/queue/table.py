@@ -1,4 +1,4 @@
-"""The queue's table: its lines under a cursor, with marks."""
+"""The queue's table: lines with a cursor and marks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _COLOURS = {
 
 
 class QueueTable(KeyedTable):
-    """Lines with marks; what acts on them is the screen's business."""
+    """Lines with marks; the screen decides what acts on them."""
 
     class Marked(Message):
-        """Other tasks are marked."""
+        """The marks have changed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "mark", show=False, id="queue.mark"),
@@ -51,17 +51,17 @@ class QueueTable(KeyedTable):
         self._draw()
 
     def action_mark(self) -> None:
-        """Mark the line, or take its mark away, and go on."""
+        """Mark or unmark the line, and move on."""
         if self.current is not None:
             self._mark(frozenset(task.id for task in self.current.tasks))
             self.action_cursor_down()
 
     def action_mark_all(self) -> None:
-        """Mark everything that is shown, or nothing."""
+        """Mark every line that is shown, or none."""
         self._mark(frozenset(task.id for line in self.lines for task in line.tasks))
 
     def clear_marks(self) -> None:
-        """Mark nothing."""
+        """Remove all marks."""
         self._mark(self.marks)
 
     def _mark(self, tasks: frozenset[int]) -> None:

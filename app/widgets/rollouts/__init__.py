@@ -1,1 +1,1 @@
-"""What the view of rollouts is made of: lists of steps, groups and conversations, and the pane that reads one."""
+"""Widgets of the view of rollouts: lists of steps, groups and conversations, and the pane for one conversation."""

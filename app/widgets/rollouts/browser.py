@@ -1,7 +1,7 @@
-"""Three lists, each of which shows what lies under the cursor of the one before: steps, groups, conversations.
+"""Three lists, each of which shows what is under the cursor of the one before: steps, groups, conversations.
 
-A message tells to which conversation somebody has come. What lies at a place is read in a thread; what comes late, for
-a place that was left meanwhile, is dropped.
+A message reports the conversation under the cursor. Places are read in a thread; a result that comes late, for a place
+that was left meanwhile, is dropped.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .step_list import StepList
 
 
 class Browser(Vertical):
-    """The lists, and where somebody stands in them."""
+    """The lists, and the place at which they are."""
 
     @dataclass
     class Chosen(Message):
-        """Somebody has come to a conversation; None: there is none."""
+        """A conversation is under the cursor; None: there is none."""
 
         conversation: int | None
 
@@ -60,24 +60,24 @@ class Browser(Vertical):
         self._last: Found | None = None
         self.place: Place | None = None
         self.hits: Sequence[int] | None = None
-        """What a search has found so far; None: nobody searches."""
+        """What a search has found so far; None: there is no search."""
         self.steps = StepList(open_reader, id="steps")
         self.groups = GroupList(open_reader, id="groups")
         self.conversations = ConversationList(open_reader, id="conversations")
 
     def compose(self) -> ComposeResult:
-        """From the coarsest to the finest."""
+        """Lay out the lists from the coarsest to the finest."""
         yield from self.lists
 
     @property
     def lists(self) -> tuple[VirtualList[Any], ...]:
-        """From the coarsest to the finest."""
+        """The lists from the coarsest to the finest."""
         return (self.steps, self.groups, self.conversations)
 
     # What is shown.
 
     def show(self, learner: Learner, steps: Sequence[StepSummary]) -> None:
-        """Show the steps of a task or a policy. Whoever stands on the newest in the list of steps goes on with it."""
+        """Show the steps of a task or a policy. A cursor on the newest step follows newer ones."""
         if self.place is not None and self.place.learner == learner and steps == self._steps:
             return
         before, self._steps = self.place, steps
@@ -121,7 +121,7 @@ class Browser(Vertical):
             self.post_message(message)
 
     def on__came(self, message: _Came) -> None:
-        """What lies at the place is known."""
+        """Show what was found at a place."""
         found, now = message.found, self.place
         if now is None or replace(now, conversation=None) != replace(message.asked, conversation=None):
             return
@@ -150,7 +150,7 @@ class Browser(Vertical):
     # Moving.
 
     def on_virtual_list_moved(self, message: VirtualList.Moved) -> None:
-        """A cursor is on another row: what lies below it changes."""
+        """Read what is below the row under the cursor."""
         message.stop()
         if self.place is None:
             return
@@ -167,8 +167,7 @@ class Browser(Vertical):
         self._find()
 
     def turn(self, by: int) -> bool:
-        """To the next conversation, or the one before; behind the last of a group to the next group's. False where
-        there is none."""
+        """Go to the next conversation, or the one before, also of the next group. False where there is none."""
         place = self.conversations.cursor + by
         if 0 <= place < self.conversations.count:
             self.conversations.action_move(by)
@@ -183,7 +182,7 @@ class Browser(Vertical):
         return True
 
     def extreme(self, best: bool) -> bool:
-        """To the conversation of the group that was paid best, or worst. False where that is not known."""
+        """Go to the group's conversation with the highest or lowest reward. False where that is not known."""
         rows = self.conversations.rows() if self.conversations.within_group else []
         group = self.place.group if self.place is not None else None
         own = [row for row in rows if row.group == group and not row.speaker]
@@ -194,7 +193,7 @@ class Browser(Vertical):
         return self.conversations.go(next(id for reward, id in paid if reward == value))
 
     def toggle_failures(self) -> bool:
-        """Only what did not end well, or everything; says which it is from now on."""
+        """Show failures only, or everything; returns a sentence that says which."""
         if self.place is None:
             return False
         self.place = replace(self.place, failures=not self.place.failures)
@@ -208,7 +207,7 @@ class Browser(Vertical):
     # Searching.
 
     def show_hits(self, hits: Sequence[int] | None, title: str = "") -> None:
-        """Show what a search has found so far instead of a group; None: nobody searches any more."""
+        """Show what a search has found so far in place of a group; None ends the search."""
         fresh, self.hits = self.hits is None, hits
         if hits is None:
             self._find()
@@ -225,7 +224,7 @@ def _groups(reader: HomeReader, ids: Sequence[int]) -> Mapping[int, GroupSummary
 
 @dataclass
 class _Came(Message, bubble=False):
-    """What lies at a place."""
+    """What was found at a place."""
 
     asked: Place
     found: Found

@@ -12,19 +12,19 @@ from ...words.format import cells, clip, count, line, pad, score
 from ..virtual_list import VirtualList
 
 _WITH_TOKENS = 60
-"""Cells from which on there is room for lengths beside those who spoke."""
+"""From this many cells on there is room for lengths beside the names of speakers."""
 _NAME = 20
-"""Cells that those who spoke take before advantages do."""
+"""Cells of the speakers' names, before advantages get any."""
 
 
 class ConversationList(VirtualList[ConversationSummary]):
-    """One line each."""
+    """A line for each conversation."""
 
     within_group = True
-    """Whether all belong to one group, which then need not be said."""
+    """Whether all are of one group, which then is not named in each line."""
 
     def row_text(self, row: ConversationSummary, width: int) -> Content:
-        """Which it is, what it was paid, how long it is, and how it ended."""
+        """The line of a conversation: number, reward, length, and how it ended."""
         where = "" if self.within_group else _where(row)
         if row.policy not in ("", ONLY) or row.speaker:
             return _of_several(row, where, width)
@@ -42,7 +42,7 @@ class ConversationList(VirtualList[ConversationSummary]):
 
 
 def _of_several(row: ConversationSummary, where: str, width: int) -> Content:
-    """Where several policies play, who spoke comes first; what they were paid next; lengths where there is room."""
+    """The line where several policies play: who spoke, then the reward, then lengths where there is room."""
     spoke = who(row.agent, row.policy, row.version, row.speaker, row.spoke)
     tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
     room = width - cells(where) - cells(tokens) - 15

@@ -1,4 +1,4 @@
-"""The pane that reads one conversation: blocks of text, wrapped as far as somebody scrolls, and a legend of the shades.
+"""The pane for one conversation: blocks of text, wrapped as far as somebody scrolls, and a legend of the shades.
 
 It shows a ``Page``. Knows no store.
 """
@@ -20,7 +20,7 @@ from ...rollouts.document import Block, Layout
 from ...rollouts.shading import TURNS, Shading
 
 AHEAD = 400
-"""Lines that are wrapped at once when nobody waits for them."""
+"""Lines that are wrapped at once in the background."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Page:
     """What a pane shows."""
 
     key: object
-    """Another key is another conversation: it is read from the top."""
+    """The conversation's key: with another key the pane begins at the top."""
     title: str
     blocks: Sequence[Block]
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
-    """Where to begin: (block, character)."""
+    """Where to begin: (block, character); None: at the top."""
 
 
 EMPTY = Page(None, "", ())
@@ -64,7 +64,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self._wants_end = False
 
     def show(self, page: Page) -> None:
-        """Show a page; the same one in other shades stays where it is."""
+        """Show a page; the same page in other shades stays where it is."""
         elsewhere = page.key != self.page.key or page.first != self.page.first
         self.page = page
         self.border_title = Content(page.title)
@@ -95,7 +95,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self.virtual_size = Size(0, len(self._layout.lines))
 
     def _wrap_on(self, layout: Layout) -> None:
-        """The rest, some lines at a time, so that no key waits for it."""
+        """Wrap the remaining lines, some at a time, so that no key waits for it."""
         if layout is self._layout and not layout.whole:
             self._grow(len(layout.lines) + AHEAD)
             self.set_timer(0.005, lambda: self._wrap_on(layout))
@@ -104,12 +104,12 @@ class ConversationPane(ScrollView, can_focus=True):
             self.scroll_end(animate=False, immediate=True)
 
     def action_to_end(self) -> None:
-        """To the last line, as soon as it is known which that is."""
+        """Go to the last line, once it is known."""
         self._wants_end = not self._layout.whole
         self.scroll_end(animate=False, immediate=True)
 
     def on_resize(self) -> None:
-        """Other lines."""
+        """Wrap the lines at the new width."""
         if self._layout.width != self._width:
             self._lay_out()
         else:

@@ -1,6 +1,6 @@
-"""Where conversations are read: one, or two side by side. They are read and laid out in a thread.
+"""Shows conversations to read: one, or two side by side.
 
-What was asked for last is shown, and is at hand to be copied.
+They are read and laid out in a thread. The one that was asked for last is shown, and can be copied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .conversation_pane import EMPTY, ConversationPane, Page
 
 
 class Desk(Container):
-    """The pane that follows the lists, and at its left one that stays."""
+    """A pane that follows the lists, and at its left a pane for a marked conversation."""
 
     DEFAULT_CSS = """
     Desk { width: 1fr; height: 100%; layout: horizontal; }
@@ -39,23 +39,23 @@ class Desk(Container):
         self.pane = ConversationPane(id="pane")
         self.shade = TURNS
         self.loaded: Loaded | None = None
-        """What is read."""
+        """The conversation that is shown."""
         self._word = ""
         self._current: int | None = None
         self._marked: int | None = None
 
     def compose(self) -> ComposeResult:
-        """What stays at the left."""
+        """Lay out both panes."""
         yield self.other
         yield self.pane
 
     @property
     def comparing(self) -> bool:
-        """Whether there are two."""
+        """Whether two conversations are shown."""
         return self.has_class("-comparing")
 
     def choose(self, conversation: int | None) -> None:
-        """Read another one; None: nothing."""
+        """Show another conversation; None: nothing."""
         if conversation == self._current and self.loaded is not None:
             return
         self._current = conversation
@@ -71,12 +71,12 @@ class Desk(Container):
         self._again()
 
     def look_for(self, word: str) -> None:
-        """Mark a word."""
+        """Mark a word in the text."""
         self._word = word
         self._again()
 
     def mark(self, current: int | None) -> str:
-        """Set a conversation aside, or beside the one that was, or end that; what was done, in a sentence."""
+        """Mark the conversation, or show the marked one beside it, or end that; returns a sentence that says which."""
         self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)
@@ -88,7 +88,7 @@ class Desk(Container):
         return "What was marked is at the left; tab goes from one to the other, c or esc ends it."
 
     def compare(self, wanted: bool) -> None:
-        """Two, or one."""
+        """Show two conversations, or one."""
         self.set_class(wanted, "-comparing")
         if not wanted:
             self._marked = None
@@ -113,13 +113,13 @@ class Desk(Container):
             loaded = load(self._home, wish)
         except MarlaasError as error:
             loaded = _unreadable(wish, error.message)
-        except Exception as error:  # of a row that is none; unsaid, another conversation would stand here
+        except Exception as error:  # of an invalid row; unreported, another conversation would stay here
             loaded = _unreadable(wish, f"{type(error).__name__}: {error}")
         if not get_current_worker().is_cancelled:
             self.post_message(_Ready(pane, loaded))
 
     def on__ready(self, message: _Ready) -> None:
-        """Show it, unless something else is wanted by now."""
+        """Show what was read, unless something else is wanted by now."""
         pane, loaded = message.pane, message.loaded
         wanted = self._current if pane is self.pane else self._marked
         if loaded.wish != Wish(wanted or 0, self.shade, self._word):

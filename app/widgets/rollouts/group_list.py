@@ -1,4 +1,4 @@
-"""The groups of a step: the instance, what each member was paid, how far they lie apart, how stale they were."""
+"""The groups of a step: the instance, the members' rewards and their spread, the staleness."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...words.format import line, pad
 from ..virtual_list import VirtualList
 
 _WITH_VERSION = 48
-"""Cells from which on there is room for the environment's version."""
+"""From this many cells on there is room for the environment's version."""
 
 
 class GroupList(VirtualList[GroupSummary | str]):
-    """Groups in the order of their numbers; a row that is text stands for all of them."""
+    """Groups in the order of their numbers; a row of text stands for all groups."""
 
     def row_text(self, row: GroupSummary | str, width: int) -> Content:
-        """One group."""
+        """The line of a group."""
         if isinstance(row, str):
             return Content.styled(row, "$text-muted")
         label = f"prompt {row.number}" if row.split == EVAL else f"{row.number}"

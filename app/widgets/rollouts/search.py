@@ -1,4 +1,4 @@
-"""A search under way: a thread looks through what was said, and says now and then how far it is. Takes no room."""
+"""A search in a thread through everything that was said, which reports its progress. Takes no room."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PAUSE = 0.25
 
 
 class Search(Widget):
-    """One at a time: a new one ends the one before."""
+    """One search at a time: a new one ends the one before."""
 
     DEFAULT_CSS = "Search { display: none; }"
 
     @dataclass
     class Came(Message):
-        """Where a search stands."""
+        """The state of a search."""
 
         word: str
         hits: Sequence[int]
-        """All so far, the newest first."""
+        """All hits so far, newest first."""
         words: str
-        """For people."""
+        """The state in words."""
         bad: bool = False
 
     def __init__(self, home: Home) -> None:
@@ -45,7 +45,7 @@ class Search(Widget):
         self.word = ""
 
     def begin(self, word: str, task: int, failures: bool) -> None:
-        """Look for a word in a task; an empty one only ends the search that is under way."""
+        """Search for a word in a task; an empty word only ends the present search."""
         self.word = word
         self.workers.cancel_group(self, "search")
         if word:

@@ -18,21 +18,21 @@ _FINE = 1000
 
 
 class StepList(VirtualList[StepSummary]):
-    """Newest first; all steps in one before them."""
+    """Newest first; the first line stands for all steps."""
 
     _low, _high = 0.0, 1.0
 
     def show_steps(self, steps: Mapping[int, StepSummary]) -> None:
-        """Steps by key; the bars reach from 0 to 1, or as far as rewards do."""
+        """Show steps by key; the bars cover 0 to 1, or more where rewards do."""
         rewards = [s.reward for s in steps.values() if s.reward is not None and math.isfinite(s.reward)]
         self._low, self._high = min([0.0, *rewards]), max([1.0, *rewards])
         self.show(Listing.of(steps))
 
     def row_text(self, row: StepSummary, width: int) -> Content:
-        """What it is, its reward as a bar and as a number, how many groups, how many failures."""
+        """The line of a step: its reward as a bar and as a number, how many groups, how many failures."""
         held_out = row.split == EVAL
         colour = "$text-warning" if held_out else "$text-primary"
-        groups = count(row.groups) if row.split else f"{count(row.groups)} groups"  # said once, above the column
+        groups = count(row.groups) if row.split else f"{count(row.groups)} groups"  # named once, in the first line
         return Content.assemble(
             (pad(_label(row), _LABEL - 1, right=bool(row.split)), "$text-warning" if held_out else ""),
             " ",

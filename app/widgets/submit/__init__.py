@@ -1,1 +1,1 @@
-"""The pieces of the form: a line for each key, tables that fold, and what the tasks will be."""
+"""Widgets of the form: a line for each key, tables that fold, and what the tasks will take."""

@@ -17,7 +17,7 @@ from ...form.fields import FormField
 from ...words.format import line, plain
 
 LONGEST = 4000
-"""Characters of a field; a paste of megabytes is refused."""
+"""Most characters of a field; a paste of megabytes is refused."""
 
 
 class FieldRow(Widget):
@@ -37,14 +37,14 @@ class FieldRow(Widget):
 
     @dataclass
     class Typed(Message):
-        """A letter more or less."""
+        """The text has changed."""
 
         key: str
         text: str
 
     @dataclass
     class Visited(Message):
-        """The cursor is here."""
+        """The cursor has come to the field."""
 
         field: FormField
 
@@ -55,7 +55,7 @@ class FieldRow(Widget):
         self._suggestions = suggestions or field.choices or (("true", "false") if field.kind == "bool" else ())
 
     def compose(self) -> ComposeResult:
-        """A line, and one more where something is wrong."""
+        """Lay out a line, and one more where something is wrong."""
         with Horizontal():
             yield Static(Content(line(self.field.name, 19)), classes="name")
             yield Input(
@@ -71,27 +71,27 @@ class FieldRow(Widget):
         yield Static(classes="problem")
 
     def tell(self, problem: str, missing: bool) -> None:
-        """What is wrong with it; empty for nothing."""
+        """Show what is wrong with the field; empty for nothing."""
         if self.has_class("-wrong") or problem:
             self.query_one(".problem", Static).update(Content(plain(problem)))
         self.set_class(bool(problem), "-wrong")
         self.set_class(missing, "-missing")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Every letter counts; what a terminal would obey is none."""
+        """Report every change, without characters that a terminal would obey."""
         event.stop()
         if (cleaned := _cleaned(event.value)) != event.value:
-            event.input.value = cleaned  # comes back as another change
+            event.input.value = cleaned  # causes another change
         else:
             self.post_message(self.Typed(self.field.key, cleaned))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes on to the next field; nothing is sent by it."""
+        """Go on to the next field on enter; nothing is submitted."""
         event.stop()
         self.screen.focus_next()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """The cursor is here."""
+        """Report that the cursor is here."""
         self.post_message(self.Visited(self.field))
 
 

@@ -1,4 +1,4 @@
-"""The left side of the form: what everybody sets, the environment's parameters, and the rest table by table, folded."""
+"""The left side of the form: what everybody sets, the environment's parameters, and all other tables, folded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .section import Section
 
 
 class Fields(Vertical):
-    """All lines; scrolls with the cursor."""
+    """All lines of the form; scrolls with the cursor."""
 
     DEFAULT_CSS = """
     Fields { padding: 0 1; overflow-y: auto; }
@@ -45,14 +45,14 @@ class Fields(Vertical):
         await place.mount_all([_row(field, form.texts) for field in form.parameters])
 
     def focus_first(self) -> None:
-        """To the first field that has no text."""
+        """Focus the first field that has no text."""
         fields = list(self.query(Input))
         empty = next((field for field in fields if not field.value), None)
         if target := empty or next(iter(fields), None):
             target.focus()
 
     def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
-        """What is wrong, beside each field and in the titles of tables."""
+        """Show what is wrong, beside each field and in the titles of tables."""
         for row in self.query(FieldRow):
             row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
         for section in self.query(Section):

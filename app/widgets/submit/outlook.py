@@ -1,4 +1,4 @@
-"""What the form amounts to: the task file, what the tasks will take, and what the model will be asked."""
+"""What the form stands for: the task file, what the tasks will take, and what the model will be asked."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from textual.widgets import Static
 from ...words.format import excerpt
 
 CHARACTERS, LINES = 8000, 120
-"""Of a task file that are shown."""
+"""Most characters and lines of a task file that are shown."""
 TAKES = ("time", "memory", "disk")
 
 
 class Outlook(VerticalScroll):
-    """Three parts below each other; foreign text is cleaned by whoever made the lines."""
+    """Three parts one below the other; whoever made the lines has cleaned foreign text."""
 
     DEFAULT_CSS = """
     Outlook { padding: 0 1; }
@@ -28,7 +28,7 @@ class Outlook(VerticalScroll):
     """
 
     def compose(self) -> ComposeResult:
-        """Heads and texts."""
+        """Lay out heads and texts."""
         yield Static("task file", classes="head")
         yield Static(id="file")
         yield Static("what it takes", classes="head")
@@ -45,7 +45,7 @@ class Outlook(VerticalScroll):
         self._show("file", excerpt(text, CHARACTERS, LINES).rstrip())
 
     def show_estimate(self, rows: Sequence[tuple[str, str]], reason: str = "") -> None:
-        """(one of ``TAKES``, how much) of each, or why it is not known."""
+        """Show (one of ``TAKES``, how much) for each, or why that is not known."""
         self.query_one(Grid).display = bool(rows)
         self.query_one("#reason").display = not rows
         self._show("reason", reason)
@@ -53,7 +53,7 @@ class Outlook(VerticalScroll):
             self._show(what, words)
 
     def show_prompts(self, lines: Sequence[str]) -> None:
-        """Safe lines."""
+        """Show the prompts in safe lines."""
         self._show("prompts", "\n".join(lines))
 
     def _show(self, name: str, text: str) -> None:

@@ -17,14 +17,14 @@ _TITLES = {
     "sampling": "sampling: how it writes",
     "eval": "eval: how it is measured",
     "policy": "policy: the adapter",
-    "queue": "queue: its place among others",
+    "queue": "queue: priority, dependencies",
     "keep": "keep: versions that stay on the disk",
     "": "more",
 }
 
 
 class Section(Widget):
-    """Fields of one table below its title, which says how many of them are set or wrong."""
+    """The fields of one table below its title, which says how many of them are set or wrong."""
 
     DEFAULT_CSS = """
     Section { height: auto; }
@@ -38,10 +38,10 @@ class Section(Widget):
         self.table = table
         self.fields = fields
         self._texts = texts
-        """As they were last told."""
+        """The texts of the fields, as last reported."""
 
     def compose(self) -> ComposeResult:
-        """Folded, and empty."""
+        """Lay out the title, folded, without lines."""
         with Collapsible(title=_TITLES.get(self.table, self.table)):
             yield Vertical(id="rows")
 
@@ -53,7 +53,7 @@ class Section(Widget):
             await rows.mount_all([FieldRow(field, self._texts.get(field.key, "")) for field in self.fields])
 
     def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
-        """Count, for the title."""
+        """Show in the title how many fields are set or wrong."""
         self._texts = texts
         keys = {field.key for field in self.fields}
         wrong = len(keys & problems.keys())

@@ -33,14 +33,14 @@ _STYLES = {
 
 
 class MetricChart(Widget, can_focus=True):
-    """Draws a plot into whatever room it has."""
+    """Draws a plot in the room that it has."""
 
     @dataclass
     class Inspect(Message):
         """The person moves the cursor."""
 
         by: int
-        """Columns of the screen, or steps of the run where ``exactly``."""
+        """Columns of the screen, or steps of the run where ``exactly`` is set."""
         exactly: bool = False
 
     @dataclass
@@ -50,10 +50,10 @@ class MetricChart(Widget, can_focus=True):
         step: int
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "inspect(-1)", "point before", show=False, id="chart.before"),
-        Binding("right", "inspect(1)", "point after", show=False, id="chart.after"),
+        Binding("left", "inspect(-1)", "previous point", show=False, id="chart.before"),
+        Binding("right", "inspect(1)", "next point", show=False, id="chart.after"),
         Binding("shift+left", "inspect(-1, True)", "one step back", show=False, id="chart.one_before"),
-        Binding("shift+right", "inspect(1, True)", "one step on", show=False, id="chart.one_after"),
+        Binding("shift+right", "inspect(1, True)", "one step forward", show=False, id="chart.one_after"),
     ]
     ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
@@ -63,13 +63,13 @@ class MetricChart(Widget, can_focus=True):
 
     plot: reactive[Plot] = reactive(Plot())
     names: reactive[Sequence[tuple[int, str]]] = reactive(())
-    """Place and task of each curve, for the legend; one alone is called by the title."""
+    """Place and task of each curve, for the legend; a single curve is named by the title."""
     title: reactive[str] = reactive("")
-    """What the chart shows, in a word or two."""
+    """What the chart shows, in one or two words."""
     meaning: reactive[str] = reactive("")
-    """And in a sentence."""
+    """What the chart shows, in a sentence."""
     readout: reactive[Sequence[str]] = reactive(())
-    """What is known of the point under the cursor; where there is one, it takes the legend's place."""
+    """What is known of the point under the cursor; it replaces the legend."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -77,7 +77,7 @@ class MetricChart(Widget, can_focus=True):
 
     @property
     def steps_per_column(self) -> float:
-        """How far apart columns are."""
+        """How many steps lie between two columns."""
         drawing = self._drawing(*self.content_size)
         return drawing.last / max(1, drawing.columns - 1)
 
@@ -102,7 +102,7 @@ class MetricChart(Widget, can_focus=True):
         return Content("\n").join(lines[: max(1, height)])
 
     def _drawing(self, width: int, height: int) -> Drawing:
-        """Below a line for the head. Drawn once: the head changes more often than the chart."""
+        """The chart below a line for the head. It is cached, because the head changes more often."""
         known = self._drawn
         if known is None or known[0] is not self.plot or known[1:3] != (width, height):
             self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1))
@@ -136,7 +136,7 @@ class MetricChart(Widget, can_focus=True):
         if plot.points:
             legend.append(("◆ held-out", _STYLES["point"]))
         if plot.floor is not None:
-            name = "best constant answer" if self.content_size.width >= 100 else "floor"
+            name = "best constant answer" if self.content_size.width >= 100 else "baseline"
             legend.append((f"╌ {name} {plot.floor:.2f}", _STYLES["floor"]))
         if any(point.earlier for point in plot.points):
             legend.append(("◇ on an earlier environment", _STYLES["earlier"]))

@@ -1,4 +1,4 @@
-"""All metrics of a task with their newest values: what the chart may show, and the numbers beside it."""
+"""All metrics of a task with their newest values; the chart shows the chosen one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...words.format import BARS, cells, clip, pad
 _CELL = 26
 """Cells of a metric where several share a line."""
 _LIST = 34
-"""From this width on a metric has a line for itself, with a sparkline."""
+"""From this width on each metric has a line of its own, with a sparkline."""
 _NAME, _VALUE = 14, 11
 
 
@@ -31,15 +31,15 @@ class MetricRow:
     title: str
     value: str
     values: Sequence[float] = ()
-    """Over the run, for the sparkline."""
+    """Values over the run, for the sparkline."""
 
 
 class MetricList(Widget, can_focus=True):
-    """A line each, or as many to a line as fit; the chosen one is in the chart."""
+    """A line for each metric, or as many in a line as fit; the chosen one is in the chart."""
 
     @dataclass
     class Chosen(Message):
-        """The person wants another metric in the chart."""
+        """The person chose another metric."""
 
         name: str
 
@@ -60,18 +60,18 @@ class MetricList(Widget, can_focus=True):
     rows: reactive[tuple[MetricRow, ...]] = reactive(())
     chosen: reactive[str] = reactive("")
     missing: reactive[str] = reactive("")
-    """Said below, where something is still missing."""
+    """A sentence shown below, where something is missing."""
 
     def action_move(self, by: int) -> None:
         """To the line above or below."""
         self._choose(by * self._columns() if abs(by) == 1 else by)
 
     def action_aside(self, by: int) -> None:
-        """Along a line that holds several."""
+        """Move along a line that has several metrics."""
         self._choose(by)
 
     def step(self, by: int) -> None:
-        """To the next metric, round and round."""
+        """Go to the next metric; after the last comes the first."""
         if self.rows:
             self.post_message(self.Chosen(self.rows[(self._place() + by) % len(self.rows)].name))
 
@@ -84,7 +84,7 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Chosen(self.rows[place].name))
 
     def render(self) -> Content:
-        """As many lines as there is room for, the chosen one among them."""
+        """As many lines as there is room for, with the chosen metric among them."""
         columns, first = self._columns(), self._first()
         lines = []
         for row in range(first, first + max(1, self.content_size.height)):
@@ -125,7 +125,7 @@ class MetricList(Widget, can_focus=True):
 
 
 def trend(values: Sequence[float], width: int) -> str:
-    """A sparkline from the smallest to the largest value over the whole run; each cell the mean of its share."""
+    """A sparkline over the whole run, from the smallest to the largest value; each cell is the mean of its part."""
     known = [value for value in values if abs(value) < 1e300]
     if not known or width < 1:
         return ""

@@ -1,4 +1,4 @@
-"""How stale the groups of the last steps were, as bars: a line where there is one, else a line for each age."""
+"""How stale the groups of the last steps were, as bars: one line for all, or a line for each staleness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StalenessBars(Widget):
     """
 
     ages: reactive[Mapping[int, int]] = reactive({})
-    """Groups by age."""
+    """Number of groups by staleness."""
 
     def render(self) -> Content:
         """The bars."""
@@ -42,7 +42,7 @@ class StalenessBars(Widget):
         ]
 
     def _shares(self, most: int) -> list[tuple[str, float]]:
-        """Age and share of all groups; what is older than there are lines is one."""
+        """Staleness and share of groups; those that are staler than there are lines are summed up."""
         whole = sum(self.ages.values()) or 1
         ages = range(max(self.ages) + 1)
         counts = [(str(age), self.ages.get(age, 0)) for age in ages]

@@ -8,7 +8,7 @@ from ..commanding import Commander
 
 
 def test_lost_files_are_named_and_removed_on_request(home: Home, marlaas: Commander) -> None:
-    assert marlaas("clean").err == "Nothing lies in lost+found.\n"
+    assert marlaas("clean").err == "lost+found is empty.\n"
     folder = home.lost / "task-7"
     folder.mkdir(parents=True)
     (folder / "policy-v3.safetensors").write_bytes(bytes(2_000))

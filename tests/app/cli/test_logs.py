@@ -39,7 +39,7 @@ def test_only_what_fits(told: Filling, marlaas: Commander, options: tuple[str, .
     assert [event["id"] for event in marlaas("logs", "--json", *options).json] == ids
     said = marlaas("logs", *options)
     assert len(said.out.splitlines()) == len(ids)
-    assert ids or said.err == "Nothing that fits has happened yet.\n"
+    assert ids or said.err == "No event matches yet.\n"
 
 
 def test_following_as_json_lines(told: Filling, marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None
     assert marlaas("list", "--sort", "step", "--reverse").out.splitlines()[1].split()[0] in ("3", "8")
     said = marlaas("list", "--filter", "reward>high")
     assert (said.code, said.out) == (2, "") and "compared with a number" in said.err
-    assert marlaas("list", "--filter", "nobody").err.endswith("None of the 8 tasks fits.\n")
+    assert marlaas("list", "--filter", "nobody").err.endswith("None of the 8 tasks matches.\n")
 
 
 def test_a_task_is_shown_as_the_file_that_would_make_it(filling: Filling, marlaas: Commander) -> None:
@@ -166,7 +166,7 @@ def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Co
         ("--tenant", "bio"), ("--family", "sums"), ("--state", "queued"), ("--state", "queued", "--family", "sums"),
     )}  # fmt: skip
     assert list(shown.values()) == [[4], [1, 2, 3], [3, 4], [3]]
-    assert "None of the 4 tasks fits." in marlaas("list", "--tenant", "nobody").err
+    assert "None of the 4 tasks matches." in marlaas("list", "--tenant", "nobody").err
 
 
 def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander) -> None:

@@ -29,7 +29,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("colour = 1", "no setting 'colour'"),
         ("keys = 3", "[keys]"),
         ("[keys]\na = 3", "[keys]"),
-        ("theme", "is no TOML"),
+        ("theme", "is not valid TOML"),
     ],
 )
 def test_nonsense_is_refused_in_a_sentence(tmp_path: Path, text: str, says: str) -> None:

@@ -78,7 +78,7 @@ def test_trajectories_of_one_conversation_follow_each_other() -> None:
         )
     )
     shown = read(one)
-    assert shown.index("first") < shown.index("written anew") < shown.index("2nd") and "in 2 trajectories" in shown
+    assert shown.index("first") < shown.index("a new prompt") < shown.index("2nd") and "in 2 trajectories" in shown
 
 
 def test_tokens_are_shaded_in_stretches() -> None:
@@ -90,7 +90,7 @@ def test_tokens_are_shaded_in_stretches() -> None:
 def test_what_cannot_be_shaded_is_read_as_turns_and_says_why() -> None:
     one = conversation(parts=(StoredTrajectory(5, 5, (Turn("user", "2+2="),), Tokens()),))
     shown = joined(blocks(one, shading_of(WEIGHT, one), decode))
-    assert "given up for room" in shown and "2+2=" in shown
+    assert "deleted to save disk space" in shown and "2+2=" in shown
     whole = conversation()
     assert "No base." in joined(blocks(whole, shading_of(WEIGHT, whole), None, "No base."))
 

@@ -45,7 +45,7 @@ def test_each_token_has_the_style_of_its_class() -> None:
 def test_what_is_lacking_is_said() -> None:
     bare = StoredTrajectory(5, 5, (), replace(TOKENS, weights=()))
     cases = {
-        "given up for room": conversation(parts=(StoredTrajectory(5, 5, (), Tokens()),)),
+        "deleted to save disk space": conversation(parts=(StoredTrajectory(5, 5, (), Tokens()),)),
         "has no tokens": conversation(parts=(StoredTrajectory(5, 0, (), Tokens()),)),
         "not trained on": conversation(split="eval", parts=(bare,)),
         "No step has consumed": conversation(step=None, parts=(bare,)),

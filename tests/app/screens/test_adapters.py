@@ -117,7 +117,7 @@ async def test_nothing_is_written_or_started_where_one_may_only_look(two: Home) 
     async with driving(two, readonly=True) as driver:
         await at(driver, "e", "b", "x", "f", "enter")
         assert not isinstance(driver.app.screen, ChatScreen) and not commands(two)
-        assert "not in the read-only mode" in driver.notices() and "look, but do not touch" in driver.notices()
+        assert "not in the read-only mode" in driver.notices() and "nothing can be changed" in driver.notices()
 
 
 async def test_an_adapter_is_exported_where_the_person_says(filling: Filling, home: Home, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_one_turn_at_a_time_and_esc_ends_it(one: Home, scripted: list[Scri
         assert scripted[0].cancelled == 1 and driver.app.screen is screen
         scripted[0].tell(TurnOver(False))
         await driver.settle()
-        assert screen.query_one("#say", Input).value == SAID and "(not said" in driver.text()
+        assert screen.query_one("#say", Input).value == SAID and "(not sent" in driver.text()
         await driver.press("escape")
         assert driver.app.screen is not screen and scripted[0].closed
 

@@ -83,7 +83,7 @@ async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypat
     async with driving(home) as driver:
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await driver.press(KEY, "i")
-        assert "It waits for no libraries." in driver.notices() and run == []
+        assert "It is not waiting for libraries." in driver.notices() and run == []
         await driver.press("j", "i")
     assert [command[-5:] for command in run] == [["env", "allow", "games", "--home", str(home.root)]]
 

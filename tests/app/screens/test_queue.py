@@ -65,7 +65,7 @@ async def test_marked_tasks_are_paused_together_and_resumed_by_undo(home: Home, 
         filling.execute("UPDATE commands SET done = 1, outcome = ''")
         filling.execute("UPDATE tasks SET state = 'paused' WHERE id < 3")
         await driver.read()
-        assert "Tasks 1 and 2 paused. u takes it back." in driver.notices()
+        assert "Tasks 1 and 2 paused. u undoes it." in driver.notices()
         await driver.press("u")
         assert commands(home)[2:] == [("resume", 1), ("resume", 2)]
 
@@ -155,5 +155,5 @@ async def test_read_only_refuses_acts_with_a_sentence(home: Home, filling: Filli
     filling.task(made=1)
     async with driving(home, readonly=True) as driver:
         await driver.press("p", "x")
-        assert "look, but do not touch" in driver.notices()
+        assert "nothing can be changed" in driver.notices()
     assert commands(home) == []

@@ -35,7 +35,7 @@ async def test_outcomes_are_told(home: Home, filling: Filling) -> None:
         assert driver.notices() == ""
         filling.execute("UPDATE commands SET done = 1, outcome = ''")
         await driver.read()
-        assert driver.notices() == "Task 1 paused. u takes it back."
+        assert driver.notices() == "Task 1 paused. u undoes it."
         await driver.press("p")
         filling.execute("UPDATE commands SET done = 1, outcome = ? WHERE id = 2", HOSTILE.replace("\ud800", "?"))
         await driver.read()

@@ -108,5 +108,5 @@ def test_without_the_extra_one_sentence_says_what_to_install(
 def test_a_port_that_is_taken(marlaas: Commander) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = marlaas("serve", "--port", str(taken.getsockname()[1]))
-    assert said.code == 2 and "cannot be had" in said.err and "--port" in said.err
+    assert said.code == 2 and "is not free" in said.err and "--port" in said.err
     assert marlaas("serve", "--port", "70000").code == 2

@@ -18,7 +18,7 @@ def test_the_parts_of_a_conversation_are_one_text() -> None:
     assert read[0] == rows[0] and read[2] == rows[4]
     text = trajectory_text(read[1]).plain
     places = [text.index(f"{what} {part}") for part in range(3) for what in ("question", "answer")]
-    assert places == sorted(places) and text.count("rewritten here") == 2
+    assert places == sorted(places) and text.count("rewrote earlier turns") == 2
     assert "3 trajectories" in text and "21 tokens" in text and "trajectories" not in trajectory_text(read[0]).plain
 
 

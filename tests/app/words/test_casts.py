@@ -62,6 +62,6 @@ def test_the_cast_of_a_task_in_sentences() -> None:
         "player speaks for first, third: trained, rank 16, from 17@best",
         "rivals speaks for second: one of up to 4 earlier versions of player, every 2 steps one",
         "old speaks for guest: frozen: player@0",
-        "held-out: player@0 for second; all change places from prompt to prompt",
+        "held-out: player@0 for second; the agents change places from prompt to prompt",
     ]
     assert cast_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []

@@ -60,7 +60,7 @@ BUNDLED = {"arithmetic": "add 2 digits", "guess": "guess among 15", "calculator"
 
 
 def held_out(problem: Problem) -> bool:
-    """Whether a problem is kept for evaluation: a tenth of all first prompts, by hash."""
+    """Whether a problem is kept for evaluation: a tenth of all first prompts, chosen by hash."""
     return sha256(problem.opening.encode()).digest()[0] % 10 == 0
 
 

@@ -115,7 +115,7 @@ def test_the_variable_that_goes_before_is_named(
     marlaas: Commander, engine: FakeEngine, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARLAAS_BASE", "tiny")
-    assert "MARLAAS_BASE is tiny and goes before" in marlaas("base", "use", str(other)).err
+    assert "MARLAAS_BASE is tiny and overrides" in marlaas("base", "use", str(other)).err
 
 
 def test_the_variable_may_name_the_same_folder_from_here(

@@ -71,7 +71,7 @@ def test_what_is_not_there(played: Filling, marlaas: Commander) -> None:
     assert missing.code == 2 and "has no group 999" in missing.err
     assert marlaas("rollouts", "1", "--step", "9" * 30).code == 2
     played.task()
-    assert marlaas("rollouts", "2").err == "Nothing was played yet.\n"
+    assert marlaas("rollouts", "2").err == "There are no episodes yet.\n"
 
 
 def test_foreign_words_are_safe(filling: Filling, marlaas: Commander) -> None:

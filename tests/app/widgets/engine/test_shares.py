@@ -70,5 +70,5 @@ def test_an_engine_that_never_said_stopped_ended_without_a_word() -> None:
 
     engines = [one(3, "running"), one(2, "running"), one(1, "stopped")]
     alive, dead = texts(starts(engines, 200.0, True, 100)), texts(starts(engines, 200.0, False, 100))
-    assert "running" in alive[1] and "ended without a word" in alive[2] and "stopped" in alive[3]
-    assert "ended without a word" in dead[1]
+    assert "running" in alive[1] and "ended unexpectedly" in alive[2] and "stopped" in alive[3]
+    assert "ended unexpectedly" in dead[1]
