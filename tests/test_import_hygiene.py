@@ -23,8 +23,10 @@ HEAVY = {
 
 
 def imported(statement: str) -> set[str]:
-    """The top-level modules that a fresh process holds after the statement."""
-    code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    """The top-level modules that a fresh process holds after the statement, and not before it: a tool that counts lines
+    has imported some by then."""
+    code = f"import sys; before = {{*sys.modules}}\n{statement}\n"
+    code += "print(*{name.partition('.')[0] for name in sys.modules if name not in before})"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 

@@ -18,7 +18,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..errors import DatabaseLocked, StoreError
-from .backup import keep_copy
+from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
 
 OPENING = 30.0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store import backup
-from marlaas.engine.store.backup import keep_copy
+from marlaas.engine.store import copies
+from marlaas.engine.store.copies import keep_copy
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import KNOWN_MIGRATIONS
 from marlaas.engine.store.queries.reader import Reader
@@ -44,7 +44,7 @@ def test_a_copy_is_made_before_anything_is_changed(tmp_path: Path) -> None:
     home = unpack(tmp_path / "home")
     open_database(home.database).close()
     open_database(home.database).close()  # current by now: nothing is changed, nothing is copied
-    (copy,) = (home.root / backup.FOLDER).iterdir()
+    (copy,) = (home.root / copies.FOLDER).iterdir()
     assert copy.name.startswith("m020_casts-") and copy.stat().st_mode & 0o777 == 0o600
     with closing(sqlite3.connect(copy)) as kept:
         names = [name for (name,) in kept.execute("SELECT name FROM _sqlite_migrations ORDER BY name")]
@@ -54,24 +54,24 @@ def test_a_copy_is_made_before_anything_is_changed(tmp_path: Path) -> None:
 
 def test_a_new_database_leaves_no_copy(database: Path) -> None:
     open_database(database).close()
-    assert not (database.parent / backup.FOLDER).exists()
+    assert not (database.parent / copies.FOLDER).exists()
 
 
 def test_the_newest_copies_stay(database: Path) -> None:
     opened = open_database(database)
     made = []
-    for number in range(backup.KEPT + 2):
+    for number in range(copies.KEPT + 2):
         made.append(keep_copy(opened.conn, database, f"m{number:03}_name"))
         os.utime(made[-1], (number, number))
     keep_copy(opened.conn, database, "m999_name")
-    left = sorted(file.name[:4] for file in (database.parent / backup.FOLDER).iterdir())
+    left = sorted(file.name[:4] for file in (database.parent / copies.FOLDER).iterdir())
     assert left == ["m003", "m004", "m999"]
     opened.close()
 
 
 def test_without_a_copy_nothing_is_changed(tmp_path: Path) -> None:
     home = unpack(tmp_path / "home")
-    (home.root / backup.FOLDER).write_text("in the way")
+    (home.root / copies.FOLDER).write_text("in the way")
     with pytest.raises(StoreError, match=r"of an older marlaas, and no copy .* Nothing was changed"):
         open_database(home.database)
     assert not is_current(home.database)
@@ -92,7 +92,7 @@ def test_a_newer_database_is_refused_before_anything_is_written(tmp_path: Path) 
         command(home.database, "stop")
     with pytest.raises(StoreError, match="newer marlaas"):
         Reader(home.database)
-    assert home.database.read_bytes() == before and not (home.root / backup.FOLDER).exists()
+    assert home.database.read_bytes() == before and not (home.root / copies.FOLDER).exists()
 
 
 def test_the_last_migration_is_the_one_that_is_looked_for() -> None:
