@@ -14,15 +14,13 @@ from ...base import LEAST, PRECISIONS, Wanted
 from ...devices import Gpu, Machine, Precision, Rates, SamplerKind, Software
 from .room import SamplerRoom, TrainerRoom, context_of, llama_room, trainer_room, usable, vllm_rooms
 from .speed import rates_of
-from .wishes import Choices
+from .wishes import TORCH_KINDS, Choices
 from .words import size
 
 BF16_FROM = (8, 0)
 """Compute capability from which vLLM and torch multiply bfloat16."""
 NF4_FROM = (7, 5)
 """Compute capability from which bitsandbytes, and current builds of torch, have kernels."""
-TORCH_KINDS = ("cuda", "rocm")
-"""Cards that torch trains on."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from ...devices import Gpu, Machine, SamplerKind, Sharing, Software
 from ...errors import ConfigError
-from .cards import TORCH_KINDS
 from .words import together
 
 CPU = "cpu"
+TORCH_KINDS = ("cuda", "rocm")
+"""Kinds of cards that torch trains on."""
 
 
 @dataclass(frozen=True)

@@ -46,4 +46,4 @@ def test_the_table_fits_its_width() -> None:
     for width in (40, 80, 130):
         lines = table([1, 22, 333, 4444], rows, width).plain.splitlines()
         assert len(lines) == len(rows) + 1 and "task 4444" in lines[0]
-    assert "by default" in table([1], [], 80).plain
+    assert "defaults" in table([1], [], 80).plain
