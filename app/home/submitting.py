@@ -44,7 +44,7 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that are loading."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.submission import check_environment
+    from marlaas.engine.submission import check_environments
 
     from ..reading.opening import opened
 
@@ -53,8 +53,7 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
         while True:
             environments = reader.environments()
             try:
-                for submission in submissions:
-                    check_environment(submission, environments)
+                check_environments(submissions, environments)
                 return
             except EnvironmentMissing:
                 loading = any(environment.state == "loading" for environment in environments)

@@ -23,6 +23,7 @@ from .queue import (
     PAST as PAST,
     TRANSITIONS as TRANSITIONS,
     check_environment as check_environment,
+    check_environments as check_environments,
     find_environment as find_environment,
     next_state as next_state,
 )

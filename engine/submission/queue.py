@@ -5,6 +5,7 @@ Pure decisions; the store keeps the states, the scheduler acts on them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ConfigError, EnvironmentMissing
@@ -70,6 +71,18 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
         path="environment",
         code=CHOICE,
     )
+
+
+def check_environments(submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
+    """``check_environment`` of each; where there are several, the error names the task."""
+    for submission in submissions:
+        try:
+            check_environment(submission, environments)
+        except ConfigError as error:
+            if len(submissions) == 1:
+                raise
+            says = f"{submission.name}: {error.message}"
+            raise type(error)(says, error.hint, path=error.path, also=error.also, code=error.code) from None
 
 
 def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:

@@ -49,7 +49,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.daemon import control
-    from marlaas.engine.submission import check_environment, check_wish, link
+    from marlaas.engine.submission import check_environments, check_wish, link
 
     from ...reading.opening import reading
 
@@ -60,8 +60,8 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     linked = link(submissions, known)
     for submission in linked:
         check_wish(submission.config["base"], submission.name, base)
-        if environments:
-            check_environment(submission, environments)
+    if environments:
+        check_environments(linked, environments)
     return linked
 
 

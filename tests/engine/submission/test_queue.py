@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
-from marlaas.engine.submission.queue import TRANSITIONS, check_environment, find_environment, next_state
+from marlaas.engine.submission.queue import (
+    TRANSITIONS,
+    check_environment,
+    check_environments,
+    find_environment,
+    next_state,
+)
 from marlaas.engine.submission.taskfile import submission
 
 
@@ -92,3 +101,13 @@ def test_a_try_that_is_due_later_may_be_made_at_once() -> None:
 def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
     with pytest.raises(ConfigError, match="knows no command 'hurry'"):
         next_state("hurry", "failed")
+
+
+def test_of_several_tasks_the_one_at_fault_is_named() -> None:
+    good, bad = submission(task("add")), replace(submission(task("add", digit=3)), name="second")
+    rows = [served("a/add", DIGITS)]
+    with pytest.raises(ConfigError, match="second: The environment 'a/add' has no parameter 'digit'") as raised:
+        check_environments([good, bad], rows)
+    assert (raised.value.path, raised.value.code) == ("environment_config.digit", UNKNOWN)
+    with pytest.raises(ConfigError, match=r"^The environment 'a/add' has no parameter 'digit'"):
+        check_environments([bad], rows)
