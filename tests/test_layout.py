@@ -34,7 +34,8 @@ def name(path: Path) -> str:
 def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> None:
     long = {name(path): lines for path in parsed if (lines := path.read_text("utf-8").count("\n")) > MOST_LINES}
     assert not long, f"a file has at most {MOST_LINES} lines"
-    silent = [name(path) for path, module in parsed.items() if not ast.get_docstring(module)]
+    docstrings = {name(path): ast.get_docstring(module) or "" for path, module in parsed.items()}
+    silent = [path for path, said in docstrings.items() if not said or said.startswith("TODO")]
     assert not silent, "a module says at its top what it is for"
 
 

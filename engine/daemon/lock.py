@@ -58,7 +58,7 @@ def _taken(file: int) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Process id of the engine that holds the lock, or None if there is none."""
+    """Process id of the engine that holds the lock, 0 until it has written it; None if no engine holds it."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 LOCK = "lock"
@@ -26,7 +27,6 @@ class PrivateFolder:
     def ensure(self) -> Path:
         """Return its path, and create the folder again if it was deleted. Raises ``OSError``."""
         if not (self.path / LOCK).exists():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(self._lock)
             self._lock = _locked(self.path)
         return self.path
@@ -40,9 +40,15 @@ class PrivateFolder:
 
 
 def _locked(folder: Path) -> int:
-    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
+    """The lock on a folder, which is created if needed. Until a lock is held, others may take it for an orphan."""
+    while True:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
+                return lock
+        os.close(lock)  # of a folder that was just removed
 
 
 def remove_orphans(parent: Path, prefix: str) -> None:

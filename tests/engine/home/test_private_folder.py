@@ -1,6 +1,9 @@
+import fcntl
 import shutil
 import stat
 from pathlib import Path
+
+import pytest
 
 from marlaas.engine.home.private_folder import LOCK, PrivateFolder, remove_orphans
 
@@ -34,3 +37,19 @@ def test_one_that_was_deleted_is_made_again_and_locked(tmp_path: Path) -> None:
     assert folder.path.is_dir()
     folder.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_one_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, others = fcntl.flock, ["another process that looks for orphans"]
+
+    def flock(file: int, operation: int) -> None:
+        if others:
+            others.clear()
+            remove_orphans(tmp_path, "mine-")
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder = PrivateFolder(tmp_path, "mine-")
+    remove_orphans(tmp_path, "mine-")
+    assert folder.path.is_dir() and not others
+    folder.remove()
