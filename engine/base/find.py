@@ -56,7 +56,7 @@ def find_base(name: str | Path) -> Path:
     if text in SHIPPED:
         return SHIPPED[text]
     folder = _expanded(text)
-    if folder.is_dir():
+    if _is_folder(folder):
         return folder.absolute()
     wanted = hub_name(text)
     if wanted is None:
@@ -81,7 +81,12 @@ def anchored(name: str, folder: Path) -> str:
     if name in SHIPPED or not name:
         return name
     path = folder / _expanded(name)
-    return str(path.absolute()) if path.is_dir() else name
+    return str(path.absolute()) if _is_folder(path) else name
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a folder is there; a path that cannot be one, such as one that is too long, is none."""
+    return os.path.isdir(path)
 
 
 def cache_folder() -> Path:
@@ -106,7 +111,7 @@ def cached_bases() -> list[CachedBase]:
 def _cached(wanted: HubName) -> Path:
     """The snapshot of a name in the cache. Raises ``BaseModelError`` unless all that is needed is there."""
     entry = cache_folder() / f"models--{wanted.repository.replace('/', '--')}"
-    if not entry.is_dir():
+    if not _is_folder(entry):
         raise BaseModelError(
             f"There is no base model {str(wanted)!r}: neither a folder, nor in the Hugging Face cache"
             f" ({cache_folder()}), nor one that ships with marlaas ({', '.join(SHIPPED)}).",

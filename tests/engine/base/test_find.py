@@ -191,6 +191,13 @@ def test_a_name_that_may_be_read_from_anywhere(tmp_path: Path) -> None:
     assert anchored(str(TINY_BASE), tmp_path) == str(TINY_BASE)
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "nul\0l"])
+def test_a_name_that_no_path_can_have_is_a_name(tmp_path: Path, name: str) -> None:
+    assert anchored(name, tmp_path) == name
+    with pytest.raises(BaseModelError, match="There is no base model"):
+        find_base(name)
+
+
 @given(st.tuples(PART, PART), st.one_of(st.none(), PART))
 def test_names_are_taken_apart_and_put_together(parts: tuple[str, str], revision: str | None) -> None:
     text = "/".join(parts) + (f"@{revision}" if revision else "")
