@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from marlaas.engine.store import (
-        Conversation,
         ConversationSummary,
         DeviceRow,
         EngineRow,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         StandingRow,
         StepRow,
         StepSummary,
+        StoredConversation,
         TaskRow,
         TaskUse,
         TenantRow,
@@ -188,10 +188,10 @@ class HomeReader(Protocol):
     def conversation_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Everything that was said in some conversations, by id, as JSON: for searching."""
 
-    def conversation(self, id: int) -> Conversation | None:
+    def conversation(self, id: int) -> StoredConversation | None:
         """One conversation with its tokens; None where it is gone."""
 
-    def episode(self, id: int) -> list[Conversation]:
+    def episode(self, id: int) -> list[StoredConversation]:
         """All conversations of one episode, the one with this id first."""
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:

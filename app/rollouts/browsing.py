@@ -58,7 +58,7 @@ def newest(listed: Sequence[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class Selection:
     """What somebody looks at."""
 
     learner: Learner
@@ -84,7 +84,7 @@ class Place:
 class Found:
     """What was found at a place."""
 
-    place: Place
+    place: Selection
     """The place, with a group and a conversation that exist, as far as any do."""
     groups: array[int]
     conversations: array[int]
@@ -95,7 +95,7 @@ class Found:
         return (*self.place.scope, self.place.group)
 
 
-def find(reader: HomeReader, place: Place, before: Found | None = None) -> Found:
+def find(reader: HomeReader, place: Selection, before: Found | None = None) -> Found:
     """What is at a place; a group or conversation that is gone is replaced by the first. Raises ``StoreError``.
 
     ``before``: what was found last; in the list of all groups, only conversations that it lacks are read.

@@ -13,12 +13,12 @@ from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
-from marlaas.engine.store import EVAL, Conversation
+from marlaas.engine.store import EVAL, StoredConversation
 
 from ..reading.home_reader import HomeReader
 from ..reading.opening import opened
 from ..words.format import counted
-from .browsing import Place
+from .browsing import Selection
 from .records import json_line, text
 
 READABLE = (".txt", ".md")
@@ -36,7 +36,7 @@ class Scope:
     ids: Ids
 
 
-def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -> dict[str, Scope]:
+def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int] | None) -> dict[str, Scope]:
     """The sets that can be written, from the conversation in view to the whole task; ``hits``: found by a search."""
     found = {"one": Scope("this conversation", lambda reader: [one.id])}
     if hits is not None:
@@ -67,7 +67,7 @@ def export(home: Home, ids: Ids, file: Path) -> int:
         raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
 
 
-def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = False) -> int:
+def write(conversations: Iterable[StoredConversation], out: TextIO, readable: bool = False) -> int:
     """Write conversations; returns how many."""
     count = 0
     for count, one in enumerate(conversations, 1):
@@ -78,7 +78,7 @@ def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = F
     return count
 
 
-def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[Conversation]:
+def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[StoredConversation]:
     """The conversations one after the other; those that are gone are left out."""
     for id in ids:
         found = reader.conversation(id)

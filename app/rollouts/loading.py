@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from marlaas.engine.home import Home
-from marlaas.engine.store import Conversation
+from marlaas.engine.store import StoredConversation
 
 from ..reading.opening import opened
 from .document import Block
@@ -29,7 +29,7 @@ class Loaded:
     """A conversation, ready to be shown."""
 
     wish: Wish
-    conversation: Conversation | None
+    conversation: StoredConversation | None
     """None where it is gone."""
     blocks: tuple[Block, ...] = ()
     shading: Shading = field(default_factory=lambda: Shading(TURNS))

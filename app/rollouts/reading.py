@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import Conversation, StoredTrajectory, Turn
+from marlaas.engine.store import StoredConversation, StoredTrajectory, Turn
 
 from ..words.casts import who
 from ..words.format import duration, line, number, plain, score
@@ -29,7 +29,7 @@ _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thin
 _ANEW = "— a new prompt begins here: the template rewrote earlier turns, or this is a fork —"
 
 
-def head(conversation: Conversation) -> str:
+def head(conversation: StoredConversation) -> str:
     """A line that says where a conversation comes from."""
     one = conversation
     words = [
@@ -47,7 +47,7 @@ def head(conversation: Conversation) -> str:
     return " · ".join(word for word in words if word)
 
 
-def payment(conversation: Conversation) -> str:
+def payment(conversation: StoredConversation) -> str:
     """Its reward, advantage, and the named parts of the reward."""
     words = [f"reward {score(conversation.reward)}"]
     words += [] if conversation.speaker else [f"advantage {conversation.advantage:+.2f}"]
@@ -55,7 +55,7 @@ def payment(conversation: Conversation) -> str:
     return " · ".join(words)
 
 
-def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
+def blocks(conversation: StoredConversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
     """All blocks of a conversation. ``problem``: why its tokens cannot be shown, where there is a reason."""
     found = [Block(head(conversation), "$text-muted"), Block(payment(conversation), "bold")]
     if conversation.metrics:
@@ -69,7 +69,7 @@ def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, 
 
 
 def episode_blocks(
-    episode: Sequence[Conversation], shading: Shading, decode: Decode | None, problem: str = ""
+    episode: Sequence[StoredConversation], shading: Shading, decode: Decode | None, problem: str = ""
 ) -> list[Block]:
     """A conversation as ``blocks`` has it, and behind it what all others said in the same episode."""
     own, *others = episode
@@ -84,7 +84,7 @@ def episode_blocks(
     return found
 
 
-def _said(conversation: Conversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
+def _said(conversation: StoredConversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
     """Turns with their rewards; or shaded tokens, where there is a decoder and something to shade by."""
     shaded = shading.name != TURNS
     purse = Purse(conversation.paid)
@@ -160,7 +160,7 @@ def _calls(text: str) -> tuple[str, list[str]]:
     ]
 
 
-def _failure(conversation: Conversation) -> Iterator[Block]:
+def _failure(conversation: StoredConversation) -> Iterator[Block]:
     if conversation.failure:
         place = f"{line(conversation.file)}, line {conversation.line}: " if conversation.file else ""
         yield Block(f"! {place}{plain(conversation.failure[:2000])}", "bold $text-error")
@@ -169,7 +169,7 @@ def _failure(conversation: Conversation) -> Iterator[Block]:
         yield Block("\n".join(trace), "$text-muted")
 
 
-def _shaded(conversation: Conversation, part: StoredTrajectory, name: str, decode: Decode) -> Block:
+def _shaded(conversation: StoredConversation, part: StoredTrajectory, name: str, decode: Decode) -> Block:
     """The tokens of one trajectory; neighbours of one style are one stretch."""
     styles = token_styles(name, conversation, part.tokens)
     text: list[str] = []

@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from marlaas.engine.store import Conversation, StoredTrajectory
+from marlaas.engine.store import StoredConversation, StoredTrajectory
 
 from .document import Block
 from .reading import blocks
 from .shading import TURNS, Shading
 
 
-def text(conversation: Conversation) -> str:
+def text(conversation: StoredConversation) -> str:
     """A conversation as plain text, as the view shows it."""
     return joined(blocks(conversation, Shading(TURNS), None)) + "\n"
 
@@ -27,7 +27,7 @@ def joined(found: Sequence[Block]) -> str:
     return "\n".join(block.text for block in found)
 
 
-def record(conversation: Conversation) -> dict[str, Any]:
+def record(conversation: StoredConversation) -> dict[str, Any]:
     """A conversation as a JSON object; numbers that JSON does not know are null."""
     one = conversation
     return {
@@ -48,7 +48,7 @@ def record(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def json_line(conversation: Conversation) -> str:
+def json_line(conversation: StoredConversation) -> str:
     """The JSON object in one line of ASCII; half characters and control characters are escaped."""
     return json.dumps(record(conversation), allow_nan=False)
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store import Conversation, Tokens
+from marlaas.engine.store import StoredConversation, Tokens
 
 from ..words.format import number
 
@@ -70,7 +70,7 @@ class Shading:
     """Why nothing can be shaded, in one sentence."""
 
 
-def shading_of(name: str, conversation: Conversation) -> Shading:
+def shading_of(name: str, conversation: StoredConversation) -> Shading:
     """How a conversation is shaded, or why it cannot be."""
     if name == TURNS:
         return Shading(name)
@@ -92,7 +92,7 @@ def shading_of(name: str, conversation: Conversation) -> Shading:
     return Shading(name, legend if name == LOGPROB else (*legend, ("not trained on", UNKNOWN)))
 
 
-def token_styles(name: str, conversation: Conversation, tokens: Tokens) -> list[str]:
+def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
     """A style for each token of one trajectory, (T,)."""
     if name == ADVANTAGE:
         own = ADVANTAGES.style(conversation.advantage)
@@ -111,13 +111,13 @@ def token_styles(name: str, conversation: Conversation, tokens: Tokens) -> list[
     return result
 
 
-def version_styles(conversation: Conversation) -> dict[int, str]:
+def version_styles(conversation: StoredConversation) -> dict[int, str]:
     """A style for each policy version that sampled in the conversation, oldest first."""
     versions: Sequence[int] = sorted({version for part in conversation.parts for _, _, version in part.tokens.spans})
     return {version: _TURN_ABOUT[place % len(_TURN_ABOUT)] for place, version in enumerate(versions)}
 
 
-def _why_no_weights(conversation: Conversation) -> str:
+def _why_no_weights(conversation: StoredConversation) -> str:
     if conversation.split == "eval":
         return "Held-out conversations are not trained on: their tokens have no importance weights."
     if conversation.step is None:

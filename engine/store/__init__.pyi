@@ -84,12 +84,12 @@ from .queries.recorded import (
 from .queries.rollout_rows import (
     EVAL as EVAL,
     TRAIN as TRAIN,
-    Conversation as Conversation,
     ConversationSummary as ConversationSummary,
     GroupSummary as GroupSummary,
     MemberSummary as MemberSummary,
     Paid as Paid,
     StepSummary as StepSummary,
+    StoredConversation as StoredConversation,
     StoredTrajectory as StoredTrajectory,
     Tokens as Tokens,
 )

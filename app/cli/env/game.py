@@ -18,7 +18,7 @@ from ...words.format import line, pad
 from ..keyboard import BLOCK, Keyboard, Left
 from .typed import CALL, COMMANDS, Typed, as_reply, command_of, reply_of
 
-Conversation = tuple[str, int]
+ConversationKey = tuple[str, int]
 """An agent, and which of its conversations: 0 is its own, the others are forks."""
 
 
@@ -31,9 +31,9 @@ class Game:
         """Those that were asked, in order."""
         self._keyboard = keyboard
         self._mine = mine
-        self._turns: Counter[Conversation] = Counter()
-        self._tools: dict[Conversation, tuple[dict[str, Any], ...]] = {}
-        self._shown: Conversation = (DEFAULT_AGENT, 0)
+        self._turns: Counter[ConversationKey] = Counter()
+        self._tools: dict[ConversationKey, tuple[dict[str, Any], ...]] = {}
+        self._shown: ConversationKey = (DEFAULT_AGENT, 0)
         """The conversation whose lines were printed last."""
 
     def seats(self, policy: Answer | None) -> Answer:
@@ -63,7 +63,7 @@ class Game:
                 rows = [f"(goes on after reply {ask.fork.turns} of {_title((ask.fork.agent, ask.fork.branch))})"]
         self._print(place, [*rows, *(row for said in ask.messages for row in transcript.message(said))])
 
-    def _print(self, place: Conversation, rows: list[str]) -> None:
+    def _print(self, place: ConversationKey, rows: list[str]) -> None:
         if place != self._shown:
             self._shown = place
             output.result(f"--- {_title(place)}")
@@ -110,10 +110,10 @@ def show_help() -> None:
     output.result("  //text is a reply that begins with a slash; all else is the reply as it stands")
 
 
-def _place(ask: Ask) -> Conversation:
+def _place(ask: Ask) -> ConversationKey:
     return ask.agent, ask.branch
 
 
-def _title(place: Conversation) -> str:
+def _title(place: ConversationKey) -> str:
     agent, branch = place
     return f"{line(agent, 60)}{f', fork {branch}' if branch else ''}"

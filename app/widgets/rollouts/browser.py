@@ -23,7 +23,7 @@ from marlaas.engine.store import GroupSummary, StepSummary
 from ...lists.learners import Learner
 from ...lists.paging import Listing
 from ...reading.home_reader import HomeReader
-from ...rollouts.browsing import ALL, WAITING, Found, Place, find, in_list, newest, step_words
+from ...rollouts.browsing import ALL, WAITING, Found, Selection, find, in_list, newest, step_words
 from ...words.format import counted
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
@@ -58,7 +58,7 @@ class Browser(Vertical):
         self._steps: Sequence[StepSummary] = ()
         self._newest = ALL
         self._last: Found | None = None
-        self.place: Place | None = None
+        self.place: Selection | None = None
         self.hits: Sequence[int] | None = None
         """What a search has found so far; None: there is no search."""
         self.steps = StepList(open_reader, id="steps")
@@ -83,7 +83,7 @@ class Browser(Vertical):
         before, self._steps = self.place, steps
         if before is None or before.learner != learner:
             self.hits = None
-            self.place = Place(learner, newest(list(in_list(steps, failures=False))))
+            self.place = Selection(learner, newest(list(in_list(steps, failures=False))))
         elif self.steps.has_focus and before.step == self._newest:
             self.place = replace(before, step=newest(list(in_list(steps, before.failures))), group=None)
         self._show_steps()
@@ -111,7 +111,7 @@ class Browser(Vertical):
                 exit_on_error=False,
             )
 
-    def _found(self, place: Place, before: Found | None) -> None:
+    def _found(self, place: Selection, before: Found | None) -> None:
         try:
             with self._open_reader() as reader:
                 message: Message = _Came(place, find(reader, place, before))
@@ -161,7 +161,7 @@ class Browser(Vertical):
             return
         self.hits = None
         if message.list is self.steps:
-            self.place = Place(self.place.learner, message.id, failures=self.place.failures)
+            self.place = Selection(self.place.learner, message.id, failures=self.place.failures)
         else:
             self.place = replace(self.place, group=message.id, conversation=None)
         self._find()
@@ -199,7 +199,7 @@ class Browser(Vertical):
         self.place = replace(self.place, failures=not self.place.failures)
         listed = list(in_list(self._steps, self.place.failures))
         if self.place.step not in listed:
-            self.place = Place(self.place.learner, newest(listed), failures=self.place.failures)
+            self.place = Selection(self.place.learner, newest(listed), failures=self.place.failures)
         self._show_steps()
         self._find()
         return self.place.failures
@@ -226,5 +226,5 @@ def _groups(reader: HomeReader, ids: Sequence[int]) -> Mapping[int, GroupSummary
 class _Came(Message, bubble=False):
     """What was found at a place."""
 
-    asked: Place
+    asked: Selection
     found: Found

@@ -18,7 +18,7 @@ from .turn import Turn
 
 
 @dataclass(frozen=True)
-class Part:
+class Chunk:
     """Two tokens or more at the end of one sequence."""
 
     turns: list[Turn]
@@ -32,7 +32,7 @@ class Part:
         return self.turns[0].conversation.sequence
 
 
-def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part], list[Logits] | CallFailed]]:
+def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], list[Logits] | CallFailed]]:
     """Yield the parts of each call with the logits (V,) after each, valid until the next call, or with its failure."""
     for call in [list(parts)] if context.mixes and parts else [[part] for part in parts]:
         try:
@@ -43,7 +43,7 @@ def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part
             yield call, list(logits[1::2])
 
 
-def _decode(context: Context, call: list[Part]) -> Logits:
+def _decode(context: Context, call: list[Chunk]) -> Logits:
     """The logits of the last two tokens of each part: a lone output row would have other last bits."""
     counts = [len(part.new) for part in call]
     held = [int(context.held[part.sequence]) for part in call]

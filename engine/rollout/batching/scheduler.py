@@ -22,10 +22,10 @@ from .burst import Pressed, burst, never
 from .context import Context, Logits
 from .order import Order
 from .pace import Pace
-from .prefill import Part, prefill
+from .prefill import Chunk, prefill
 from .prompts import Prompt, Prompts
 from .slots import Slots
-from .turn import Conversation, Turn, check
+from .turn import SequenceState, Turn, check
 from .versions import Versions
 
 
@@ -38,7 +38,7 @@ class BatchScheduler:
         self._slots = slots
         self._length = length
         self._pace = pace
-        self._conversations: dict[str, Conversation] = {}
+        self._conversations: dict[str, SequenceState] = {}
         self._prompts = Prompts()
         self._order = Order()
         self._running: dict[Turn, None] = {}
@@ -59,7 +59,7 @@ class BatchScheduler:
     def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
         """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
         version = self._versions.serving(request.version)
-        conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
+        conversation = self._conversations.get(request.conversation) or SequenceState(request.conversation)
         sampling = conversation.turn is not None
         check(request, conversation.tokens, sampling, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
@@ -113,7 +113,7 @@ class BatchScheduler:
         No turn begins for an account that is ahead of a running one, while the running turns fill a call.
         """
         fresh: list[Turn] = []
-        parts: list[Part] = []
+        parts: list[Chunk] = []
         budget, running = PREFILL, list(self._running)
         while self._order.ready(self._slots.free) and budget > 0 and len(fresh) < self._pace.rows:
             account = self._order.next_account(self._slots.free)
@@ -133,7 +133,7 @@ class BatchScheduler:
                 self._start(part, logits)
         return [turn for turn in fresh if turn in self._running]
 
-    def _begin(self, turns: list[Turn], parts: list[Part]) -> int:
+    def _begin(self, turns: list[Turn], parts: list[Chunk]) -> int:
         """Give sequences to first turns that share a prompt, which is computed with ``parts`` or copied.
 
         Returns the tokens to compute.
@@ -150,10 +150,10 @@ class BatchScheduler:
         if prompt is not None:
             self._share(prompt, turns)
             return 0
-        parts.append(Part(turns, first.prompt))
+        parts.append(Chunk(turns, first.prompt))
         return first.begin(len(first.prompt))
 
-    def _resume(self, turn: Turn, parts: list[Part]) -> int:
+    def _resume(self, turn: Turn, parts: list[Chunk]) -> int:
         """Continue a conversation that has a sequence: what was appended is computed with ``parts``; returns the number
         of tokens to compute."""
         conversation = turn.conversation
@@ -165,10 +165,10 @@ class BatchScheduler:
         if len(new) == 1:  # as above
             self._running[turn] = None
         else:
-            parts.append(Part([turn], new))
+            parts.append(Chunk([turn], new))
         return turn.begin(len(new))
 
-    def _start(self, part: Part, logits: Logits) -> None:
+    def _start(self, part: Chunk, logits: Logits) -> None:
         """Sample the first token of the turns of a computed part."""
         first = part.turns[0]
         if len(part.new) < len(first.prompt):  # it continues a conversation, so it shares nothing
@@ -251,7 +251,7 @@ class BatchScheduler:
         for turn in turns:
             self._drop(turn.conversation, error)
 
-    def _drop(self, conversation: Conversation, error: Exception) -> None:
+    def _drop(self, conversation: SequenceState, error: Exception) -> None:
         """Forget a conversation whose memory cannot be trusted; its turn fails with ``error``."""
         turn = conversation.turn
         if turn is not None:
@@ -266,13 +266,13 @@ class BatchScheduler:
         self._order.leave(turn)
         self._versions.leave(turn.version)
 
-    def _forget(self, conversation: Conversation) -> None:
+    def _forget(self, conversation: SequenceState) -> None:
         if conversation.slot is not None:
             self._empty(conversation)
             self._slots.give_back(conversation.slot)
         del self._conversations[conversation.name]
 
-    def _empty(self, conversation: Conversation) -> None:
+    def _empty(self, conversation: SequenceState) -> None:
         self._context.cut(conversation.sequence, 0)
         if conversation.prompt is not None:
             self._prompts.leave(conversation.prompt, conversation.sequence)

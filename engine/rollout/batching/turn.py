@@ -17,7 +17,7 @@ from .versions import Version
 
 
 @dataclass
-class Conversation:
+class SequenceState:
     """A name and the tokens so far; the context knows how many of them its sequence holds."""
 
     name: str
@@ -44,7 +44,7 @@ class Turn:
     def __init__(
         self,
         request: SampleRequest,
-        conversation: Conversation,
+        conversation: SequenceState,
         version: Version,
         room: int,
         answer: Answer[SampleResult],

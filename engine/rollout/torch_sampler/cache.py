@@ -13,7 +13,7 @@ import torch
 
 from ...base import Base
 from ..batching.context import Arrays
-from .tiles import Place
+from .tiles import BlockSlot
 
 LEAST_RANK = 8
 
@@ -35,7 +35,7 @@ class AdapterCache:
         linears = (linear for layer in base.layers for linear in layer.linears)
         self._linears = tuple(Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears)
         self._blocks: dict[int, RankBlock] = {}
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, BlockSlot] = {}
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
@@ -43,7 +43,7 @@ class AdapterCache:
         rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
         if rank not in self._blocks:
             self._blocks[rank] = RankBlock(rank, self._linears)
-        place = Place(rank, self._blocks[rank].add(adapter, alpha))
+        place = BlockSlot(rank, self._blocks[rank].add(adapter, alpha))
         handle = next(self._handles)
         self._places[handle] = place
         return handle
@@ -56,7 +56,7 @@ class AdapterCache:
         if block.empty:
             del self._blocks[place.rank]
 
-    def place(self, handle: int) -> Place:
+    def place(self, handle: int) -> BlockSlot:
         """Where an adapter lies."""
         return self._places[handle]
 

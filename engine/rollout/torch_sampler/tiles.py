@@ -21,7 +21,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class BlockSlot:
     """Where an adapter is: in the block for adapters of up to ``rank``, at ``slot``."""
 
     rank: int
@@ -53,7 +53,7 @@ class Tiling:
         return len(self.rows) == len(self.places) and bool((self.places == np.arange(len(self.places))).all())
 
 
-def tiling(owners: Mapping[Place, Indices]) -> Tiling:
+def tiling(owners: Mapping[BlockSlot, Indices]) -> Tiling:
     """Tiles for the rows of each adapter, ascending; all rows together are 0 … n-1."""
     segments: list[Segment] = []
     blocks: list[Indices] = []

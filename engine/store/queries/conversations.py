@@ -14,7 +14,7 @@ from typing import Any
 from ..rows import Turn
 from .policies import PLAY
 from .reader import Reader
-from .rollout_rows import Conversation, Paid, StoredTrajectory, Tokens
+from .rollout_rows import Paid, StoredConversation, StoredTrajectory, Tokens
 
 _HEAD = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
@@ -33,7 +33,7 @@ AND NOT (j."group" = ? AND j.agent = ?) GROUP BY j."group", j.agent ORDER BY j."
 _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id'
 
 
-def conversation(reader: Reader, id: int) -> Conversation | None:
+def conversation(reader: Reader, id: int) -> StoredConversation | None:
     """The conversation that the trajectory ``id`` belongs to; None where there is no such trajectory."""
     heads = reader.all(_HEAD, id)
     if not heads:
@@ -41,7 +41,7 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
     head = heads[0]
     rows = reader.all(_PARTS, head["group"], head["member"], head["agent"])
     failure = _table(head["failure"])
-    return Conversation(
+    return StoredConversation(
         **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
         **{name: head[name] for name in ("environment_version", "member", "agent", "status", "reward")},
         **{name: head[name] for name in ("policy", "speaker", "play")},
@@ -60,7 +60,7 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
     )
 
 
-def episode(reader: Reader, id: int) -> list[Conversation]:
+def episode(reader: Reader, id: int) -> list[StoredConversation]:
     """The conversation that the trajectory ``id`` belongs to, then those of all other agents of its episode.
 
     Empty where there is no such trajectory.

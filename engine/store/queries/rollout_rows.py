@@ -129,7 +129,7 @@ class StoredTrajectory:
 
 
 @dataclass(frozen=True)
-class Conversation:
+class StoredConversation:
     """All that is stored of one agent's conversation in one episode."""
 
     id: int

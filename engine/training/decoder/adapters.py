@@ -35,7 +35,7 @@ class Adapters(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerAdapter:
     """The adapter of one layer: its outputs among those of a fused layer, and its columns of x Aᵀ."""
 
     outputs: slice
@@ -55,7 +55,7 @@ class Adapter:
     scale: float
     a: Tensor
     """(ranks, in): the parts' A, stacked."""
-    parts: tuple[Part, ...]
+    parts: tuple[LayerAdapter, ...]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _adapter(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Ad
     return Adapter(views.scale, a, tuple(_parts(modules, outputs, views)))
 
 
-def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Iterator[Part]:
+def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Iterator[LayerAdapter]:
     output = column = 0
     for module, count in zip(modules, outputs, strict=True):
         b, grad_a, grad_b = (
@@ -126,5 +126,5 @@ def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Iter
             views.gradients[f"{module}.lora_B"],
         )
         rank = b.shape[1]
-        yield Part(slice(output, output + count), slice(column, column + rank), b, grad_a, grad_b)
+        yield LayerAdapter(slice(output, output + count), slice(column, column + rank), b, grad_a, grad_b)
         output, column = output + count, column + rank

@@ -18,7 +18,7 @@ from .spans import Spans
 
 
 @dataclass(frozen=True)
-class Place:
+class PassLayout:
     """Positions, attention and spans of a pass, which are the same for all layers."""
 
     attention: Attention
@@ -63,7 +63,7 @@ class LayerTape:
     down: Applied
 
 
-def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[Tensor, LayerTape]:
+def forward(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> tuple[Tensor, LayerTape]:
     """(T, H) → (T, H); the ``last`` block gives only the needed places, (M, H)."""
     heads = place.attention.heads
     normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
@@ -97,7 +97,7 @@ def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[
     )
 
 
-def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
+def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: PassLayout, last: bool) -> Tensor:
     """Add the gradients of the block's adapters; return that of its input, (T, H)."""
     spans = place.needed_spans if last else place.spans
     gates = swiglu_backward(layer.down.backward(grad, tape.down, spans), tape.gates, tape.opened)
@@ -116,6 +116,6 @@ def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, 
     return grad + rms_norm_backward(normed, tape.attention_norm.unit, tape.attention_norm.inverse, layer.attention_norm)
 
 
-def _spread(needed: Tensor, place: Place) -> Tensor:
+def _spread(needed: Tensor, place: PassLayout) -> Tensor:
     """(M, …) at the needed places of (T, …), zero elsewhere."""
     return needed.new_zeros(place.attention.places, needed.shape[1]).index_copy_(0, place.needed, needed)

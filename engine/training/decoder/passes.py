@@ -13,7 +13,7 @@ from torch import Tensor
 from ...base import Base, Layer, rms_norm, rms_norm_backward
 from .compute import Compute
 from .head import HeadTape, token_logprobs, token_scores, token_scores_backward
-from .layer import LayerTape, Normed, Place, backward, forward
+from .layer import LayerTape, Normed, PassLayout, backward, forward
 from .linear import Linear
 from .packing import PackedBatch
 from .places import Places
@@ -38,7 +38,7 @@ class Keep(Enum):
 class Tape:
     """What the backward pass over a batch needs."""
 
-    place: Place
+    place: PassLayout
     layers: tuple[LayerTape | Tensor, ...]
     """The tape of each layer, or its input (T, H)."""
     norm: Normed
@@ -89,7 +89,7 @@ def run_backward(over: Decoding, tape: Tape, grad: Tensor) -> None:
 
 def _hidden_states(
     over: Decoding, batch: PackedBatch, places: Places, keep: Keep
-) -> tuple[Tensor, Place, tuple[LayerTape | Tensor, ...], Normed]:
+) -> tuple[Tensor, PassLayout, tuple[LayerTape | Tensor, ...], Normed]:
     """The inputs of the output head, (M, H), and what is kept for the backward pass."""
     base, layers, place = over.base, over.layers, _place(over, batch, places)
     x = base.embedding[places.tokens].float()  # (T, H)
@@ -114,9 +114,9 @@ def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor)
     return result
 
 
-def _place(over: Decoding, batch: PackedBatch, places: Places) -> Place:
+def _place(over: Decoding, batch: PackedBatch, places: Places) -> PassLayout:
     angles = places.positions[:, None] * over.base.frequencies  # (T, D/2)
-    return Place(
+    return PassLayout(
         over.compute.attention(places, over.base.heads),
         angles.cos().float()[:, None],
         angles.sin().float()[:, None],

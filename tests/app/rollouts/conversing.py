@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from marlaas.engine.store.queries.rollout_rows import Conversation, StoredTrajectory, Tokens
+from marlaas.engine.store.queries.rollout_rows import StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 TOKENS = Tokens(
@@ -19,9 +19,9 @@ TOKENS = Tokens(
 TURNS = (Turn("user", "2+2="), Turn("thinking", "hm"), Turn("assistant", "It is\n4."))
 
 
-def conversation(**values: Any) -> Conversation:
+def conversation(**values: Any) -> StoredConversation:
     """One with a single trajectory."""
-    plain = Conversation(
+    plain = StoredConversation(
         id=5,
         task=1,
         group=9,

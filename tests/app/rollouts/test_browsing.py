@@ -13,7 +13,7 @@ from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.rollouts import LATE, RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.sqlite_reader import SqliteReader
-from marlaas.app.rollouts.browsing import ALL, WAITING, Place, find, in_list, newest, step_key, step_of, step_words
+from marlaas.app.rollouts.browsing import ALL, WAITING, Selection, find, in_list, newest, step_key, step_of, step_words
 from marlaas.app.rollouts.exporting import export, scopes
 from marlaas.app.rollouts.marks import FAILED, UNPAID, age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
@@ -56,27 +56,27 @@ def test_newest_first_below_all_and_what_waits() -> None:
 
 def test_what_has_gone_gives_way(reader: HomeReader) -> None:
     key = step_key("train", 7)
-    found = find(reader, Place(ONE, key))
+    found = find(reader, Selection(ONE, key))
     assert len(found.groups) == len(found.conversations) == 8 and found.place.group == found.groups[0]
     assert found.place.conversation == found.conversations[0]
-    assert find(reader, Place(ONE, key, at_end=True)).place.conversation == found.conversations[-1]
-    gone = find(reader, Place(ONE, key, group=10**9, conversation=10**9))
+    assert find(reader, Selection(ONE, key, at_end=True)).place.conversation == found.conversations[-1]
+    gone = find(reader, Selection(ONE, key, group=10**9, conversation=10**9))
     assert gone.place == found.place
-    whole = find(reader, Place(ONE, key, ALL))
-    assert len(whole.conversations) == 64 and find(reader, Place(ONE, key, ALL, failures=True)).conversations[0] > 0
-    nothing = find(reader, Place(Learner(9), ALL))
+    whole = find(reader, Selection(ONE, key, ALL))
+    assert len(whole.conversations) == 64 and find(reader, Selection(ONE, key, ALL, failures=True)).conversations[0] > 0
+    nothing = find(reader, Selection(Learner(9), ALL))
     assert (nothing.place.group, nothing.place.conversation, len(nothing.groups)) == (ALL, None, 0)
 
 
 def test_only_new_conversations_of_many_groups_are_read(reader: HomeReader, filling: Filling) -> None:
-    first = find(reader, Place(ONE, ALL, ALL))
+    first = find(reader, Selection(ONE, ALL, ALL))
     filling.execute("DELETE FROM trajectories WHERE id = 5")
     filling.execute('INSERT INTO trajectories ("group", member, agent, status) VALUES (3, 9, "agent", "ok")')
-    again = find(reader, Place(ONE, ALL, ALL), first)
+    again = find(reader, Selection(ONE, ALL, ALL), first)
     assert list(again.conversations[1:]) == list(first.conversations) and 5 in again.conversations  # it shows as gone
-    assert 5 not in find(reader, Place(ONE, ALL, ALL)).conversations
-    assert find(reader, Place(ONE, ALL, ALL, failures=True), again).scope != again.scope
-    assert len(find(reader, Place(ONE, ALL, 3), again).conversations) == 9
+    assert 5 not in find(reader, Selection(ONE, ALL, ALL)).conversations
+    assert find(reader, Selection(ONE, ALL, ALL, failures=True), again).scope != again.scope
+    assert len(find(reader, Selection(ONE, ALL, 3), again).conversations) == 9
 
 
 def test_the_question_reads_on(reader: HomeReader, filling: Filling) -> None:
@@ -109,13 +109,13 @@ def test_a_search_finds_what_was_said_and_nothing_else(reader: HomeReader, filli
 def test_an_export_holds_what_was_asked_for(reader: HomeReader, home: Home, tmp_path: Path) -> None:
     one = reader.conversation(700)
     assert one is not None
-    found = scopes(Place(ONE, ALL), one, [5, 3])
+    found = scopes(Selection(ONE, ALL), one, [5, 3])
     counts = {}
     for name, scope in found.items():
         counts[name] = export(home, scope.ids, tmp_path / f"{name}.jsonl")
     assert counts == {"one": 1, "hits": 2, "group": 8, "step": 64, "task": 1944}
     assert [json.loads(line)["id"] for line in (tmp_path / "hits.jsonl").read_text().splitlines()] == [3, 5]
-    failures = scopes(Place(ONE, ALL, failures=True), one, None)
+    failures = scopes(Selection(ONE, ALL, failures=True), one, None)
     assert failures["task"].words == "the whole task with failures" and "hits" not in failures
     assert export(home, failures["task"].ids, tmp_path / "failures.txt") == 30
     assert "the sum was no number" in (tmp_path / "failures.txt").read_text()

@@ -12,7 +12,7 @@ from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.rollouts import RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.opening import opened
-from marlaas.app.rollouts.browsing import Place, find, step_key
+from marlaas.app.rollouts.browsing import Selection, find, step_key
 from marlaas.app.rollouts.exporting import export, scopes
 from marlaas.app.rollouts.loading import Wish, load
 from marlaas.app.rollouts.reading import episode_blocks
@@ -38,13 +38,13 @@ def test_each_policy_has_steps_and_groups_of_its_own(reader: HomeReader) -> None
         answer = RolloutsQuestion(own).read(reader, None)
         assert [step.groups for step in answer.steps] == groups
         assert RolloutsQuestion(own).read(reader, answer) == answer
-    players, judges = find(reader, Place(PLAYER, FIRST)), find(reader, Place(JUDGE, FIRST))
+    players, judges = find(reader, Selection(PLAYER, FIRST)), find(reader, Selection(JUDGE, FIRST))
     assert players.groups != judges.groups and sorted(players.conversations) == sorted(judges.conversations)
     assert players.scope != judges.scope, "nothing that was read of one stands for the other"
 
 
 def test_an_episode_reads_as_one(reader: HomeReader, home: Home) -> None:
-    place = find(reader, Place(JUDGE, FIRST)).place
+    place = find(reader, Selection(JUDGE, FIRST)).place
     assert place.conversation is not None
     loaded = load(home, Wish(place.conversation, word="second 0"))
     text = joined(loaded.blocks)
@@ -56,7 +56,7 @@ def test_an_episode_reads_as_one(reader: HomeReader, home: Home) -> None:
 
 
 def test_shades_are_of_everybody_who_has_tokens(reader: HomeReader) -> None:
-    place = find(reader, Place(PLAYER, FIRST)).place
+    place = find(reader, Selection(PLAYER, FIRST)).place
     assert place.conversation is not None
     together = reader.episode(place.conversation)
     blocks = episode_blocks(together, shading_of(ADVANTAGE, together[0]), lambda ids: "x" * len(ids))
@@ -66,7 +66,7 @@ def test_shades_are_of_everybody_who_has_tokens(reader: HomeReader) -> None:
 
 
 def test_an_export_says_who_spoke(reader: HomeReader, home: Home, tmp_path: Path) -> None:
-    place = find(reader, Place(PLAYER, FIRST)).place
+    place = find(reader, Selection(PLAYER, FIRST)).place
     assert place.conversation is not None
     own = reader.episode(place.conversation)[0]
     found = scopes(place, own, None)

@@ -13,7 +13,7 @@ from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
 from marlaas.app.rollouts.records import joined, json_line, text
 from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
 from marlaas.app.words.format import cells
-from marlaas.engine.store.queries.rollout_rows import Conversation, Paid, StoredTrajectory, Tokens
+from marlaas.engine.store.queries.rollout_rows import Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 from ...test_hostile_text import TEXTS, harmless
@@ -21,11 +21,11 @@ from ..filling import HOSTILE
 from .conversing import TOKENS, conversation, decode
 
 
-def read(one: Conversation) -> str:
+def read(one: StoredConversation) -> str:
     return joined(blocks(one, Shading(TURNS), None))
 
 
-def said(*turns: tuple[str, str]) -> Conversation:
+def said(*turns: tuple[str, str]) -> StoredConversation:
     return conversation(parts=(StoredTrajectory(5, 5, tuple(Turn(*turn) for turn in turns), TOKENS),))
 
 
