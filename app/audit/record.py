@@ -38,10 +38,10 @@ class Task:
     @property
     def where(self) -> str:
         """How findings name it."""
-        return f"task {self.id}, {self.policy}" if self.cast else f"task {self.id}"
+        return f"task {self.id}, {self.policy}" if self.policies else f"task {self.id}"
 
     @property
-    def cast(self) -> dict[str, dict[str, Any]]:
+    def policies(self) -> dict[str, dict[str, Any]]:
         """Its several policies, by name; empty where it has one alone."""
         found: dict[str, dict[str, Any]] = self.tables.get("policies") or {}
         return found

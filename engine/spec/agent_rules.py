@@ -24,7 +24,7 @@ Fault = tuple[str, str, str]
 """The key at fault, what is wrong with it, and how to mend it."""
 
 
-def check_cast(spec: TaskSpec, where: str) -> None:
+def check_agents(spec: TaskSpec, where: str) -> None:
     """Raise ``ConfigError`` for the first fault in policies and agents; ``where`` names the file."""
     for path, says, hint in _faults(spec):
         raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)

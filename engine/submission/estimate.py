@@ -102,14 +102,14 @@ def whole_of(spec: TaskSpec) -> TaskSpec:
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
     """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
-    cast = agent_map_of(spec)
+    policies = agent_map_of(spec).policies
     trained = sum(
         policy_bytes(base, own.policy.rank, context)
         + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
         for own in _trained(spec)
     )
-    partners = [policy for policy in cast.policies.values() if not policy.trained]
-    ranks = [cast.policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
+    partners = [policy for policy in policies.values() if not policy.trained]
+    ranks = [policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
     return trained + sum(version_bytes(base, rank, torch_sampler) for rank in ranks)
 
 

@@ -49,13 +49,15 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
     return f"{name}: {said}" if name and (speaker or agent != policy) else said
 
 
-def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
+def agent_map_lines(
+    agent_map: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()
+) -> list[str]:
     """A sentence for each policy of a task that has several, and how they are measured; none for one of one."""
-    if not cast.agents:
+    if not agent_map.agents:
         return []
     lines = []
-    for name, policy in cast.policies.items():
-        agents = [agent for agent, speaker in cast.agents.items() if speaker == name]
+    for name, policy in agent_map.policies.items():
+        agents = [agent for agent, speaker in agent_map.agents.items() if speaker == name]
         if policy.pool:
             who = f"one of up to {policy.size} earlier versions of {policy.pool}, every {policy.every} steps one"
         elif policy.frozen:
