@@ -96,14 +96,14 @@ def _undecided(spec: TaskSpec) -> Iterator[Fault]:
     if not (spec.train.deterministic and decisive):
         return
     for name, policy in spec.policies.items():
-        seats = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
-        moving = [agent for agent, words in seats.items() if words != name and _trained(words, spec)]
+        others = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
+        moving = [agent for agent, words in others.items() if words != name and _trained(words, spec)]
         if policy.trained and moving:
             yield (
                 "train.deterministic",
                 f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
-                f" {seats[moving[0]]!r}, which is trained beside it.",
-                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{seats[moving[0]]}@0"}}`,'
+                f" {others[moving[0]]!r}, which is trained beside it.",
+                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{others[moving[0]]}@0"}}`,'
                 " or remove target and patience.",
             )
 

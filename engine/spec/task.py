@@ -115,7 +115,7 @@ class EvalSpec:
     """Who plays against, or with, the policy that is measured: an agent, and a policy or a version as in ``frozen``.
     Agents that are not named play as in training; the score is that of the agents of the measured policy."""
     rotate: bool = False
-    """Let the agents change places from one prompt to the next, so that no seat is an advantage."""
+    """Let the agents change places from one prompt to the next, so that no place is an advantage."""
 
 
 @dataclass(frozen=True)

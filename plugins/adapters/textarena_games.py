@@ -1,7 +1,7 @@
-"""Games of TextArena: each seat is an agent, and hears only what it has not heard.
+"""Games of TextArena: each player is an agent, and hears only what it has not heard.
 
 The games are taken in their ``-raw`` form, which hands every player its new messages; the usual form repeats the whole
-game in every turn. Flows in: the id of a game. Flows out: an environment with one agent per seat, ``player0`` and on,
+game in every turn. Flows in: the id of a game. Flows out: an environment with one agent per player, ``player0`` and on,
 or the one agent of a game for one.
 """
 
@@ -34,22 +34,22 @@ def textarena(
 ) -> Environment:
     """A game of TextArena as an environment.
 
-    ``game``: its id, such as ``"TicTacToe-v0"``. ``options`` go to ``textarena.make``. The reward of a seat is what
+    ``game``: its id, such as ``"TicTacToe-v0"``. ``options`` go to ``textarena.make``. The reward of a player is what
     the game pays it; a move against the rules is answered, and punished, as the game does. A game that is not over
-    after ``max_turns`` turns of all seats together pays nobody, and is logged as ``unfinished``.
+    after ``max_turns`` turns of all players together pays nobody, and is logged as ``unfinished``.
     """
     make = library("textarena").make
-    seats = [f"player{seat}" for seat in range(players)] if players > 1 else [DEFAULT_AGENT]
+    names = [f"player{number}" for number in range(players)] if players > 1 else [DEFAULT_AGENT]
     raw = game if game.endswith("-raw") else f"{game}-raw"
 
     @own_random
     async def play(ep: Episode) -> dict[str, float]:
         table = make(raw, **options)
         table.reset(num_players=players, seed=ep.rng.getrandbits(31))
-        agents = [ep.agent(seat, system=system) for seat in seats]
+        agents = [ep.agent(name, system=system) for name in names]
         for turn in range(1, max_turns + 1):
-            seat, messages = table.get_observation()
-            reply = await agents[seat].ask(heard(messages, seat))
+            player, messages = table.get_observation()
+            reply = await agents[player].ask(heard(messages, player))
             done, _ = table.step(reply.text)
             ep.log(turns=turn)
             if done:
@@ -58,20 +58,20 @@ def textarena(
             ep.log(unfinished=1.0)
         rewards, players_info = table.close()
         ep.log(invalid_moves=sum(bool(info.get("invalid_move")) for info in players_info.values()))
-        return _by_seat(rewards, agents)
+        return _by_agent(rewards, agents)
 
     about = f"The game {game} of TextArena, {players} to play."
-    return declared(play, name or game, about, timeout=timeout, agents=seats if players > 1 else ())
+    return declared(play, name or game, about, timeout=timeout, agents=names if players > 1 else ())
 
 
-def heard(messages: Sequence[tuple[int, str, Any]] | str, seat: int) -> str:
-    """What a seat is told: the messages that others sent, those of other players with the sender's name."""
+def heard(messages: Sequence[tuple[int, str, Any]] | str, player: int) -> str:
+    """What a player is told: the messages that others sent, those of other players with the sender's name."""
     if isinstance(messages, str):
         return messages
-    said = ((sender, text.strip()) for sender, text, *_ in messages if sender != seat)
+    said = ((sender, text.strip()) for sender, text, *_ in messages if sender != player)
     return "\n".join(text if sender == _GAME else f"[Player {sender}] {text}" for sender, text in said)
 
 
-def _by_seat(rewards: dict[int, float] | None, agents: Sequence[Agent]) -> dict[str, float]:
+def _by_agent(rewards: dict[int, float] | None, agents: Sequence[Agent]) -> dict[str, float]:
     paid = rewards or {}
-    return {agent.name: float(paid.get(seat, 0.0)) for seat, agent in enumerate(agents)}
+    return {agent.name: float(paid.get(number, 0.0)) for number, agent in enumerate(agents)}

@@ -5,7 +5,7 @@
 
 Each hears of its own guesses only. The winner's reward is 1 and the other's 0; where neither finds the number in time,
 both get a half. Halving what is left beats counting upwards, and whoever is first has a turn more, so that policies are
-measured from both seats: `rotate = true` under [eval].
+measured as both agents: `rotate = true` under [eval].
 """
 
 from typing import Annotated

@@ -37,7 +37,7 @@ class Game:
         self._shown: Conversation = (DEFAULT_AGENT, 0)
         """Under whose name the last lines stand."""
 
-    def seats(self, policy: Answer | None) -> Answer:
+    def answering(self, policy: Answer | None) -> Answer:
         """Who answers: the person for their agents, ``policy`` for the others. Raises ``Left`` where they go."""
 
         async def answer(ask: Ask) -> Reply:

@@ -65,8 +65,8 @@ class Participants:
         if own and name not in agents.values():
             agents |= own
         if agents and turns:
-            seats = list(agents)
-            agents = {seat: agents[seats[(place + turns) % len(seats)]] for place, seat in enumerate(seats)}
+            names = list(agents)
+            agents = {agent: agents[names[(place + turns) % len(names)]] for place, agent in enumerate(names)}
         drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponents.pools.items()}
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 

@@ -114,7 +114,7 @@ async def test_agents_that_are_asked_at_once_are_sampled_at_once(slots: int, mos
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 3), st.lists(pauses, min_size=1, max_size=4), st.booleans(), st.booleans())
-def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
+def test_fewer_slots_than_agents_hold_nobody_up_for_ever(
     slots: int, scripts: list[Pauses], forks: bool, anew: bool
 ) -> None:
     async def play() -> None:

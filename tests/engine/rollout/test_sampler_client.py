@@ -112,7 +112,7 @@ async def test_requests_say_who_pays_and_the_ledger_knows_what() -> None:
     assert usages[ROLLOUT].seconds == 1.0
 
 
-async def test_a_turn_that_fails_gives_its_seat_back() -> None:
+async def test_a_turn_that_fails_gives_its_slot_back() -> None:
     stage = Stage(sequences=1)
     stage.sampler.broken = True
     with pytest.raises(RuntimeError):
@@ -121,7 +121,7 @@ async def test_a_turn_that_fails_gives_its_seat_back() -> None:
     assert len(await stage.play(1)) == 1
 
 
-async def test_a_cancelled_episode_frees_its_seat() -> None:
+async def test_a_cancelled_episode_frees_its_slot() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
     roles = alike(VOICE, stage.endpoint)

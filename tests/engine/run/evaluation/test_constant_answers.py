@@ -18,7 +18,7 @@ from marlaas.engine.run.evaluation.constant_answers import MOST_BESIDE, USUAL_BE
 from marlaas.engine.run.selfplay.match import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply
 
-SEATS = ("first", "second")
+AGENTS = ("first", "second")
 
 
 def asked(agent: str, branch: int = 0, fork: Fork | None = None) -> Ask:
@@ -39,10 +39,10 @@ class Duel:
             self.names.append(name)
             return SimpleNamespace(outcome=await play(spec, self._rival(roles)))
         _, _, answer = arguments
-        texts = [(await answer(asked(seat))).text for seat in SEATS]
+        texts = [(await answer(asked(agent))).text for agent in AGENTS]
         said = [int(text) if text.isdigit() else -1 for text in texts]
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
-        return EpisodeOutcome("ok", dict(zip(SEATS, rewards, strict=True)))
+        return EpisodeOutcome("ok", dict(zip(AGENTS, rewards, strict=True)))
 
     def _rival(self, roles: Any) -> Answer:
         async def answer(ask: Ask) -> Reply:
@@ -79,7 +79,7 @@ async def test_few_texts_are_tried_where_others_speak() -> None:
     assert len(set(duel.names)) == len(duel.names) == MOST_BESIDE + len(USUAL_BESIDE)
 
 
-@pytest.mark.parametrize("agents", [{}, dict.fromkeys(SEATS, "player")])
+@pytest.mark.parametrize("agents", [{}, dict.fromkeys(AGENTS, "player")])
 async def test_where_nobody_else_speaks_no_model_is_asked(agents: dict[str, str]) -> None:
     duel = Duel()
     match = Match(agents, {})
