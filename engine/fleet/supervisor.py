@@ -19,7 +19,7 @@ from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness import Ledger, Standing
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
-from ..store import Rest, Store
+from ..store import Store, Yielding
 from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan
@@ -198,13 +198,13 @@ class WorkerSupervisor:
         return self._ready.is_set()
 
     @property
-    def resting(self) -> Rest | None:
+    def yielding(self) -> Yielding | None:
         """Why the engine yields the machine; None while it has workers, or starts them."""
-        return self._standby.resting
+        return self._standby.yielding
 
-    async def rest(self, rest: Rest) -> None:
+    async def yield_machine(self, yielding: Yielding) -> None:
         """End all workers, also those that start or are at a call: ``lost`` is set at once, their end is waited for."""
-        self._standby.begin(rest)
+        self._standby.begin(yielding)
         self._let_go()
         await self._standby.begun()
         await self.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ...store import HOURS, YIELDED, Rest
+from ...store import HOURS, YIELDED, Yielding
 
 WEEK = 7
 """Days ahead within which the name of a weekday is clear."""
@@ -20,16 +20,16 @@ def clock(moment: float, now: float) -> str:
     return f"{then:%a %H:%M}" if 0 < days < WEEK else f"{then:%Y-%m-%d %H:%M}"
 
 
-def state(rest: Rest, now: float) -> str:
+def state(yielding: Yielding, now: float) -> str:
     """The state of an engine that yields, such as ``yielded until 14:05``."""
-    until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
-    return {YIELDED: f"yielded{until}", HOURS: f"off duty{until}"}.get(rest.kind, rest.kind)
+    until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
+    return {YIELDED: f"yielded{until}", HOURS: f"outside of active hours{until}"}.get(yielding.kind, yielding.kind)
 
 
-def reason(rest: Rest, now: float) -> str:
+def reason(yielding: Yielding, now: float) -> str:
     """Why tasks wait while the engine yields."""
-    if rest.kind == YIELDED:
-        until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+    if yielding.kind == YIELDED:
+        until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
         return f"the engine has yielded the machine{until}; {TAKEN_BACK}"
-    goes_on = f"; goes on at {clock(rest.until, now)}" if rest.until is not None else ""
+    goes_on = f"; goes on at {clock(yielding.until, now)}" if yielding.until is not None else ""
     return f"it is outside of the active hours{goes_on}"

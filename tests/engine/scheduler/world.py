@@ -39,7 +39,7 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.run.learner import Learner
 from marlaas.engine.scheduler.task_run import Ending, run_task
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.rows import Rest
+from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -227,20 +227,20 @@ class World:
         return False
 
     @property
-    def resting(self) -> Rest | None:
-        """See ``WorkerSupervisor.resting``."""
-        return self.standby.resting
+    def yielding(self) -> Yielding | None:
+        """See ``WorkerSupervisor.yielding``."""
+        return self.standby.yielding
 
-    async def rest(self, rest: Rest) -> None:
-        """See ``WorkerSupervisor.rest``."""
-        self.standby.begin(rest)
+    async def yield_machine(self, yielding: Yielding) -> None:
+        """See ``WorkerSupervisor.yield_machine``."""
+        self.standby.begin(yielding)
         self.lost.set()
         await self.chance.wait()
 
     def wake(self) -> None:
         """See ``WorkerSupervisor.wake``."""
         self.standby.end()
-        if self.resting is None:
+        if self.yielding is None:
             self.replace_workers()
 
     def shortage(self) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from marlaas.engine.fleet.yielding.preemptible import Preemptible
-from marlaas.engine.store.rows import IDLE, YIELDED, Rest
+from marlaas.engine.store.rows import IDLE, YIELDED, Yielding
 
 
 class Work:
@@ -31,14 +31,14 @@ async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert work.begun == 1
-    standby.begin(Rest(IDLE))
+    standby.begin(Yielding(IDLE))
     await standby.begun()
     assert work.ended == 1
     await first
     await standby.during(work())
     assert work.begun == 1, "it began although nobody wants it"
     standby.end()
-    assert standby.resting is None
+    assert standby.yielding is None
     await standby.wanted()
     second = asyncio.ensure_future(standby.during(work()))
     await asyncio.sleep(0)
@@ -51,12 +51,12 @@ async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
 
 async def test_a_rest_that_people_want_is_ended_by_nobody_else() -> None:
     standby = Preemptible()
-    standby.begin(Rest(YIELDED))
+    standby.begin(Yielding(YIELDED))
     standby.end()
-    assert standby.resting == Rest(YIELDED)
-    standby.begin(Rest(IDLE))
+    assert standby.yielding == Yielding(YIELDED)
+    standby.begin(Yielding(IDLE))
     standby.end()
-    assert standby.resting is None
+    assert standby.yielding is None
 
 
 async def test_what_goes_wrong_is_said() -> None:
