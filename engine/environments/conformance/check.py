@@ -35,7 +35,7 @@ class Scope:
     """Instances of each split."""
     seconds: float = 60.0
     """Time after which the checks end; one episode may come on top."""
-    rest: float = 0.0
+    pause: float = 0.0
     """Seconds between two episodes in which others have the processor."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
@@ -87,7 +87,7 @@ async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
     """Play episodes, then judge them; raises ``BrokenPlugin`` where a fresh process cannot be started."""
-    pace = Pace(scope.seconds, scope.rest, clock)
+    pace = Pace(scope.seconds, scope.pause, clock)
     start = await subject.renew()
     splits: tuple[Split, Split] = ("train", "eval")
     wanted = [(split, index) for index in range(scope.prompts) for split in splits]
