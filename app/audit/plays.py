@@ -77,14 +77,14 @@ def _check_partners(
             )
 
 
-def _versions(record: Record, policies: Sequence[Policy], speaker: str) -> frozenset[int]:
+def _versions(record: Record, policies: Sequence[Policy], name: str) -> frozenset[int]:
     """Numbers of the versions that may speak for a policy of the task."""
     task = policies[0].task
-    own = task.policies.get(speaker, {})
+    own = task.policies.get(name, {})
     if own.get("frozen"):
         lent = record.borrowed(task.id).get(own["frozen"])
         return frozenset({0 if lent is None else lent.number})
-    whose = own.get("pool") or speaker
+    whose = own.get("pool") or name
     return frozenset(v.number for policy in policies if policy.task.policy == whose for v in policy.versions)
 
 

@@ -30,7 +30,7 @@ def names(agents: Sequence[str]) -> str:
     return ", ".join(line(agent, LONGEST) for agent in agents)
 
 
-def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
     """Who spoke in a trajectory of a group: the ``version`` of its ``policy``, or a ``speaker`` who learns nothing from
     it, of which ``spoke`` is the version where that is known."""
     if not speaker:
@@ -45,7 +45,7 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
     name = line(agent, 20) if agent not in PLAIN else ""
     if policy in ("", ONLY) and not speaker:
         return name
-    said = voice(policy, version, speaker, spoke)
+    said = policy_and_version(policy, version, speaker, spoke)
     return f"{name}: {said}" if name and (speaker or agent != policy) else said
 
 
@@ -57,7 +57,7 @@ def agent_map_lines(
         return []
     lines = []
     for name, policy in agent_map.policies.items():
-        agents = [agent for agent, speaker in agent_map.agents.items() if speaker == name]
+        agents = [agent for agent, own in agent_map.agents.items() if own == name]
         if policy.pool:
             who = f"one of up to {policy.size} earlier versions of {policy.pool}, every {policy.every} steps one"
         elif policy.frozen:

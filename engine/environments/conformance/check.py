@@ -18,7 +18,7 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, speakers, variety
+from . import agents, determinism, floor, instances, junk, latency, leaks, lengths, rewards, variety
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
@@ -113,7 +113,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
             *junk.judge(odd),
-            *speakers.judge([*odd, *constant, *contested], subject.agents),
+            *agents.judge([*odd, *constant, *contested], subject.agents),
             *floor.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated),
             *latency.judge(start, seen[0].seconds, turns),

@@ -107,7 +107,7 @@ class Evaluator:
     def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
         """The error for an evaluation without a score."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
-            agents = [agent for agent, speaker in self._participants.agent_map.agents.items() if speaker == self._name]
+            agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
         return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
 

@@ -47,7 +47,7 @@ class Participants:
 
     def agents_of(self, policy: str) -> tuple[str, ...]:
         """The agents that a policy speaks for in training."""
-        return tuple(agent for agent, speaker in self.agent_map.agents.items() if speaker == policy)
+        return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
     def match(self, number: int, attempt: int) -> Match:
         """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""

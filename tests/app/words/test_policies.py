@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.policies import agent_map_lines, kind, names, voice, who
+from marlaas.app.words.policies import agent_map_lines, kind, names, policy_and_version, who
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
@@ -30,7 +30,7 @@ def test_what_a_policy_is() -> None:
     ],
 )
 def test_who_spoke(speaker: str, spoke: int | None, words: str) -> None:
-    assert voice("adder", 7, speaker, spoke) == words
+    assert policy_and_version("adder", 7, speaker, spoke) == words
 
 
 def test_agents_and_who_spoke_for_them() -> None:
@@ -42,7 +42,7 @@ def test_agents_and_who_spoke_for_them() -> None:
 
 
 def test_foreign_names_are_safe() -> None:
-    told = [names([HOSTILE, "x"]), voice("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
+    told = [names([HOSTILE, "x"]), policy_and_version("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
     assert all("\x1b" not in text and "\n" not in text and "\u202e" not in text for text in told)
 
 

@@ -53,10 +53,10 @@ class Desk:
         self.heard(task, **{ONLY: (prefilled, sampled)})
 
     def heard(self, task: int, **tokens: tuple[int, int]) -> None:
-        """The same, with what each speaker read and said in it."""
+        """The same, with what each policy read and said in it."""
         mixes = self.mixes.setdefault(task, {})
-        for speaker, (prefilled, sampled) in tokens.items():
-            mixes.setdefault(speaker, Mix()).turn(prefilled, sampled)
+        for policy, (prefilled, sampled) in tokens.items():
+            mixes.setdefault(policy, Mix()).turn(prefilled, sampled)
         for mix in mixes.values():
             mix.episode()
         self.now += AGAIN
@@ -144,10 +144,10 @@ def test_capacity_follows_the_policy_that_is_asked_more() -> None:
 
 def test_a_pool_counts_for_the_policy_of_its_versions() -> None:
     demands = []
-    for speakers in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
+    for policies in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
         desk = Desk("torch", "torch")
         desk.router.join(1, DEBATE)
-        desk.heard(1, **speakers)
+        desk.heard(1, **policies)
         demands.append(desk.router.demands())
     assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
     assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
