@@ -1,4 +1,4 @@
-"""What a chart shows: curves, points with their errors, a floor, marks. Frozen values, no arithmetic."""
+"""What a chart shows: curves, points with their errors, a baseline, marks. Frozen values, no arithmetic."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Plot:
     """Up to ``MOST_CURVES``; a band is drawn where there is one alone."""
     points: Sequence[Point] = ()
     """Ascending by step."""
-    floor: float | None = None
+    baseline: float | None = None
     """Score of the best constant answer."""
     marks: Sequence[Mark] = ()
     """Ascending by step."""

@@ -16,7 +16,7 @@ from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 
 _SCORED = (REWARD, HELD_OUT)
-"""Metrics beside which held-out points and the floor make sense."""
+"""Metrics beside which held-out points and the baseline make sense."""
 _LABEL = 6
 _POINTS = 512
 

@@ -91,7 +91,7 @@ def _results(task: Compared) -> list[tuple[str, str]]:
         ("reward", score(row.reward)),
         ("held-out", score(row.score)),
         ("best", score(row.best)),
-        ("floor", score(row.floor)),
+        ("baseline", score(row.floor)),
         ("staleness", number(row.staleness)),
         ("tokens", count(row.tokens)),
         ("time", duration(row.seconds)),

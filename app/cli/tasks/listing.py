@@ -147,7 +147,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
         ("best", score(own.best)),
-        ("floor", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
+        ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
         ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", number(own.staleness)),

@@ -18,7 +18,7 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import agents, determinism, floor, instances, junk, latency, leaks, lengths, rewards, variety
+from . import agents, baseline, determinism, instances, junk, latency, leaks, lengths, rewards, variety
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
@@ -100,9 +100,9 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     repeats = await determinism.look(subject, seen, pace, share=0.5)
     measured = await lengths.look(seen, scope.ruler, pace, share=0.55)
     odd = await junk.look(subject, usable, _offers_tools(train), pace, share=0.75)
-    constant = await floor.look(subject, usable, junk.failing(odd), pace, share=0.95)
+    constant = await baseline.look(subject, usable, junk.failing(odd), pace, share=0.95)
     several = any(len(one.agents) > 1 for one in constant)
-    contested = await floor.contests(subject, usable, pace, share=0.97) if several else []
+    contested = await baseline.contests(subject, usable, pace, share=0.97) if several else []
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
     turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
     return _sorted(
@@ -114,7 +114,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *lengths.judge(measured),
             *junk.judge(odd),
             *agents.judge([*odd, *constant, *contested], subject.agents),
-            *floor.judge(constant, subject.ranked, contested),
+            *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),

@@ -77,7 +77,7 @@ class ConstantAnswers:
         self._policy = policy
         self._numbers = count()
 
-    async def floor(self, lease: Lease, sittings: Sequence[Sitting], said: Iterable[str]) -> float | None:
+    async def baseline(self, lease: Lease, sittings: Sequence[Sitting], said: Iterable[str]) -> float | None:
         """The best mean score of one text given to every ask of the policy's agents; None where no text has a score.
 
         ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.

@@ -75,7 +75,7 @@ class Evaluator:
                 await self._still_plays_on(series)
                 raise self._worthless(played, own)
             if series not in self._baselines:
-                self._baselines[series] = await self._floor(lease, sittings, own)
+                self._baselines[series] = await self._baseline(lease, sittings, own)
         evaluation = summarise(version.number, series, own, self._baselines[series])
         store = self._services.store
         await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
@@ -133,7 +133,7 @@ class Evaluator:
                 break
         return played
 
-    async def _floor(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
+    async def _baseline(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
         """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
         have learned meanwhile."""
         others = any(set(sitting.match.agents.values()) - {self._name} for sitting in sittings)
@@ -142,10 +142,10 @@ class Evaluator:
             return known
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
         said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
-        return await self._constants.floor(lease, sittings, said)
+        return await self._constants.baseline(lease, sittings, said)
 
 
-def summarise(step: int, series: str, played: Sequence[Played], floor: float | None) -> Evaluation:
+def summarise(step: int, series: str, played: Sequence[Played], baseline: float | None) -> Evaluation:
     """Mean reward over the episodes that have one, with its standard error, and the means of what was logged.
 
     An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
@@ -164,4 +164,4 @@ def summarise(step: int, series: str, played: Sequence[Played], floor: float | N
     mean = math.fsum(scores) / n if n else 0.0
     variance = math.fsum((score - mean) ** 2 for score in scores) / (n - 1) if n > 1 else 0.0
     means = {name: math.fsum(values) / len(values) for name, values in logged.items()}
-    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, floor, means)
+    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, baseline, means)

@@ -83,7 +83,7 @@ async def test_points_are_read_exactly(home: Home) -> None:
         await driver.press("shift+left", "shift+left")
         assert head(driver).lstrip().startswith("step 41")
         await driver.press("left", "right", "escape")
-        assert "floor 0.08" in head(driver) and isinstance(driver.app.screen, TaskScreen)
+        assert "baseline 0.08" in head(driver) and isinstance(driver.app.screen, TaskScreen)
 
 
 async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> None:

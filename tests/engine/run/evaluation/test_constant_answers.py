@@ -60,22 +60,22 @@ def sittings(*lineups: Mapping[str, str]) -> list[Sitting]:
     ]
 
 
-async def floor(duel: Duel, lineups: list[Sitting], said: Iterable[str], cut: bool = False) -> float | None:
+async def baseline(duel: Duel, lineups: list[Sitting], said: Iterable[str], cut: bool = False) -> float | None:
     services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, baselines=ConstantBaselines()))
     lease: Any = SimpleNamespace(environment="duel", environment_version="v1", config={}, cut=cut)
-    return await ConstantAnswers(services, "player").floor(lease, lineups, said)
+    return await ConstantAnswers(services, "player").baseline(lease, lineups, said)
 
 
 async def test_a_constant_player_wins_what_its_rival_lets_it() -> None:
     duel, rotated = Duel(), sittings(dict(first="player", second="old"), dict(first="old", second="player"))
-    assert await floor(duel, rotated, ["9", "7", "9"]) == 1.0
-    assert await floor(duel, rotated, ["5"]) == 0.5 and await floor(duel, rotated, ["3"]) == 0.0
+    assert await baseline(duel, rotated, ["9", "7", "9"]) == 1.0
+    assert await baseline(duel, rotated, ["5"]) == 0.5 and await baseline(duel, rotated, ["3"]) == 0.0
     assert set(duel.asks) == {"old"}, "the measured policy is not asked"
 
 
 async def test_few_texts_are_tried_where_others_speak() -> None:
     duel = Duel()
-    await floor(duel, sittings(dict(first="player", second="old")), map(str, range(10, 40)))
+    await baseline(duel, sittings(dict(first="player", second="old")), map(str, range(10, 40)))
     assert len(set(duel.names)) == len(duel.names) == MOST_BESIDE + len(USUAL_BESIDE)
 
 
@@ -84,16 +84,16 @@ async def test_where_nobody_else_speaks_no_model_is_asked(agents: dict[str, str]
     duel = Duel()
     match = Match(agents, {})
     alone = [Sitting(EpisodeSpec("eval", 0, 0, 0), match, cast(Any, None))]
-    assert await floor(duel, alone, ["9"]) == 0.5 and not duel.names
+    assert await baseline(duel, alone, ["9"]) == 0.5 and not duel.names
 
 
 async def test_what_was_cut_off_is_measured_again() -> None:
     with pytest.raises(Replaced):
-        await floor(Duel(), sittings(dict(first="player", second="old")), ["9"], cut=True)
+        await baseline(Duel(), sittings(dict(first="player", second="old")), ["9"], cut=True)
 
 
-async def test_an_agent_that_nobody_asks_has_no_floor() -> None:
-    assert await floor(Duel(), sittings({"first": "old", "second": "old", "third": "player"}), ["9"]) is None
+async def test_an_agent_that_nobody_asks_has_no_baseline() -> None:
+    assert await baseline(Duel(), sittings({"first": "old", "second": "old", "third": "player"}), ["9"]) is None
 
 
 async def test_each_conversation_numbers_its_replies() -> None:
