@@ -103,7 +103,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         self._turn()
 
     def _turn(self) -> None:
-        """Another task begins without a cursor, and without company but for what somebody asked for."""
+        """Another task begins without a cursor, and with nothing laid over it but what was asked for."""
         if self._seen != self.marlaas.selected:
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
@@ -140,7 +140,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         everybody = [each for each in (answer.learner, *answer.others) if each in known]
         chart.plot = plot(answer, [known[each] for each in everybody], self._look)
         names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
-        shown = [(0, answer.learner), *self._look.company(answer)]
+        shown = [(0, answer.learner), *self._look.overlaid(answer)]
         chart.names = [(place, names.get(each, "")) for place, each in shown]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         cursor = self._look.cursor
@@ -247,7 +247,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         """What the task was told, beside the tasks that share its chart."""
         if self._answer is None:
             return
-        shown = [self._answer.learner, *(each for _, each in self._look.company(self._answer))]
+        shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]
         tasks = list(dict.fromkeys(each.task for each in shown))
         configs = [self._answer.configs.get(task, {}) for task in tasks]
         self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))

@@ -201,7 +201,7 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
-        self.standby = Preemptible()
+        self.preemptible = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
         self.store = Store(self.home.database, "tiny")
@@ -229,17 +229,17 @@ class World:
     @property
     def yielding(self) -> Yielding | None:
         """See ``WorkerSupervisor.yielding``."""
-        return self.standby.yielding
+        return self.preemptible.yielding
 
     async def yield_machine(self, yielding: Yielding) -> None:
         """See ``WorkerSupervisor.yield_machine``."""
-        self.standby.begin(yielding)
+        self.preemptible.begin(yielding)
         self.lost.set()
         await self.chance.wait()
 
     def wake(self) -> None:
         """See ``WorkerSupervisor.wake``."""
-        self.standby.end()
+        self.preemptible.end()
         if self.yielding is None:
             self.replace_workers()
 
@@ -250,7 +250,7 @@ class World:
 
     async def services(self) -> Services:
         """See ``WorkerSupervisor.services``."""
-        await self.standby.wanted()
+        await self.preemptible.wanted()
         workers = self.workers
         return Services(
             home=self.home,
@@ -293,7 +293,7 @@ class World:
         self.store.close()
         self.store = Store(self.home.database, "tiny")
         self.draining = asyncio.Event()
-        self.standby = Preemptible()
+        self.preemptible = Preemptible()
         self.replace_workers()
 
     async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
