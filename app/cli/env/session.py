@@ -1,4 +1,4 @@
-"""A sitting with one environment: episode after episode, until whoever plays has enough.
+"""A session with one environment: episode after episode, until whoever plays has enough.
 
 The environment runs in its process, in a scratch folder that is gone afterwards; an edit of its file counts from the
 next episode on. Needs no engine.
@@ -74,7 +74,7 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
                 _check_agents(wish, playing, info)
                 policies = await stack.enter_async_context(loaded(home, playing, scratch))
             prints = Folders.of(scratch, info.name.partition("/")[0]).log
-            return await _Sitting(service, info.name, wish, keyboard, policies, prints).run()
+            return await _Session(service, info.name, wish, keyboard, policies, prints).run()
 
 
 def _check_agents(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
@@ -96,7 +96,7 @@ def _introduced(playing: Players, mine: Sequence[str]) -> Iterator[str]:
         yield f"{title[0].upper()}{title[1:]} plays{' the others' if mine or playing.by_agent else ''}."
 
 
-class _Sitting:
+class _Session:
     """Which instance is played, and how the last episode went."""
 
     def __init__(

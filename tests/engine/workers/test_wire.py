@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
-from marlaas.engine.workers.wire import LINGER, HEADER, Answer, Call, Message, Outbox, pack, read
+from marlaas.engine.workers.wire import HEADER, LINGER, Answer, Call, Message, Outbox, pack, read
 
 TOKENS = np.arange(1000, dtype=np.int32)
 LOGPROBS = np.linspace(-3, 0, 1000, dtype=np.float32)
