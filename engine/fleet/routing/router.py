@@ -63,10 +63,10 @@ class Router:
 
         Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
         """
-        home = only_home(self._endpoints, kind) if spec.train.deterministic else None
-        self._tasks[task] = _Routed(spec, served(spec), (home.name,) if home else ())
+        only = repeatable_endpoint(self._endpoints, kind) if spec.train.deterministic else None
+        self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
         self._looked = -math.inf
-        return home.kind if home else ""
+        return only.kind if only else ""
 
     def leave(self, task: int) -> None:
         """A task does not train any more; one that never did is ignored."""
@@ -113,7 +113,7 @@ class Router:
         return demands
 
 
-def only_home(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
+def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
     """The endpoint of a deterministic task: the first that can repeat itself, of the same ``kind`` as before, if given.
 
     Two kinds do not give the same result to the last bit. Raises ``Fruitless`` where there is none.

@@ -45,7 +45,7 @@ class Desk:
         self.now = 0.0
         self.router = Router(self.endpoints, lambda: self.costs, self.mixes, lambda: self.now)
 
-    def homes(self, task: int, policy: str = ONLY) -> list[str]:
+    def samplers(self, task: int, policy: str = ONLY) -> list[str]:
         return [share.sampler for share in self.router.shares(task, policy)]
 
     def played(self, task: int, prefilled: int, sampled: int) -> None:
@@ -66,14 +66,14 @@ def test_readers_and_writers_part_once_measured() -> None:
     desk = Desk("torch", "llama.cpp")
     for task in (1, 2):
         desk.router.join(task, MOVING)
-    first = {task: desk.homes(task) for task in (1, 2)}
-    assert all(homes for homes in first.values())
+    first = {task: desk.samplers(task) for task in (1, 2)}
+    assert all(samplers for samplers in first.values())
     desk.played(1, 500, 5)
     desk.played(2, 5, 250)
-    routes = desk.homes(1), desk.homes(2)
-    assert [homes[0] for homes in routes] == ["rollout", "rollout-2"]
+    routes = desk.samplers(1), desk.samplers(2)
+    assert [samplers[0] for samplers in routes] == ["rollout", "rollout-2"]
     desk.played(1, 500, 5)
-    assert (desk.homes(1), desk.homes(2)) == routes, "nothing moves without a reason"
+    assert (desk.samplers(1), desk.samplers(2)) == routes, "nothing moves without a reason"
 
 
 def test_measured_costs_move_a_task() -> None:
@@ -82,12 +82,12 @@ def test_measured_costs_move_a_task() -> None:
         desk.router.join(task, MOVING)
         desk.played(task, 500, 5) if task == 1 else desk.played(task, 5, 250)
     desk.costs = [TokenCosts("rollout", 3.0, 1.0), TokenCosts("rollout-2", 1.0, 3.0)]
-    before = desk.homes(1)[0]
+    before = desk.samplers(1)[0]
     desk.now += AGAIN
-    assert (before, desk.homes(1)[0], desk.homes(2)[0]) == ("rollout-2", "rollout-2", "rollout")
+    assert (before, desk.samplers(1)[0], desk.samplers(2)[0]) == ("rollout-2", "rollout-2", "rollout")
     desk.costs = [READER, WRITER]
     desk.now += AGAIN
-    assert (desk.homes(1)[0], desk.homes(2)[0]) == ("rollout", "rollout-2")
+    assert (desk.samplers(1)[0], desk.samplers(2)[0]) == ("rollout", "rollout-2")
 
 
 def test_a_task_that_has_left_is_not_reckoned_with() -> None:
@@ -98,7 +98,7 @@ def test_a_task_that_has_left_is_not_reckoned_with() -> None:
     desk.router.leave(1)
     desk.router.leave(1)
     desk.now += AGAIN
-    assert len(desk.homes(2)) == 2, "alone, it has both"
+    assert len(desk.samplers(2)) == 2, "alone, it has both"
 
 
 def test_a_deterministic_task_is_at_the_first_that_can() -> None:
@@ -110,13 +110,13 @@ def test_a_deterministic_task_is_at_the_first_that_can() -> None:
     assert desk.router.join(9, SETTLED) == "llama.cpp" and desk.router.join(3, MOVING) == ""
     for _ in range(3):
         desk.played(9, 900, 1)
-        assert desk.homes(9) == ["rollout-2"]
+        assert desk.samplers(9) == ["rollout-2"]
 
 
 def test_after_a_restart_it_is_at_the_same_kind_or_nowhere() -> None:
     desk = Desk("torch", "llama.cpp")
     assert desk.router.join(1, SETTLED) == "torch"
-    assert desk.router.join(2, SETTLED, "llama.cpp") == "llama.cpp" and desk.homes(2) == ["rollout-2"]
+    assert desk.router.join(2, SETTLED, "llama.cpp") == "llama.cpp" and desk.samplers(2) == ["rollout-2"]
     with pytest.raises(Fruitless, match=r"was sampled with llama\.cpp so far, which this home does not have"):
         Desk("torch").router.join(1, SETTLED, "llama.cpp")
     with pytest.raises(Fruitless):
@@ -127,8 +127,12 @@ def test_policies_of_one_task_go_where_their_own_turns_belong() -> None:
     desk = Desk("torch", "llama.cpp")
     desk.router.join(1, DEBATE)
     desk.heard(1, solver=(5, 400), critic=(500, 5), judge=(300, 5))
-    assert [desk.homes(1, policy)[0] for policy in ("solver", "critic", "judge")] == ["rollout-2", "rollout", "rollout"]
-    assert desk.homes(1, "solver@0") == desk.homes(1, "solver"), "who only takes part in measurements"
+    assert [desk.samplers(1, policy)[0] for policy in ("solver", "critic", "judge")] == [
+        "rollout-2",
+        "rollout",
+        "rollout",
+    ]
+    assert desk.samplers(1, "solver@0") == desk.samplers(1, "solver"), "who only takes part in measurements"
 
 
 def test_capacity_follows_the_policy_that_is_asked_more() -> None:
@@ -138,7 +142,7 @@ def test_capacity_follows_the_policy_that_is_asked_more() -> None:
     desk.heard(1, solver=(10, 10), critic=(10, 10), judge=(10, 10))
     for _ in range(2000):
         desk.heard(1, solver=(200, 200), critic=(10, 10), judge=(10, 10))
-    assert len(desk.homes(1, "solver")) == 2 and {len(desk.homes(1, who)) for who in ("critic", "judge")} == {1}
+    assert len(desk.samplers(1, "solver")) == 2 and {len(desk.samplers(1, who)) for who in ("critic", "judge")} == {1}
     assert [share.part for share in desk.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
 
 
