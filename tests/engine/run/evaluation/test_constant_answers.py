@@ -33,24 +33,24 @@ def asked(agent: str, branch: int = 0, fork: Fork | None = None) -> Ask:
 
 @dataclass
 class Duel:
-    """Higher numbers win; the policy's rival always says 5. Stands for the environments and for the rollout."""
+    """Higher numbers win; the policy's opponent always says 5. Stands for the environments and for the rollout."""
 
     asks: Counter[str] = field(default_factory=Counter)
-    """What the rival was asked as which agent."""
+    """What the opponent was asked as which agent."""
     names: list[str] = field(default_factory=list)
 
     async def play(self, *arguments: Any) -> Any:
         if callable(arguments[0]):  # as the rollout: (play, spec, roles, name)
             play, spec, roles, name = arguments
             self.names.append(name)
-            return SimpleNamespace(outcome=await play(spec, self._rival(roles)))
+            return SimpleNamespace(outcome=await play(spec, self._opponent(roles)))
         _, _, answer = arguments
         texts = [(await answer(asked(agent))).text for agent in AGENTS]
         said = [int(text) if text.isdigit() else -1 for text in texts]
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
         return EpisodeOutcome("ok", dict(zip(AGENTS, rewards, strict=True)))
 
-    def _rival(self, roles: Any) -> Answer:
+    def _opponent(self, roles: Any) -> Answer:
         async def answer(ask: Ask) -> Reply:
             self.asks[roles(ask.agent)] += 1
             return Reply("5", "stop", 0)
@@ -74,7 +74,7 @@ async def baseline(duel: Duel, episodes: list[HeldOutEpisode], said: Iterable[st
     return await ConstantAnswers(services, "player").baseline(lease, episodes, said)
 
 
-async def test_a_constant_player_wins_what_its_rival_lets_it() -> None:
+async def test_a_constant_player_wins_what_its_opponent_lets_it() -> None:
     duel, rotated = Duel(), held_out(dict(first="player", second="old"), dict(first="old", second="player"))
     assert await baseline(duel, rotated, ["9", "7", "9"]) == 1.0
     assert await baseline(duel, rotated, ["5"]) == 0.5 and await baseline(duel, rotated, ["3"]) == 0.0
