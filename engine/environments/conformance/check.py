@@ -23,8 +23,8 @@ from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
 from .pace import Pace
-from .stand import Stand
 from .subject import Subject
+from .subject_process import SubjectProcess
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
     """Check the version that ``lease`` holds, under the configuration that it was bound for."""
-    async with Stand(lease) as stand:
-        return await examine(stand, scope)
+    async with SubjectProcess(lease) as subject:
+        return await examine(subject, scope)
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
