@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from .cgroups import Group, new_group
 from .removal import remove_folder
-from .sandbox_keeper import MORE_PROCESSES, adopt_orphans, stray, sweep
+from .sandbox_supervisor import MORE_PROCESSES, adopt_orphans, stray, sweep
 
 SECONDS = 2.0
 MEMORY_MB = 256
@@ -28,7 +28,7 @@ LARGEST_OUTPUT = 1 << 20
 _GRACE = 2.0
 """Seconds that the process in charge of the time limit gets to clean up, beyond what the code may take."""
 _MOST_AT_ONCE = 16
-KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
+SUPERVISOR = os.path.join(os.path.dirname(__file__), "sandbox_supervisor.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _running: set[object] = set()
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -115,7 +115,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
                 group = new_group(MORE_PROCESSES)
                 try:
                     process = await asyncio.create_subprocess_exec(
-                        *(sys.executable, "-P", "-s", KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
+                        *(sys.executable, "-P", "-s", SUPERVISOR, str(seconds), str(memory_mb), str(os.getpid())),
                         group.path if group is not None else "",
                         stdin=given,
                         stdout=out,
@@ -136,7 +136,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Adopt what programs leave behind after killing their keeper: it becomes a child of this process.
+    """Adopt what programs leave behind after killing their supervisor: it becomes a child of this process.
 
     Only while programs run: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
     """

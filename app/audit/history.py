@@ -146,7 +146,7 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
     where = _where(policy, group)
     members = {trajectory.member for trajectory in trajectories}
     size = int(policy.task.value("train", "group_size"))
-    skipped = bool(policy.task.cast) and not members
+    skipped = bool(policy.task.policies) and not members
     whole = skipped or members == set(range(size))
     report.check(whole, "groups are whole", where, f"its members are {sorted(members)}")
     due = group.number // policy.task.batch

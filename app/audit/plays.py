@@ -26,7 +26,7 @@ def plays_of(policies: Sequence[Policy]) -> Plays:
 def check_plays(record: Record, policies: Sequence[Policy], report: Report) -> None:
     """Check what concerns all policies of one task at once; nothing for a task that has only one."""
     task = policies[0].task
-    if not task.cast:
+    if not task.policies:
         return
     check_borrowed(task, record.borrowed(task.id), report)
     for groups in plays_of(policies).values():
@@ -50,7 +50,7 @@ def check_own(policy: Policy, group: Group, trajectories: Sequence[Trajectory], 
 
 def check_borrowed(task: Task, borrowed: Mapping[str, Version], report: Report) -> None:
     """Check that versions of other tasks are kept for as long as the task may play with them."""
-    for name, policy in task.cast.items():
+    for name, policy in task.policies.items():
         lent = borrowed.get(policy.get("frozen", ""))
         if lent is not None and task.state in UNFINISHED:
             there = lent.state == "committed"
@@ -77,14 +77,14 @@ def _check_partners(
             )
 
 
-def _versions(record: Record, policies: Sequence[Policy], speaker: str) -> frozenset[int]:
+def _versions(record: Record, policies: Sequence[Policy], name: str) -> frozenset[int]:
     """Numbers of the versions that may speak for a policy of the task."""
     task = policies[0].task
-    own = task.cast.get(speaker, {})
+    own = task.policies.get(name, {})
     if own.get("frozen"):
         lent = record.borrowed(task.id).get(own["frozen"])
         return frozenset({0 if lent is None else lent.number})
-    whose = own.get("pool") or speaker
+    whose = own.get("pool") or name
     return frozenset(v.number for policy in policies if policy.task.policy == whose for v in policy.versions)
 
 

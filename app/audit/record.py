@@ -38,10 +38,10 @@ class Task:
     @property
     def where(self) -> str:
         """The task, and its policy where it has several, as findings name it."""
-        return f"task {self.id}, {self.policy}" if self.cast else f"task {self.id}"
+        return f"task {self.id}, {self.policy}" if self.policies else f"task {self.id}"
 
     @property
-    def cast(self) -> dict[str, dict[str, Any]]:
+    def policies(self) -> dict[str, dict[str, Any]]:
         """The policies by name; empty where the task has only one."""
         found: dict[str, dict[str, Any]] = self.tables.get("policies") or {}
         return found

@@ -71,8 +71,8 @@ def last_step(plot: Plot) -> float:
 
 
 def _paint(picture: Picture, plot: Plot, curves: Sequence[Decimated]) -> None:
-    if plot.floor is not None:
-        picture.floor(plot.floor)
+    if plot.baseline is not None:
+        picture.baseline(plot.baseline)
     picture.marks(plot.marks)
     if len(curves) == 1:
         picture.band(curves[0].buckets)
@@ -103,8 +103,8 @@ def _extent(plot: Plot, curves: Sequence[Decimated]) -> Iterable[float]:
                 yield from (bucket.low, bucket.high)
     for point in plot.points:
         yield from (point.score - point.error, point.score, point.score + point.error)
-    if plot.floor is not None:
-        yield plot.floor
+    if plot.baseline is not None:
+        yield plot.baseline
 
 
 def _notes(plot: Plot, curves: Sequence[Decimated]) -> tuple[str, ...]:

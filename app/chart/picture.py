@@ -22,10 +22,10 @@ class Picture:
     def __init__(self, canvas: Canvas, vertical: Scale, last: float) -> None:
         self._canvas, self._vertical, self._last = canvas, vertical, last
 
-    def floor(self, value: float) -> None:
+    def baseline(self, value: float) -> None:
         """Draw the constant-answer baseline: a dashed line."""
         if self._drawable(value):
-            self._canvas.put(0, self._y(value) // 4, "╌" * self._canvas.columns, "floor")
+            self._canvas.put(0, self._y(value) // 4, "╌" * self._canvas.columns, "baseline")
 
     def marks(self, marks: Sequence[Mark]) -> None:
         """Draw a dotted line from top to bottom for each mark."""

@@ -54,7 +54,7 @@ class Plot:
     """Up to ``MOST_CURVES``; a single curve is drawn with its band."""
     points: Sequence[Point] = ()
     """In ascending order of their steps."""
-    floor: float | None = None
+    baseline: float | None = None
     """The constant-answer baseline."""
     marks: Sequence[Mark] = ()
     """In ascending order of their steps."""

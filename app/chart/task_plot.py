@@ -31,7 +31,7 @@ class Look:
     places: tuple[Learner | None, ...] = ()
     """The tasks and policies laid over it, each in its own place."""
 
-    def company(self, answer: TaskAnswer) -> list[tuple[int, Learner]]:
+    def overlaid(self, answer: TaskAnswer) -> list[tuple[int, Learner]]:
         """Place and name of those laid over it, as far as the answer has them."""
         return [
             (place, each) for place, each in enumerate(self.places, 1) if each is not None and each in answer.others
@@ -41,7 +41,7 @@ class Look:
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
     """The plot of the answer's metric. ``tasks``: rows of what is shown, the answer's own first."""
     scored = answer.metric in _SCORED
-    others = [_curve(answer.others[each], answer.metric, place) for place, each in look.company(answer)]
+    others = [_curve(answer.others[each], answer.metric, place) for place, each in look.overlaid(answer)]
     return Plot(
         [_curve(answer.own, answer.metric, 0), *others],
         _points(answer.own) if scored else (),
@@ -109,7 +109,7 @@ def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
     edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
     if edges and None not in edges:
         texts.append(f"{number(edges[0])} to {number(edges[1])}")
-    for _, each in look.company(answer):
+    for _, each in look.overlaid(answer):
         texts.append(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}")
     measured = [row for row in own.evals if row.step <= step]
     if measured and metric in _SCORED:

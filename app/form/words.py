@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..words.casts import LONGEST, names
 from ..words.format import line
+from ..words.policies import LONGEST, names
 from .checking import Checked
 from .fields import FormField
 from .form import Form
@@ -31,7 +31,7 @@ def standing(checked: Checked) -> str:
     return f"{count} task{'' if count == 1 else 's'}; ctrl+s submits"
 
 
-def cast(form: Form) -> str:
+def beyond_fields(form: Form) -> str:
     """A sentence on what the form has no fields for: the policies of its task, or that it could have several."""
     policies, agents = form.more.get("policies"), form.more.get("agents")
     if isinstance(policies, Mapping) and isinstance(agents, Mapping):

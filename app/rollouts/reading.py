@@ -13,8 +13,8 @@ from dataclasses import replace
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import StoredConversation, StoredTrajectory, Turn
 
-from ..words.casts import who
 from ..words.format import duration, line, number, plain, score
+from ..words.policies import who
 from .document import Block, Stretch, occurrences
 from .paying import Purse
 from .pieces import HALF, Decode, pieces

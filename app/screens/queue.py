@@ -26,7 +26,7 @@ from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
-from ..words.casts import kind
+from ..words.policies import kind
 from .dialogs.new_environment import write_environment
 from .tasks_view import TasksView
 

@@ -25,7 +25,7 @@ from ..form.checking import Checked
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
-from ..form.words import about, cast as cast_words, missing, standing
+from ..form.words import about, beyond_fields, missing, standing
 from ..home.submitting import enqueue
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
@@ -54,7 +54,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #title { height: 1; padding: 0 1; background: $panel; }
     SubmitScreen #title Static { width: auto; }
     SubmitScreen #title #state { width: 1fr; text-align: right; }
-    SubmitScreen #cast { height: auto; max-height: 3; padding: 0 1; color: $text-warning; }
+    SubmitScreen #beyond { height: auto; max-height: 3; padding: 0 1; color: $text-warning; }
     SubmitScreen #body { height: 1fr; layout: horizontal; }
     SubmitScreen.-wide FieldRow Input { width: 48; }
     SubmitScreen Fields { width: 3fr; }
@@ -89,7 +89,7 @@ class SubmitScreen(ModalScreen[None]):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
             yield Static(id="state", markup=False)
-        yield Static(id="cast", markup=False)
+        yield Static(id="beyond", markup=False)
         with Container(id="body"):
             yield Fields()
             yield Outlook()
@@ -146,7 +146,7 @@ class SubmitScreen(ModalScreen[None]):
         self._checked = checked
         self.query_one(Fields).tell(checked, self._form.texts)
         self.query_one("#state", Static).update(Content(standing(checked)))
-        said, note = cast_words(self._form), self.query_one("#cast", Static)
+        said, note = beyond_fields(self._form), self.query_one("#beyond", Static)
         note.display = bool(said)
         note.update(Content(said))
         outlook = self.query_one(Outlook)

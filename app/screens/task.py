@@ -140,7 +140,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         everybody = [each for each in (answer.learner, *answer.others) if each in known]
         chart.plot = plot(answer, [known[each] for each in everybody], self._look)
         names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
-        shown = [(0, answer.learner), *self._look.company(answer)]
+        shown = [(0, answer.learner), *self._look.overlaid(answer)]
         chart.names = [(place, names.get(each, "")) for place, each in shown]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         cursor = self._look.cursor
@@ -247,7 +247,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         """Show the task's configuration beside those of the tasks that share its chart."""
         if self._answer is None:
             return
-        shown = [self._answer.learner, *(each for _, each in self._look.company(self._answer))]
+        shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]
         tasks = list(dict.fromkeys(each.task for each in shown))
         configs = [self._answer.configs.get(task, {}) for task in tasks]
         self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))

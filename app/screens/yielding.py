@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet import reason as waits_for, state
-from marlaas.engine.store import HOURS, YIELDED, Rest
+from marlaas.engine.store import HOURS, YIELDED, Yielding
 
 from ..context.application import Application
 from ..questions.engine import EngineAnswer
 from ..widgets.engine.head import yield_question
 from ..words.durations import seconds
-from ..words.rests import rest_of
 from ..words.tasks import liveness
+from ..words.yielding import yielding_of
 from .dialogs.ask import Ask
 
 USUAL = "2h"
@@ -34,7 +34,7 @@ def ask_yield(app: Application) -> None:
         except ConfigError as error:
             app.say(f"{error} “{OPEN}” is until it is taken back.", bad=True)
             return
-        done = f"The engine has {state(Rest(YIELDED, until), now).replace('yielded', 'yielded the machine')}."
+        done = f"The engine has {state(Yielding(YIELDED, until), now).replace('yielded', 'yielded the machine')}."
         app.command("yield", done=done, until=until)
 
     snapshot = app.snapshot
@@ -62,7 +62,7 @@ def why_not(app: Application) -> str:
 
 def why_no_end(app: Application) -> str:
     """Why there is no yield to end; empty where there is one."""
-    rest = rest_of(app.snapshot.engine)
-    if rest is not None and rest.kind == HOURS:
-        return f"Nothing was yielded: {waits_for(rest, app.snapshot.now)}."
-    return "" if rest is not None and rest.kind == YIELDED else "The engine has not yielded the machine."
+    yielding = yielding_of(app.snapshot.engine)
+    if yielding is not None and yielding.kind == HOURS:
+        return f"Nothing was yielded: {waits_for(yielding, app.snapshot.now)}."
+    return "" if yielding is not None and yielding.kind == YIELDED else "The engine has not yielded the machine."

@@ -17,8 +17,8 @@ from textual.widgets import Static
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TrajectoryRow, Turn
 
-from ..words.casts import who
 from ..words.format import cells, excerpt, line, number, score
+from ..words.policies import who
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200

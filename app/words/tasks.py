@@ -16,7 +16,7 @@ from marlaas.engine.fleet import state
 from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, clip_start, line, score
-from .rests import rest_of
+from .yielding import yielding_of
 
 GLYPHS = {
     "submitted": "·",
@@ -81,9 +81,9 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
         return Liveness("down", f"down since {since}" if engine.state == "stopped" else f"down, last heard {since}")
     if now - engine.heartbeat > FRESH_SECONDS:
         return Liveness("silent", f"silent {since.removesuffix(' ago')}")
-    rest = rest_of(engine)
-    if rest is not None and rest.holds and engine.state == "running":
-        return Liveness("alive", state(rest, now))
+    yielding = yielding_of(engine)
+    if yielding is not None and yielding.holds and engine.state == "running":
+        return Liveness("alive", state(yielding, now))
     return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
 
 

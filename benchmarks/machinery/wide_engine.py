@@ -1,7 +1,7 @@
 """The engine with every core for both workers: what runs one task after another synchronously would do with them.
 
 The program itself gives each worker cores of its own, since pools that share a core spin against each other. Where only
-one stage works at a time that would be a weak rival to compare with; nobody else starts this.
+one stage works at a time that would be a weak baseline; nobody else starts this.
 
     python -m benchmarks.machinery.wide_engine HOME
 """

@@ -119,9 +119,9 @@ class Stage:
             await asyncio.gather(*episodes)
 
     async def _episode(self, task: int, endpoint: SamplerEndpoint, request: SampleRequest) -> None:
-        speaker = SamplerClient(endpoint, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
+        client = SamplerClient(endpoint, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
         try:
-            await speaker.generate(request)
+            await client.generate(request)
         finally:
-            speaker.leave()
+            client.leave()
             self.ledger.environment(task, 0.0)

@@ -19,7 +19,7 @@ from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness import Ledger, Standing
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
-from ..store import Rest, Store
+from ..store import Store, Yielding
 from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan
@@ -62,7 +62,7 @@ class WorkerSupervisor:
         self._plan = plan
         self.failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
-        self._fewer = MemoryBackoff()
+        self._memory_backoff = MemoryBackoff()
         self.mended = False
         """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
@@ -80,7 +80,7 @@ class WorkerSupervisor:
         self._worker_processes = WorkerProcesses(home.logs, settings.resources.nice)
         self._endpoints: SamplerEndpoints | None = None
         self._services: Services | None = None
-        self._standby = Preemptible()
+        self._preemptible = Preemptible()
         self._ready = asyncio.Event()
         self.place(placement_plan)
         self.lost = asyncio.Event()
@@ -88,7 +88,7 @@ class WorkerSupervisor:
 
     def place(self, placement_plan: PlacementPlan) -> None:
         """Use this plan from the workers' next start on."""
-        self.placement_plan = self._fewer.fitted(placement_plan)
+        self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
@@ -104,7 +104,7 @@ class WorkerSupervisor:
 
     async def start(self) -> None:
         """Start all workers, unless the engine yields. Raises their errors if they cannot start."""
-        await self._standby.during(self._start_again())
+        await self._preemptible.during(self._start_again())
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Change to another plan: all workers end and start by it; tasks begin again from their last commit."""
@@ -198,26 +198,26 @@ class WorkerSupervisor:
         return self._ready.is_set()
 
     @property
-    def resting(self) -> Rest | None:
+    def yielding(self) -> Yielding | None:
         """Why the engine yields the machine; None while it has workers, or starts them."""
-        return self._standby.resting
+        return self._preemptible.yielding
 
-    async def rest(self, rest: Rest) -> None:
+    async def yield_machine(self, yielding: Yielding) -> None:
         """End all workers, also those that start or are at a call: ``lost`` is set at once, their end is waited for."""
-        self._standby.begin(rest)
+        self._preemptible.begin(yielding)
         self._let_go()
-        await self._standby.begun()
+        await self._preemptible.begun()
         await self.stop()
 
     def wake(self) -> None:
         """A task wants workers: start them, unless it has to wait until the engine does not yield."""
-        self._standby.end()
+        self._preemptible.end()
 
     async def run(self) -> None:
         """Have workers whenever the engine does not yield, until cancelled."""
         while True:
-            await self._standby.wanted()
-            await self._standby.during(self._keep())
+            await self._preemptible.wanted()
+            await self._preemptible.during(self._keep())
 
     async def _keep(self) -> None:
         """Start the workers where there are none, and replace them whenever one dies."""
@@ -228,7 +228,7 @@ class WorkerSupervisor:
         while True:
             deaths = await self._worker_processes.until_death(self._moved)
             held = self._endpoints.conversations if self._endpoints else {}
-            after = self._fewer.after(deaths, self.placement_plan, held, self.devices)
+            after = self._memory_backoff.after(deaths, self.placement_plan, held, self.devices)
             self.mended = bool(deaths) and after.mended
             self._let_go()
             if deaths:

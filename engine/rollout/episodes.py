@@ -134,7 +134,7 @@ class Rollout:
                 self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome)
 
-    def speaker(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
+    def sampler_client(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
         return SamplerClient(endpoint, self._ledger, replace(self._payer, policy=policy), self._anew)
 
@@ -160,7 +160,7 @@ class _Turns:
     """A conversation and its sampler client; turns are taken one after the other."""
 
     conversation: Conversation
-    speaker: SamplerClient
+    client: SamplerClient
     lock: asyncio.Lock
 
 
@@ -216,12 +216,12 @@ class _Run:
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
             async with turns.lock:
-                return await turns.conversation.answer(ask, turns.speaker, self._rollout.rendering)
+                return await turns.conversation.answer(ask, turns.client, self._rollout.rendering)
 
     def leave(self) -> None:
         """The episode has ended: free its memory in the samplers."""
         for turns in self._turns.values():
-            turns.speaker.leave()
+            turns.client.leave()
 
     def _begin(self, ask: Ask) -> _Turns:
         """Begin a conversation: a new agent's, or a fork of another."""
@@ -238,7 +238,7 @@ class _Run:
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
-        turns = _Turns(begun, self._rollout.speaker(role.endpoint, role.policy), asyncio.Lock())
+        turns = _Turns(begun, self._rollout.sampler_client(role.endpoint, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns
 

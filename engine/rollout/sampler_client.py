@@ -27,19 +27,20 @@ class SamplerClient:
         self._endpoint = endpoint
         self._slots = endpoint.slots
         self._ledger = ledger
-        self._seated = ""
+        self._held = ""
         """The conversation whose memory the sampler holds."""
-        self._seatings = 0
+        self._count = 0
+        """Conversations that it has held; a part of their names."""
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         """Wait for a slot and sample one turn."""
         await self._slots.take(self)
         cost = None
         try:
-            if self._seated != request.conversation:
-                self.unseat()
-                self._seated = request.conversation
-                self._seatings += 1
+            if self._held != request.conversation:
+                self._forget()
+                self._held = request.conversation
+                self._count += 1
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
             own = replace(request, conversation=self._name, account=payer.tenant, weight=weight)
@@ -55,22 +56,25 @@ class SamplerClient:
 
     async def release(self, conversation: str) -> None:
         """Have the sampler forget a conversation; one that it does not hold is ignored."""
-        if conversation == self._seated:
-            name, self._seated = self._name, ""
+        if conversation == self._held:
+            name, self._held = self._name, ""
             await self._endpoint.sampler.release(name)
 
-    def unseat(self) -> None:
+    def lose_slot(self) -> None:
         """See ``SlotHolder``."""
-        if self._seated:
-            self._endpoint.forget(self._name)
-            self._seated = ""
+        self._forget()
 
     def leave(self) -> None:
         """The episode has ended, perhaps in the middle of a turn: free its slot and its memory in the sampler."""
         self._leaves = True
         self._slots.leave(self)
-        self.unseat()
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._held:
+            self._endpoint.forget(self._name)
+            self._held = ""
 
     @property
     def _name(self) -> str:
-        return f"{self._seated}:{self._seatings}"
+        return f"{self._held}:{self._count}"

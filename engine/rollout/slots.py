@@ -28,7 +28,7 @@ class SlotHolder(Protocol):
 
     payer: Payer
 
-    def unseat(self) -> None:
+    def lose_slot(self) -> None:
         """The slot is taken away: have the sampler forget the episode's memory, without waiting."""
 
 
@@ -37,7 +37,7 @@ class Waiter:
     """A holder that waits for a slot, and the future that tells it when it has one."""
 
     holder: SlotHolder
-    seated: asyncio.Future[None]
+    granted: asyncio.Future[None]
 
 
 class SamplerSlots:
@@ -100,7 +100,7 @@ class SamplerSlots:
             del self._idle[holder]
         else:
             return
-        holder.unseat()
+        holder.lose_slot()
         self._give_back()
 
     async def _wait(self, holder: SlotHolder) -> None:
@@ -108,7 +108,7 @@ class SamplerSlots:
         self._line.add(holder.payer, waiter)
         self._hand_out()
         try:
-            await waiter.seated
+            await waiter.granted
         except asyncio.CancelledError:
             self._line.discard(holder.payer, waiter)
             if holder in self._busy:  # the slot came in the same moment
@@ -124,11 +124,11 @@ class SamplerSlots:
         """Give slots that are free, or idle for long enough, to the next holders in line."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
-            if waiter.seated.cancelled():  # it has not been told yet
+            if waiter.granted.cancelled():  # it has not been told yet
                 self._free += 1
             else:
                 self._busy[waiter.holder] = self._line.begin(payer)
-                waiter.seated.set_result(None)
+                waiter.granted.set_result(None)
 
     def _obtain(self) -> bool:
         """Get a slot; an idle one is taken away only where the sampler needs the work. Else arrange to try again."""
@@ -144,7 +144,7 @@ class SamplerSlots:
                 self._timer = asyncio.get_running_loop().call_later(left, self._look_again)
             return False
         del self._idle[holder]
-        holder.unseat()
+        holder.lose_slot()
         return True
 
     def _look_again(self) -> None:

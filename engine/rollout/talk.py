@@ -64,7 +64,7 @@ class Talk:
         self._conversation = Conversation(
             f"{place}/{version}",
             AGENT,
-            self._voice(Manner()),
+            self._sampling_parameters(Manner()),
             context,
             noise_seed("talk", place),
             Allowance(ENDLESS),
@@ -82,7 +82,7 @@ class Talk:
         Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
         """
         before = deepcopy(self._conversation)
-        self._conversation.sampling = self._voice(manner)
+        self._conversation.sampling = self._sampling_parameters(manner)
         opening = (Message("system", system),) if system and not self._begun else ()
         pieces = self._pieces(hear)
         try:
@@ -106,7 +106,7 @@ class Talk:
     def _pieces(self, hear: Hear) -> _Pieces:
         return _Pieces(self._sampler, self._rendering.renderer, hear, self._failures)
 
-    def _voice(self, manner: Manner) -> SamplingParameters:
+    def _sampling_parameters(self, manner: Manner) -> SamplingParameters:
         return SamplingParameters(
             version=self._version,
             number=self._number,

@@ -47,13 +47,13 @@ def besides(
     episodes: Sequence[Episode], transcripts: Transcripts, match: Match, trained: Set[str]
 ) -> tuple[Beside, ...]:
     """What was said by policies that are not trained on this play, for people to read."""
-    others = dict.fromkeys(speaker for speaker in match.agents.values() if speaker not in trained)
+    others = dict.fromkeys(policy for policy in match.agents.values() if policy not in trained)
     found = []
-    for speaker in others:
-        agents = match.agents_of(speaker)
+    for policy in others:
+        agents = match.agents_of(policy)
         own = tuple(episode_of(episode, agents) for episode in episodes)
         if any(episode.trajectories for episode in own):
-            found.append(Beside(speaker, own, texts_of(transcripts, agents)))
+            found.append(Beside(policy, own, texts_of(transcripts, agents)))
     return tuple(found)
 
 

@@ -150,9 +150,9 @@ class PolicyLearner:
         path = version_path(services, self._task, self.name, step + 1)
         await self._served()
         shares = services.router.shares(self._task, self.name)
-        homes = [services.endpoints[share.sampler] for share in shares]
+        endpoints = [services.endpoints[share.sampler] for share in shares]
         await self._published.spread(before, shares)
-        await self._canary.before(before.name, homes, tally.groups)
+        await self._canary.before(before.name, endpoints, tally.groups)
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
@@ -170,14 +170,14 @@ class PolicyLearner:
 
     async def _serve(self, version: Version, shares: Sequence[Share], background: Background) -> None:
         """Publish a committed version and let the canary compare it with the one before."""
-        homes = [self._services.endpoints[share.sampler] for share in shares]
+        endpoints = [self._services.endpoints[share.sampler] for share in shares]
 
         async def publish() -> None:
             await self._published.publish(version, shares)
             self._moved.set()
             self._measuring.beside(version, background)
 
-        report = await self._canary.after(version.name, homes, publish)
+        report = await self._canary.after(version.name, endpoints, publish)
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))

@@ -50,12 +50,12 @@ class Situation:
     """Tasks that hold a slot."""
     blocked: Mapping[int, str]
     """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
-    resting: Set[int]
+    tried: Set[int]
     """Blocked tasks that were tried a moment ago; the others may be tried again where a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     """Tokens that tenants have used in the day of ``now``."""
-    rest: str = ""
+    yielding: str = ""
     """Why no task at all may run; empty where tasks may."""
 
     def spent(self, tenant: str) -> bool:
@@ -73,8 +73,8 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
     ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
     for task in sorted(tasks, key=lambda task: task.state != "running"):  # what an engine's end interrupted comes first
         if task.id in situation.running:
-            if situation.rest:
-                verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.rest))
+            if situation.yielding:
+                verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.yielding))
             elif situation.spent(task.tenant):
                 verdicts[task.id] = Verdict(Act.HOLD, _spent(task.tenant, situation))
         elif task.state != "paused":
@@ -91,12 +91,12 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
     """What keeps a task waiting, whatever else runs; None where nothing does."""
     if task.needs:
         return _dependency(task)
-    if situation.rest:
-        return Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, situation.rest))
+    if situation.yielding:
+        return Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, situation.yielding))
     if task.due is not None and task.due > situation.now:
         words = f"tries again within {_coarse(task.due - situation.now)}, {task.cause}"
         return Verdict(Act.WAIT, Reason(ReasonCode.RETRY, words))
-    if task.id in situation.resting:
+    if task.id in situation.tried:
         return Verdict(Act.WAIT, Reason(ReasonCode.BLOCKED, situation.blocked[task.id]))
     if situation.spent(task.tenant):
         return Verdict(Act.WAIT, _spent(task.tenant, situation))

@@ -166,8 +166,8 @@ class Scheduler:
         if ending.state == "running":
             return
         if ending.state == "queued":
-            rest = max(REVIEW, len(self._blocked) / TRIES)
-            self._blocked[task] = (ending.reason.words, monotonic() + rest)
+            pause = max(REVIEW, len(self._blocked) / TRIES)
+            self._blocked[task] = (ending.reason.words, monotonic() + pause)
             store.tasks.explain({task: ending.reason})
             self._tell_blocked(task, ending.reason)
             return
@@ -198,7 +198,7 @@ class Scheduler:
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         situation = self._situation()
-        self._stalls.only(set() if situation.rest else waiting)  # while the engine yields no task is stalled
+        self._stalls.only(set() if situation.yielding else waiting)  # while the engine yields no task is stalled
         self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
         verdicts = decide(tasks, situation)
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
@@ -236,8 +236,8 @@ class Scheduler:
 
     def _held(self) -> str:
         """Why no task may run at the moment; empty where tasks may, even if workers must be started for them."""
-        rest = self._supervisor.resting
-        return waits_for(rest, self._clock()) if rest is not None and rest.holds else ""
+        yielding = self._supervisor.yielding
+        return waits_for(yielding, self._clock()) if yielding is not None and yielding.holds else ""
 
     def _situation(self) -> Situation:
         store, now = self._store, self._clock()
@@ -246,10 +246,10 @@ class Scheduler:
             slots=self._slots,
             running=set(self._runs),
             blocked={task: reason for task, (reason, _) in self._blocked.items()},
-            resting={task for task, (_, until) in self._blocked.items() if monotonic() < until},
+            tried={task for task, (_, until) in self._blocked.items() if monotonic() < until},
             tenant=store.tenants.get,
             used=store.usage.tokens_today(),
-            rest=self._held(),
+            yielding=self._held(),
         )
 
     def _start(self, task: QueuedTask) -> None:

@@ -77,7 +77,7 @@ async def run_task(
         payer = Payer(spec.tenant, task, spec.queue.priority)
         learner, lost = None, supervisor.lost
         try:
-            if supervisor.resting is not None:
+            if supervisor.yielding is not None:
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = (await supervisor.services()).of(payer, spec.train.deterministic)
@@ -88,9 +88,9 @@ async def run_task(
             return Ending("running") if learner.drained else done(learner.remark)
         except WorkerDied as error:
             step = learner.progress if learner else last
-            resting = supervisor.resting is not None  # they were told to end, and died of nothing
+            yielding = supervisor.yielding is not None  # they were told to end, and died of nothing
             await lost.wait()
-            if not (resting or supervisor.mended):
+            if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"

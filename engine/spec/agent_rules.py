@@ -24,7 +24,7 @@ Fault = tuple[str, str, str]
 """The key at fault, what is wrong with it, and how to mend it."""
 
 
-def check_cast(spec: TaskSpec, where: str) -> None:
+def check_agents(spec: TaskSpec, where: str) -> None:
     """Raise ``ConfigError`` for the first fault in policies and agents; ``where`` names the file."""
     for path, says, hint in _faults(spec):
         raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)
@@ -96,14 +96,14 @@ def _undecided(spec: TaskSpec) -> Iterator[Fault]:
     if not (spec.train.deterministic and decisive):
         return
     for name, policy in spec.policies.items():
-        seats = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
-        moving = [agent for agent, words in seats.items() if words != name and _trained(words, spec)]
+        others = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
+        moving = [agent for agent, words in others.items() if words != name and _trained(words, spec)]
         if policy.trained and moving:
             yield (
                 "train.deterministic",
                 f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
-                f" {seats[moving[0]]!r}, which is trained beside it.",
-                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{seats[moving[0]]}@0"}}`,'
+                f" {others[moving[0]]!r}, which is trained beside it.",
+                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{others[moving[0]]}@0"}}`,'
                 " or remove target and patience.",
             )
 

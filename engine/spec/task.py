@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..errors import ConfigError
-from .agent_rules import check_cast
+from .agent_rules import check_agents
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules
 from .validation import RANGE, between, build, each_between, one_of
@@ -181,7 +181,7 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
         if not text.strip() or len(text) > 200 or not text.isprintable():
             says = f"{where}: {name!r} must be a printable text of 1 to 200 characters."
             raise ConfigError(says, path=name, code=RANGE)
-    check_cast(spec, where)
+    check_agents(spec, where)
     check_rules(spec, where)
     return spec
 

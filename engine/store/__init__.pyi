@@ -124,7 +124,6 @@ from .rows import (
     PaceRow as PaceRow,
     Reason as Reason,
     ReasonCode as ReasonCode,
-    Rest as Rest,
     StepRow as StepRow,
     TaskRow as TaskRow,
     TenantRow as TenantRow,
@@ -132,6 +131,7 @@ from .rows import (
     Turn as Turn,
     VersionRow as VersionRow,
     WorkerRow as WorkerRow,
+    Yielding as Yielding,
     YieldRequest as YieldRequest,
 )
 from .schema import (

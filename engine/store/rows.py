@@ -361,7 +361,7 @@ class YieldRequest:
 
 
 @dataclass(frozen=True)
-class Rest:
+class Yielding:
     """Why the engine has no workers: it yields the machine, or nothing runs."""
 
     kind: str

@@ -17,7 +17,7 @@ from ..environments import EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..home import version
 from .database import insert, insert_all, transaction
-from .rows import Rest, WorkerRow
+from .rows import WorkerRow, Yielding
 
 KEEP_EVENTS = 100_000
 """Lines of the log that are kept, the newest."""
@@ -56,9 +56,9 @@ class TelemetryTable:
         if self._held_environments is not None:
             self.environments(self._held_environments)
 
-    def rest(self, incarnation: int, rest: Rest | None) -> None:
+    def yielding(self, incarnation: int, yielding: Yielding | None) -> None:
         """Record why the engine has no workers; None: it has."""
-        why = (rest.kind, rest.until) if rest else ("", None)
+        why = (yielding.kind, yielding.until) if yielding else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
     def placed(self, incarnation: int, reasons: Sequence[str]) -> None:

@@ -90,7 +90,7 @@ def estimate_task(
         time_of(whole, runs),
         disk_of(whole, runs, base, token_steps),
         memory_of(spec, base, torch_sampler, context),
-        whole.steps * whole.group_episodes * whole.sampling.max_episode_tokens * _speakers(spec),
+        whole.steps * whole.group_episodes * whole.sampling.max_episode_tokens * _agents(spec),
     )
 
 
@@ -102,14 +102,14 @@ def whole_of(spec: TaskSpec) -> TaskSpec:
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
     """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
-    cast = agent_map_of(spec)
+    policies = agent_map_of(spec).policies
     trained = sum(
         policy_bytes(base, own.policy.rank, context)
         + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
         for own in _trained(spec)
     )
-    partners = [policy for policy in cast.policies.values() if not policy.trained]
-    ranks = [cast.policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
+    partners = [policy for policy in policies.values() if not policy.trained]
+    ranks = [policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
     return trained + sum(version_bytes(base, rank, torch_sampler) for rank in ranks)
 
 
@@ -118,7 +118,7 @@ def _trained(spec: TaskSpec) -> list[TaskSpec]:
     return [spec_of(spec, name) for name in agent_map_of(spec).trained]
 
 
-def _speakers(spec: TaskSpec) -> int:
+def _agents(spec: TaskSpec) -> int:
     """Agents of an episode, each of which leaves a trajectory; one where the task file does not say."""
     return max(1, len(spec.agents))
 
@@ -155,10 +155,10 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
         adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
         for name, own in zip(agent_map_of(spec).trained, _trained(spec), strict=True)
     )
-    speakers = _speakers(spec)
-    trained = spec.steps * spec.group_episodes * speakers
+    agents = _agents(spec)
+    trained = spec.steps * spec.group_episodes * agents
     evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
-    held_out = evaluations * spec.eval.prompts * speakers * len(_trained(spec))
+    held_out = evaluations * spec.eval.prompts * agents * len(_trained(spec))
     near = nearest(spec, runs)
     if near:
         tokens = median(run.trajectory_tokens for run in near)
@@ -166,7 +166,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
     else:
         tokens = float(spec.sampling.max_episode_tokens)
         text = CHARACTERS * tokens
-    whole = min(trained, token_steps * spec.group_episodes * speakers) if token_steps else trained
+    whole = min(trained, token_steps * spec.group_episodes * agents) if token_steps else trained
     trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens
     return DiskEstimate(adapters, int(trajectories), bool(near))
 

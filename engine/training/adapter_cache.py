@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from ..errors import AdapterError
 from ..faults import Point, reach
-from .pages import Pages, RestingPolicy
+from .pages import PagedPolicy, Pages
 from .policy_memory import PolicyMemory
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class AdapterCache:
             if policy in needed:
                 continue
             try:
-                self._pages.put(policy, RestingPolicy.of(self._held[policy]))
+                self._pages.put(policy, PagedPolicy.of(self._held[policy]))
             except OSError as error:
                 log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
                 return

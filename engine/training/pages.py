@@ -27,7 +27,7 @@ HINT = "Resume the task: it goes on from its last committed step."
 
 
 @dataclass(frozen=True)
-class RestingPolicy:
+class PagedPolicy:
     """A paged-out policy: all of a ``PolicyMemory``, off the device."""
 
     config: PolicyConfig
@@ -41,7 +41,7 @@ class RestingPolicy:
     fault: str
 
     @classmethod
-    def of(cls, memory: PolicyMemory) -> RestingPolicy:
+    def of(cls, memory: PolicyMemory) -> PagedPolicy:
         """Copy a policy to the host."""
         state = memory.optimised
         vectors = (state.weights, state.moment1, state.moment2, memory.gradient)
@@ -82,7 +82,7 @@ class Pages:
 
     def __init__(self, scratch: Path, host: int = 0) -> None:
         self._scratch, self._host = scratch, host
-        self._pages: dict[str, RestingPolicy | _File] = {}
+        self._pages: dict[str, PagedPolicy | _File] = {}
         self._numbers = itertools.count()
         self._folder: PrivateFolder | None = None
         remove_orphans(scratch, PREFIX)
@@ -90,13 +90,13 @@ class Pages:
     def __contains__(self, policy: str) -> bool:
         return policy in self._pages
 
-    def put(self, policy: str, rest: RestingPolicy) -> None:
+    def put(self, policy: str, paged: PagedPolicy) -> None:
         """Store a policy. Raises ``OSError`` where there is room neither in memory nor on the disk."""
-        held = sum(page.size for page in self._pages.values() if isinstance(page, RestingPolicy))
-        if held + rest.size <= self._host:
-            self._pages[policy] = rest
+        held = sum(page.size for page in self._pages.values() if isinstance(page, PagedPolicy))
+        if held + paged.size <= self._host:
+            self._pages[policy] = paged
             return
-        payload = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
+        payload = pickle.dumps(paged, protocol=pickle.HIGHEST_PROTOCOL)
         path = self._own_folder() / str(next(self._numbers))
         try:
             path.write_bytes(payload)
@@ -105,10 +105,10 @@ class Pages:
             raise
         self._pages[policy] = _File(path, zlib.crc32(payload))
 
-    def take(self, policy: str) -> RestingPolicy:
+    def take(self, policy: str) -> PagedPolicy:
         """Return a policy and remove it. Raises ``AdapterError`` where its file is gone or damaged."""
         page = self._pages.pop(policy)
-        if isinstance(page, RestingPolicy):
+        if isinstance(page, PagedPolicy):
             return page
         try:
             payload = page.path.read_bytes()
@@ -119,8 +119,8 @@ class Pages:
         page.path.unlink(missing_ok=True)
         if zlib.crc32(payload) != page.checksum:
             raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
-        rest: RestingPolicy = pickle.loads(payload)  # our own bytes
-        return rest
+        paged: PagedPolicy = pickle.loads(payload)  # our own bytes
+        return paged
 
     def drop(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""

@@ -1,8 +1,9 @@
 """One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
 
-Policies are on the first device, their home. The other devices get a policy's weights for a call and return a gradient;
-these are added in the order of devices, so that sums are the same each time. The update is that of one device except
-for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they launch kernels in turn.
+Policies are on the first device, the primary. The other devices get a policy's weights for a call and return a
+gradient; these are added in the order of devices, so that sums are the same each time. The update is that of one device
+except for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they launch kernels
+in turn.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Replica:
 
 
 class Replicas:
-    """Copies of the base, of which the first is home.
+    """Copies of the base, of which the first is the primary.
 
     ``make`` loads a model onto a device; ``threads`` is how many cores each may use.
     """
@@ -56,7 +57,7 @@ class Replicas:
             self._all.append(Replica(thread.submit(make, device).result(), device, name, thread))
 
     @property
-    def home(self) -> Replica:
+    def primary(self) -> Replica:
         """The copy on the device that policies are on."""
         return self._all[0]
 
@@ -66,7 +67,7 @@ class Replicas:
         After an error a policy's gradient may be incomplete.
         """
         if len(self._all) == 1:
-            return on(self.home.name, partial(add_gradients, self.home.model, work))
+            return on(self.primary.name, partial(add_gradients, self.primary.model, work))
         begun = perf_counter()
         parts = shares([groups for _, groups in work], len(self._all), WORTH)
         policies = [memory for memory, _ in work]
@@ -91,9 +92,9 @@ class Replicas:
         )
 
     def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """As ``group_pass.sequence_logprobs``, on the home device; may also raise ``DeviceFull``."""
-        home = self.home
-        return on(home.name, partial(sequence_logprobs, home.model, memory, tokens, start, temperature))
+        """As ``group_pass.sequence_logprobs``, on the primary device; may also raise ``DeviceFull``."""
+        primary = self.primary
+        return on(primary.name, partial(sequence_logprobs, primary.model, memory, tokens, start, temperature))
 
     def unmount(self) -> None:
         """Forget which policies are mounted."""

@@ -113,7 +113,7 @@ class TorchTrainer:
             return model() if model is not None else load_model(base, device, room, precision)
 
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
-        self._model = self._replicas.home.model
+        self._model = self._replicas.primary.model
         self._backoff = PassBackoff(self._replicas.shrink)
         self._pages = Pages(Path(scratch or tempfile.gettempdir()), host_room(self._device))
         self._cache = AdapterCache(self._pages, slots, held or policy_room(self._device), self._device)
@@ -229,7 +229,7 @@ class TorchTrainer:
         begun = perf_counter()
         (memory,) = self._cache.use(policy)
         reach(Point.STEP_READY)
-        step = once_more(self._replicas.home.name, partial(make_step, self._gradients, memory))
+        step = once_more(self._replicas.primary.name, partial(make_step, self._gradients, memory))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
         return _Made(self._opened[policy], step, state, perf_counter() - begun)
 

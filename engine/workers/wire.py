@@ -20,7 +20,7 @@ from . import arrays
 
 HEADER = struct.Struct("<Q")
 """Number of bytes of the pickle that follows."""
-COMPANY = 0.005
+LINGER = 0.005
 """Seconds that a message without haste waits for others to share its frame."""
 
 
@@ -114,7 +114,7 @@ class Outbox:
             self._flushing = True
             self._loop.call_soon(self._flush)
         elif not haste and not self._messages:
-            self._loop.call_later(COMPANY, self._flush)
+            self._loop.call_later(LINGER, self._flush)
         self._messages.append(message)
 
     def _flush(self) -> None:

@@ -38,17 +38,17 @@ def textarena(
     after ``max_turns`` turns of all players together pays nobody, and is logged as ``unfinished``.
     """
     make = library("textarena").make
-    seats = [f"player{seat}" for seat in range(players)] if players > 1 else [DEFAULT_AGENT]
+    names = [f"player{number}" for number in range(players)] if players > 1 else [DEFAULT_AGENT]
     raw = game if game.endswith("-raw") else f"{game}-raw"
 
     @own_random
     async def play(ep: Episode) -> dict[str, float]:
         table = make(raw, **options)
         table.reset(num_players=players, seed=ep.rng.getrandbits(31))
-        agents = [ep.agent(seat, system=system) for seat in seats]
+        agents = [ep.agent(name, system=system) for name in names]
         for turn in range(1, max_turns + 1):
-            seat, messages = table.get_observation()
-            reply = await agents[seat].ask(heard(messages, seat))
+            player, messages = table.get_observation()
+            reply = await agents[player].ask(heard(messages, player))
             done, _ = table.step(reply.text)
             ep.log(turns=turn)
             if done:
@@ -57,20 +57,20 @@ def textarena(
             ep.log(unfinished=1.0)
         rewards, players_info = table.close()
         ep.log(invalid_moves=sum(bool(info.get("invalid_move")) for info in players_info.values()))
-        return _by_seat(rewards, agents)
+        return _by_agent(rewards, agents)
 
     about = f"The game {game} of TextArena, {players} to play."
-    return declared(play, name or game, about, timeout=timeout, agents=seats if players > 1 else ())
+    return declared(play, name or game, about, timeout=timeout, agents=names if players > 1 else ())
 
 
-def heard(messages: Sequence[tuple[int, str, Any]] | str, seat: int) -> str:
+def heard(messages: Sequence[tuple[int, str, Any]] | str, player: int) -> str:
     """What a player is told: the messages that others sent, those of other players with the sender's name."""
     if isinstance(messages, str):
         return messages
-    said = ((sender, text.strip()) for sender, text, *_ in messages if sender != seat)
+    said = ((sender, text.strip()) for sender, text, *_ in messages if sender != player)
     return "\n".join(text if sender == _GAME else f"[Player {sender}] {text}" for sender, text in said)
 
 
-def _by_seat(rewards: dict[int, float] | None, agents: Sequence[Agent]) -> dict[str, float]:
+def _by_agent(rewards: dict[int, float] | None, agents: Sequence[Agent]) -> dict[str, float]:
     paid = rewards or {}
-    return {agent.name: float(paid.get(seat, 0.0)) for seat, agent in enumerate(agents)}
+    return {agent.name: float(paid.get(number, 0.0)) for number, agent in enumerate(agents)}

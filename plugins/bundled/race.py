@@ -5,7 +5,7 @@
 
 Each hears of its own guesses only. The winner's reward is 1 and the other's 0; where neither finds the number in time,
 both get a half. Halving what is left beats counting upwards, and whoever is first has a turn more, so that policies are
-measured from both seats: `rotate = true` under [eval].
+measured as both agents: `rotate = true` under [eval].
 """
 
 from typing import Annotated
@@ -27,14 +27,14 @@ async def race(
     first, second = ep.agent("first"), ep.agent("second")
     says = dict.fromkeys(("first", "second"), f"Guess my number from {low} to {low + width - 1}.")
     for turn in range(1, turns + 1):
-        for player, rival in ((first, second), (second, first)):
+        for player, opponent in ((first, second), (second, first)):
             guess = await _guess(player, says[player.name])
             if guess == secret:
                 ep.log(turns=turn)
-                return {player.name: 1.0, rival.name: 0.0}
+                return {player.name: 1.0, opponent.name: 0.0}
             if guess is None:
                 ep.log(turns=turn)
-                return {player.name: 0.0, rival.name: 1.0}
+                return {player.name: 0.0, opponent.name: 1.0}
             says[player.name] = "higher" if guess < secret else "lower"
     ep.log(turns=turns)
     return {"first": DRAW, "second": DRAW}

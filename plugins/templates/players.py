@@ -1,6 +1,6 @@
 """Two players, one winner: both add the same numbers at the same time, and whoever is nearer has won.
 
-One policy that plays both seats plays against itself. Its score is told by games against what it began as:
+One policy that speaks for both agents plays against itself. Its score is told by games against what it began as:
 
     [policies.player]
     [agents]
@@ -15,19 +15,19 @@ import asyncio
 
 from marlaas.plugins import Episode, env
 
-SEATS = ("first", "second")
+AGENTS = ("first", "second")
 
 
-@env(agents=SEATS)
+@env(agents=AGENTS)
 async def my_env(ep: Episode, highest: int = 99) -> dict[str, float]:
     """Pays 1 to the nearer of two sums, and a half to each of two that are as near."""
     a, b = ep.rng.randint(0, highest), ep.rng.randint(0, highest)
-    asked = (ep.agent(seat).ask(f"{a}+{b}=", max_tokens=8) for seat in SEATS)  # several agents may be asked at once
+    asked = (ep.agent(name).ask(f"{a}+{b}=", max_tokens=8) for name in AGENTS)  # several agents may be asked at once
     off = [_distance(reply.text.strip(), a + b) for reply in await asyncio.gather(*asked)]
     ep.log(off=min(off))
     if off[0] == off[1]:
-        return dict.fromkeys(SEATS, 0.5)
-    return {seat: float(mine == min(off)) for seat, mine in zip(SEATS, off, strict=True)}
+        return dict.fromkeys(AGENTS, 0.5)
+    return {name: float(mine == min(off)) for name, mine in zip(AGENTS, off, strict=True)}
 
 
 def _distance(said: str, right: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from .filling import HOSTILE, NOW, Filling, fill_full, fill_hostile
 
 FINDINGS = (
-    {"check": "floor", "level": "warning", "message": "One answer to everything, “42”, earns 0.61 on average."},
+    {"check": "baseline", "level": "warning", "message": "One answer to everything, “42”, earns 0.61 on average."},
     {"check": "lengths", "level": "note", "message": "Prompts have 9 to 14 tokens."},
 )
 BROKEN = "SyntaxError: '(' was never closed"

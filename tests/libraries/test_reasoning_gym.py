@@ -100,5 +100,5 @@ async def test_known_defects_are_found(published: PublishedVersions) -> None:
     assert await published.start() == {"defects": None}
     for dataset in ("coin_flip", "game_of_life_halting"):
         findings = await check(published.service, f"defects/{dataset}", {}, Scope(32))
-        baselines = [finding for finding in findings if finding.check == "floor"]
+        baselines = [finding for finding in findings if finding.check == "baseline"]
         assert [finding.level for finding in baselines] == ["error"], findings

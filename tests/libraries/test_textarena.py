@@ -1,4 +1,4 @@
-"""Games of the real TextArena: two seats, invalid moves, and games at the same time that do not touch each other."""
+"""Games of the real TextArena: two players, invalid moves, and games at the same time that do not touch each other."""
 
 from __future__ import annotations
 

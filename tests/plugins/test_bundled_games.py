@@ -60,13 +60,13 @@ def test_what_they_declare(name: str) -> None:
         complete(environment.parameters, {"race": {"turns": 0}, "relay": {"digits": 6}}[name], name)
 
 
-async def test_halving_beats_counting_from_either_seat() -> None:
+async def test_halving_beats_counting_as_either_agent() -> None:
     won = [0.0, 0.0]
     for index in range(40):
-        for seat, players in enumerate(((hunter(True), hunter(False)), (hunter(False), hunter(True)))):
+        for agent, players in enumerate(((hunter(True), hunter(False)), (hunter(False), hunter(True)))):
             rewards = (await raced(index, *players)).rewards.by_agent
             assert sum(rewards.values()) == 1.0
-            won[seat] += rewards[("first", "second")[seat]]
+            won[agent] += rewards[("first", "second")[agent]]
     assert min(won) > 24
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox_keeper
+from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox_supervisor
 from marlaas.plugins.cgroups import new_group
-from marlaas.plugins.sandbox_keeper import children, stray
+from marlaas.plugins.sandbox_supervisor import children, stray
 
 from .scripted import Model, play
 
@@ -60,7 +60,7 @@ async def test_a_program_reads_and_prints() -> None:
 async def test_how_a_program_ends(code: str, exit_code: int, says: str) -> None:
     ran = await run(code)
     assert (ran.exit_code, ran.ok, ran.timed_out, ran.stdout) == (exit_code, False, False, "")
-    assert says in ran.stderr and "sandbox_keeper" not in ran.stderr
+    assert says in ran.stderr and "sandbox_supervisor" not in ran.stderr
 
 
 async def test_a_program_is_main_and_alone() -> None:
@@ -145,7 +145,7 @@ async def test_a_fork_bomb_fizzles_out() -> None:
 
 
 @LINUX
-async def test_a_program_that_kills_its_keeper_dies_with_it() -> None:
+async def test_a_program_that_kills_its_supervisor_dies_with_it() -> None:
     ran = await run("import os, time\nprint(os.getpid(), flush=True)\nos.kill(os.getppid(), 9)\ntime.sleep(600)")
     assert (ran.ok, ran.timed_out, ran.exit_code) == (False, False, 128 + signal.SIGKILL)
     while alive(int(ran.stdout)):  # its end is the kernel's, and may be a moment away
@@ -154,7 +154,7 @@ async def test_a_program_that_kills_its_keeper_dies_with_it() -> None:
 
 ESCAPE = """
 import os, signal, sys, time
-keeper = os.getppid()
+supervisor = os.getppid()
 held = os.open(input(), os.O_WRONLY)
 if os.fork() == 0:
     os.setsid()
@@ -164,8 +164,8 @@ if os.fork() == 0:
     os._exit(0)
 time.sleep(600)
 """
-KILLS = "os.kill(keeper, 9)"
-MULTIPLIES = """os.kill(keeper, 9)
+KILLS = "os.kill(supervisor, 9)"
+MULTIPLIES = """os.kill(supervisor, 9)
         while True:
             try:
                 if os.fork() and os.getpid() % 2: os._exit(0)
@@ -196,7 +196,7 @@ def grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @LINUX
 @pytest.mark.parametrize("at_last", [KILLS, MULTIPLIES], ids=["kills", "multiplies"])
-async def test_killing_its_keeper_from_another_session_leaves_nothing(at_last: str, grouped: bool, held: int) -> None:
+async def test_killing_it_from_another_session_leaves_nothing(at_last: str, grouped: bool, held: int) -> None:
     if at_last == MULTIPLIES and os.getuid() == 0 and not grouped:
         pytest.skip("the number of root's processes has no bound")
     ran = await run(ESCAPE.replace("AT_LAST", at_last), f"{tempfile.gettempdir()}/held\n")
@@ -230,7 +230,7 @@ async def test_orphans_are_adopted_only_while_programs_run() -> None:
 @LINUX
 def test_children_are_found_without_the_kernel_s_lists_too() -> None:
     with subprocess.Popen(["sleep", "600"]) as own:
-        assert own.pid in children() and set(children()) == set(sandbox_keeper.children_by_search(os.getpid()))
+        assert own.pid in children() and set(children()) == set(sandbox_supervisor.children_by_search(os.getpid()))
         own.kill()
 
 
@@ -309,5 +309,5 @@ async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
         await Episode(Model()).sandbox.python(b"1")  # type: ignore[arg-type]
 
 
-def test_the_keeper_is_found_by_its_path() -> None:
-    assert os.path.samefile(sandbox_keeper.__file__, sandbox.KEEPER)
+def test_the_supervisor_is_found_by_its_path() -> None:
+    assert os.path.samefile(sandbox_supervisor.__file__, sandbox.SUPERVISOR)

@@ -11,7 +11,7 @@ from marlaas.plugins import Episode, Member, Message, Score, Transcript, env
 from marlaas.plugins.scoring import ranks_of, score_of, sendable
 
 TALK = Transcript({"agent": (Message("user", "2+2="), Message("assistant", "5"), Message("assistant", "4"))})
-SEATS = Transcript({"first": (Message("assistant", "a"),), "second": (Message("assistant", "b"),)})
+TRANSCRIPT = Transcript({"first": (Message("assistant", "a"),), "second": (Message("assistant", "b"),)})
 
 
 def test_the_only_agent_needs_no_name() -> None:
@@ -24,9 +24,9 @@ def test_the_only_agent_needs_no_name() -> None:
 
 def test_several_agents_are_named() -> None:
     with pytest.raises(ValueError, match=r"several agents.*first, second"):
-        _ = SEATS.text
+        _ = TRANSCRIPT.text
     with pytest.raises(ValueError, match=r"several agents.*first, second"):
-        _ = Member(None, SEATS, {"first": 1.0, "second": 0.0}).reward
+        _ = Member(None, TRANSCRIPT, {"first": 1.0, "second": 0.0}).reward
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
-    from ...home.resting import why_tasks_wait
+    from ...home.yielding import why_tasks_wait
 
     home = home_of(args)
     control.ensure_running(home, notice=output.talk)
@@ -75,8 +75,8 @@ def status(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import other_version
 
     from ...reading.opening import reading
-    from ...words.rests import rest_of, rest_text
     from ...words.tasks import liveness
+    from ...words.yielding import yielding_of, yielding_text
 
     home = home_of(args)
     with reading(home) as reader:
@@ -84,7 +84,7 @@ def status(args: argparse.Namespace) -> int:
         workers = reader.workers() if reader else []
     now = time.time()
     alive = liveness(engine, now)
-    rest = rest_of(engine) if alive.alive else None
+    yielding = yielding_of(engine) if alive.alive else None
     if args.json:
         output.result_json(
             {
@@ -92,7 +92,7 @@ def status(args: argparse.Namespace) -> int:
                 "alive": alive.alive,
                 "state": alive.word,
                 "engine": asdict(engine) if engine else None,
-                "rest": asdict(rest) if rest else None,
+                "rest": asdict(yielding) if yielding else None,
                 "workers": [asdict(worker) for worker in workers],
             }
         )
@@ -105,8 +105,8 @@ def status(args: argparse.Namespace) -> int:
             output.result(f"        {line(other)}")
         if engine.note:
             output.result(f"        {line(engine.note)}")
-        if rest is not None:
-            output.result(f"        {rest_text(rest, now)}")
+        if yielding is not None:
+            output.result(f"        {yielding_text(yielding, now)}")
         for number, reason in enumerate(engine.placement.splitlines()):
             output.result(f"{'' if number else 'placed':<8}{line(reason)}")
         output.result_table(

@@ -44,29 +44,29 @@ def _span(text: str) -> float:
 
 def leave_machine(args: argparse.Namespace) -> int:
     """Yield, and wait until the workers have ended."""
-    from marlaas.engine.store import YIELDED, Rest
+    from marlaas.engine.store import YIELDED, Yielding
 
-    from ...words.rests import rest_text
+    from ...words.yielding import yielding_text
 
     home, now = home_of(args), time.time()
     until = None if args.span is None else now + args.span
-    rest = Rest(YIELDED, until)
+    yielding = Yielding(YIELDED, until)
     if (refused := _ask(home, "yield", until=until)) is None:
         from marlaas.engine.fleet import state
 
         output.talk(f"No engine serves {home.root}, so it holds nothing of the machine.")
-        output.talk(f"The next one begins {state(rest, now)}; `marlaas engine resume` takes that back.")
+        output.talk(f"The next one begins {state(yielding, now)}; `marlaas engine resume` takes that back.")
         return output.OK
     if refused:
         output.complain(refused)
         return output.USAGE
-    output.talk(rest_text(rest, now))
+    output.talk(yielding_text(yielding, now))
     return output.OK
 
 
 def take_back(args: argparse.Namespace) -> int:
     """End a yield."""
-    from ...home.resting import why_tasks_wait
+    from ...home.yielding import why_tasks_wait
 
     home = home_of(args)
     if (refused := _ask(home, "resume_engine")) is None:

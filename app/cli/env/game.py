@@ -36,7 +36,7 @@ class Game:
         self._shown: ConversationKey = (DEFAULT_AGENT, 0)
         """The conversation whose lines were printed last."""
 
-    def seats(self, policy: Answer | None) -> Answer:
+    def answering(self, policy: Answer | None) -> Answer:
         """Answer asks: the person for their agents, ``policy`` for the others; ``Left`` where the person leaves."""
 
         async def answer(ask: Ask) -> Reply:

@@ -120,14 +120,14 @@ def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], Ta
         return {}  # one version, or one policy
     spec, task = spec_of(named.task), named.task
 
-    def speaker(name: str) -> str:
+    def playing(name: str) -> str:
         policy = spec.policies[name]
         own = inside(policy.frozen, spec) if policy.frozen else None
         if own is not None:  # what it began as; an untrained beginning is the bare base
             return f"{task}/{own}@0" if spec.policies[own].start else BASE
         return policy.frozen or f"{task}/{policy.pool or name}@{which or 'last'}"
 
-    return {agent: speaker(name) for agent, name in spec.agents.items()}
+    return {agent: playing(name) for agent, name in spec.agents.items()}
 
 
 def _said(player: Player, wanted: Speaking) -> Player:

@@ -27,10 +27,10 @@ class Policies:
     def roles(self, *episode: int) -> Roles:
         """Who speaks for which agent in an episode; other numbers give other noise."""
         seed = noise_seed("play", *episode)
-        return lambda agent: Role(_voice(self.players.of(agent), seed), self.endpoint)
+        return lambda agent: Role(_sampling_parameters(self.players.of(agent), seed), self.endpoint)
 
 
-def _voice(player: Player, seed: int) -> SamplingParameters:
+def _sampling_parameters(player: Player, seed: int) -> SamplingParameters:
     version, sampling = player.version, player.sampling
     return SamplingParameters(
         version=BARE if version is None else version.name,

@@ -71,13 +71,13 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
             policies = None
             if wish.policies is not None:
                 playing = players(home, wish.policies, wish.mine)
-                _check_seats(wish, playing, info)
+                _check_agents(wish, playing, info)
                 policies = await stack.enter_async_context(loaded(home, playing, scratch))
             prints = Folders.of(scratch, info.name.partition("/")[0]).log
-            return await _Sitting(service, info.name, wish, keyboard, policies, prints).run()
+            return await _Session(service, info.name, wish, keyboard, policies, prints).run()
 
 
-def _check_seats(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
+def _check_agents(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
     """Raise ``ConfigError`` for an agent that the environment does not declare, and for one that nobody plays."""
     for agent in (*wish.mine, *(wish.policies.agents if wish.policies else ())):
         if info.agents and agent not in info.agents:
@@ -96,7 +96,7 @@ def _introduced(playing: Players, mine: Sequence[str]) -> Iterator[str]:
         yield f"{title[0].upper()}{title[1:]} plays{' the others' if mine or playing.by_agent else ''}."
 
 
-class _Sitting:
+class _Session:
     """Which instance is played, and how the last episode went."""
 
     def __init__(
@@ -163,13 +163,13 @@ class _Sitting:
 
     async def _played(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
         if self._policies is None:
-            return await self._service.play(lease, spec, game.seats(None))
+            return await self._service.play(lease, spec, game.answering(None))
 
-        async def seated(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-            return await self._service.play(lease, spec, game.seats(answer))
+        async def playing(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            return await self._service.play(lease, spec, game.answering(answer))
 
         roles, name = self._policies.roles(self._index, self._attempt), f"play/{self._index}/{self._attempt}"
-        return (await self._policies.rollout.play(seated, spec, roles, name)).outcome
+        return (await self._policies.rollout.play(playing, spec, roles, name)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
         words = transcript.settings(info.parameters, config)

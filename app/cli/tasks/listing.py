@@ -98,7 +98,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
     """Lines under a task that has several policies, one for each: who it is, for whom it speaks, how far it is."""
-    from ...words.casts import kind, names
+    from ...words.policies import kind, names
 
     for policy in task.policies:
         made = f"{policy.step}/{task.steps}" if policy.trained else ""
@@ -166,7 +166,7 @@ def show_task(args: argparse.Namespace) -> int:
 
 def _policy(policy: PolicyRow, steps: int) -> str:
     """One of several policies in a line."""
-    from ...words.casts import kind, names
+    from ...words.policies import kind, names
 
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
     if policy.trained:

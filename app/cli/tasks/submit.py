@@ -26,8 +26,8 @@ def run(args: argparse.Namespace) -> int:
     """Check every file, start the engine if need be, check environments, then insert."""
     from marlaas.engine.submission import taskfile
 
-    from ...home.resting import why_tasks_wait
     from ...home.submitting import enqueue
+    from ...home.yielding import why_tasks_wait
 
     submissions = [submission for file in args.files for submission in taskfile.load(file)]
     if args.check:

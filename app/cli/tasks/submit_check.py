@@ -39,7 +39,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
         output.result_json(_json(linked, estimates, peeks))
         return output.OK
     _print(linked, estimates)
-    _print_casts(linked)
+    _print_agent_maps(linked)
     for submission, peek in peeks:
         _print_prompts(submission, peek)
     number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
@@ -89,16 +89,16 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
         output.result(f"{pad(what, 8)} {how_much}")
 
 
-def _print_casts(linked: Sequence[Submission]) -> None:
+def _print_agent_maps(linked: Sequence[Submission]) -> None:
     """Print who speaks for whom, once for all tasks of which that is the same."""
     from marlaas.engine.spec import agent_map_of, parse
 
-    from ...words.casts import cast_lines
+    from ...words.policies import agent_map_lines
 
     told: dict[tuple[str, ...], list[str]] = {}
     for submission in linked:
         spec = parse(submission.config, submission.name)
-        said = tuple(cast_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
+        said = tuple(agent_map_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
         told.setdefault(said, []).append(submission.name)
     for said, tasks in told.items():
         if said:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from marlaas.engine.store import EngineRow, StageSample
 
 from ...words.format import duration, line
-from ...words.rests import rest_effect, rest_of
 from ...words.tasks import Liveness
+from ...words.yielding import yielding_effect, yielding_of
 from .pane import Line
 
 _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "down": ("✗", "$text-error")}
@@ -22,13 +22,13 @@ _HINTS = {
 def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float, width: int) -> list[Line]:
     """Two lines; ``unfinished`` is the number of tasks that an engine would work on."""
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
-    rest = rest_of(engine) if alive.alive else None
-    resting = rest is not None and rest.holds
+    yielding = yielding_of(engine) if alive.alive else None
+    yields = yielding is not None and yielding.holds
     facts = ""
     if engine is not None:
         serves = alive.word in ("alive", "silent")
         known = [
-            f"{'· running for' if resting else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
+            f"{'· running for' if yields else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
             f"base {line(engine.base, 40)}",
             f"sampler {line(engine.sampler, 20)}" if engine.sampler else "",
             f"process {engine.pid}" if serves else "",
@@ -36,11 +36,11 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
         facts = " · ".join(fact for fact in known if fact)
     note = line(engine.note, width) if engine is not None and alive.alive else ""
     second = note or _HINTS.get(alive.word, "")
-    if rest is not None and not note:
-        second = rest_effect(rest)
+    if yielding is not None and not note:
+        second = yielding_effect(yielding)
     if alive.word == "down" and unfinished:
         second += " Tasks wait for one; they go on from their last step."
-    state = line(engine.state, 12) if engine is not None and alive.alive and not resting else alive.text
+    state = line(engine.state, 12) if engine is not None and alive.alive and not yields else alive.text
     first: Line = ((f"{mark} {state}", f"bold {style}"), (f" {facts}", "$text-muted"))
     return [first, ((second, "$text-warning"),)] if second else [first]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
-from ...words.casts import kind, names
 from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
 from ...words.pace import seconds_left, tokens_per_second
+from ...words.policies import kind, names
 from ...words.tasks import short_name, state_word
 from ..keyed_table import Column
 

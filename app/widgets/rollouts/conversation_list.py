@@ -7,8 +7,8 @@ from textual.content import Content
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EVAL, ConversationSummary
 
-from ...words.casts import who
 from ...words.format import cells, clip, count, line, pad, score
+from ...words.policies import who
 from ..virtual_list import VirtualList
 
 _WITH_TOKENS = 60

@@ -25,7 +25,7 @@ _STYLES = {
     "band": "$primary 55%",
     "point": "bold $text-warning",
     "earlier": "$text-warning 60%",
-    "floor": "$text-error",
+    "baseline": "$text-error",
     "mark": "$text-secondary",
     "cursor": "bold $text",
     "axis": "$text-muted",
@@ -135,9 +135,9 @@ class MetricChart(Widget, can_focus=True):
             legend.append(("⠂ worst to best of a group", _STYLES["band"]))
         if plot.points:
             legend.append(("◆ held-out", _STYLES["point"]))
-        if plot.floor is not None:
+        if plot.baseline is not None:
             name = "best constant answer" if self.content_size.width >= 100 else "baseline"
-            legend.append((f"╌ {name} {plot.floor:.2f}", _STYLES["floor"]))
+            legend.append((f"╌ {name} {plot.baseline:.2f}", _STYLES["baseline"]))
         if any(point.earlier for point in plot.points):
             legend.append(("◇ on an earlier environment", _STYLES["earlier"]))
         if plot.marks:

@@ -18,13 +18,13 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, speakers, variety
+from . import agents, baseline, determinism, instances, junk, latency, leaks, lengths, rewards, variety
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
 from .pace import Pace
-from .stand import Stand
 from .subject import Subject
+from .subject_process import SubjectProcess
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Scope:
     """Instances of each split."""
     seconds: float = 60.0
     """Time after which the checks end; one episode may come on top."""
-    rest: float = 0.0
+    pause: float = 0.0
     """Seconds between two episodes in which others have the processor."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
@@ -81,13 +81,13 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
     """Check the version that ``lease`` holds, under the configuration that it was bound for."""
-    async with Stand(lease) as stand:
-        return await examine(stand, scope)
+    async with SubjectProcess(lease) as subject:
+        return await examine(subject, scope)
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
     """Play episodes, then judge them; raises ``BrokenPlugin`` where a fresh process cannot be started."""
-    pace = Pace(scope.seconds, scope.rest, clock)
+    pace = Pace(scope.seconds, scope.pause, clock)
     start = await subject.renew()
     splits: tuple[Split, Split] = ("train", "eval")
     wanted = [(split, index) for index in range(scope.prompts) for split in splits]
@@ -100,9 +100,9 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     repeats = await determinism.look(subject, seen, pace, share=0.5)
     measured = await lengths.look(seen, scope.ruler, pace, share=0.55)
     odd = await junk.look(subject, usable, _offers_tools(train), pace, share=0.75)
-    constant = await floor.look(subject, usable, junk.failing(odd), pace, share=0.95)
+    constant = await baseline.look(subject, usable, junk.failing(odd), pace, share=0.95)
     several = any(len(one.agents) > 1 for one in constant)
-    contested = await floor.contests(subject, usable, pace, share=0.97) if several else []
+    contested = await baseline.contests(subject, usable, pace, share=0.97) if several else []
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
     turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
     return _sorted(
@@ -113,8 +113,8 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
             *junk.judge(odd),
-            *speakers.judge([*odd, *constant, *contested], subject.agents),
-            *floor.judge(constant, subject.ranked, contested),
+            *agents.judge([*odd, *constant, *contested], subject.agents),
+            *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),

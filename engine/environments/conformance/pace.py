@@ -16,11 +16,11 @@ LEAST = 2
 class Pace:
     """Counts the time since it was made."""
 
-    def __init__(self, seconds: float, rest: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """``rest``: seconds that are left to others after each item."""
+    def __init__(self, seconds: float, pause: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """``pause``: seconds that are left to others after each item."""
         self.clock = clock
         self._seconds = seconds
-        self._rest = rest
+        self._pause = pause
         self._began = clock()
 
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
@@ -29,4 +29,4 @@ class Pace:
             if number >= LEAST and self.clock() - self._began > share * self._seconds:
                 return
             yield item
-            await asyncio.sleep(self._rest)
+            await asyncio.sleep(self._pause)

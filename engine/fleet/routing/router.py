@@ -49,7 +49,7 @@ class Router:
         mixes: Mapping[int, Mapping[str, Mix]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and speaker, grow as turns end."""
+        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and policy, grow as turns end."""
         self._endpoints = endpoints
         self._costs = costs
         self._mixes = mixes
@@ -63,10 +63,10 @@ class Router:
 
         Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
         """
-        home = only_home(self._endpoints, kind) if spec.train.deterministic else None
-        self._tasks[task] = _Routed(spec, served(spec), (home.name,) if home else ())
+        only = repeatable_endpoint(self._endpoints, kind) if spec.train.deterministic else None
+        self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
         self._looked = -math.inf
-        return home.kind if home else ""
+        return only.kind if only else ""
 
     def leave(self, task: int) -> None:
         """A task does not train any more; one that never did is ignored."""
@@ -102,18 +102,18 @@ class Router:
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
         """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
-        heard = {speaker: mix.of_one for speaker, mix in mixes.items() if mix.of_one is not None}
+        heard = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
         if not heard:
             return []
         demands = []
-        for policy, speakers in routed.policies.items():
-            said = [heard[speaker] for speaker in speakers if speaker in heard]
+        for policy, names in routed.policies.items():
+            said = [heard[name] for name in names if name in heard]
             read, written = (routed.under_way * math.fsum(tokens) for tokens in zip((0.0, 0.0), *said, strict=True))
             demands.append(Demand(_key(task, policy), read, written, routed.only, bool(routed.only)))
         return demands
 
 
-def only_home(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
+def repeatable_endpoint(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
     """The endpoint of a deterministic task: the first that can repeat itself, of the same ``kind`` as before, if given.
 
     Two kinds do not give the same result to the last bit. Raises ``Fruitless`` where there is none.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 
 from ...home import ActiveHours
-from ...store import HOURS, IDLE, YIELDED, Rest, YieldRequest
+from ...store import HOURS, IDLE, YIELDED, Yielding, YieldRequest
 
 
-def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Rest | None:
+def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Yielding | None:
     """Why the engine yields at ``now``, or None: a person's request comes first, then active hours, then idleness."""
     if yielded is not None and (yielded.until is None or now < yielded.until):
-        return Rest(YIELDED, yielded.until)
+        return Yielding(YIELDED, yielded.until)
     if not hours.active(now):
-        return Rest(HOURS, hours.changes(now))
-    return Rest(IDLE) if idle else None
+        return Yielding(HOURS, hours.changes(now))
+    return Yielding(IDLE) if idle else None
 
 
 WEEK = 7
@@ -31,16 +31,16 @@ def clock(moment: float, now: float) -> str:
     return f"{then:%a %H:%M}" if 0 < days < WEEK else f"{then:%Y-%m-%d %H:%M}"
 
 
-def state(rest: Rest, now: float) -> str:
+def state(yielding: Yielding, now: float) -> str:
     """The state of an engine that yields, such as ``yielded until 14:05``."""
-    until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
-    return {YIELDED: f"yielded{until}", HOURS: f"off duty{until}"}.get(rest.kind, rest.kind)
+    until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
+    return {YIELDED: f"yielded{until}", HOURS: f"outside of active hours{until}"}.get(yielding.kind, yielding.kind)
 
 
-def reason(rest: Rest, now: float) -> str:
+def reason(yielding: Yielding, now: float) -> str:
     """Why tasks wait while the engine yields."""
-    if rest.kind == YIELDED:
-        until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+    if yielding.kind == YIELDED:
+        until = f" until {clock(yielding.until, now)}" if yielding.until is not None else ""
         return f"the engine has yielded the machine{until}; {TAKEN_BACK}"
-    goes_on = f"; goes on at {clock(rest.until, now)}" if rest.until is not None else ""
+    goes_on = f"; goes on at {clock(yielding.until, now)}" if yielding.until is not None else ""
     return f"it is outside of the active hours{goes_on}"

@@ -14,7 +14,7 @@ from time import monotonic
 from ...devices import ResourceSettings
 from ...errors import StoreError
 from ...home import ActiveHours
-from ...store import HOURS, YIELDED, YIELDS, Command, Rest, Store, YieldRequest
+from ...store import HOURS, YIELDED, YIELDS, Command, Store, Yielding, YieldRequest
 from ..supervisor import WorkerSupervisor
 from .decision import TAKEN_BACK, clock, state, yield_at
 
@@ -46,7 +46,7 @@ class YieldLoop:
         self._changed = changed
         self._now = now
         self._yielded = store.yields.get()
-        self._told: Rest | None = None
+        self._told: Yielding | None = None
         self._quiet = monotonic()
         """Since when nothing runs."""
         self._seen = -1
@@ -65,13 +65,13 @@ class YieldLoop:
         now = self._now()
         if self._yielded is not None and self._yielded.until is not None and self._yielded.until <= now:
             self._yielded = None
-        rest = yield_at(now, self._yielded, self._hours, self._idle())
-        if rest is not None and rest != self._supervisor.resting:
-            begun = self._supervisor.rest(rest)
+        yielding = yield_at(now, self._yielded, self._hours, self._idle())
+        if yielding is not None and yielding != self._supervisor.yielding:
+            begun = self._supervisor.yield_machine(yielding)
             self._changed()
             await begun
-        if rest != self._told:
-            self._tell(rest, now)
+        if yielding != self._told:
+            self._tell(yielding, now)
         for command, outcome in outcomes.items():
             self._store.tasks.finish_command(command, outcome)
 
@@ -89,11 +89,11 @@ class YieldLoop:
             until = command.arguments.get("until")
             self._yielded = YieldRequest(None if until is None else float(until))
             return ""
-        refused = "" if self._yielded or self._hours.active(self._now()) else self._off_duty()
+        refused = "" if self._yielded or self._hours.active(self._now()) else self._outside_hours()
         self._yielded = None
         return refused
 
-    def _off_duty(self) -> str:
+    def _outside_hours(self) -> str:
         changes, now = self._hours.changes(self._now()), self._now()
         goes_on = f" and goes on at {clock(changes, now)}" if changes is not None else ""
         hint = "`active_hours` under [resources] in marlaas.toml says when it may work, from its next start on."
@@ -101,31 +101,31 @@ class YieldLoop:
 
     def _idle(self) -> bool:
         """Whether nothing has run for long; while the engine yields, True until a task wants workers."""
-        if self._supervisor.resting is not None:
+        if self._supervisor.yielding is not None:
             return True
         if self._busy() or not self._supervisor.ready:
             self._quiet = monotonic()
             return False
         return 0 < self._patience <= monotonic() - self._quiet
 
-    def _tell(self, rest: Rest | None, now: float) -> None:
+    def _tell(self, yielding: Yielding | None, now: float) -> None:
         """Write down what has changed, for the log, for screens and for the next engine."""
         if self._yielded is None:
             self._store.yields.end()
         else:
             self._store.yields.begin(self._yielded.until)
-        self._store.telemetry.rest(self._store.incarnation, rest)
-        before, self._told = self._told, rest
-        if rest is not None:
-            self._log("engine", self._sentence(rest, before, now), "info")
+        self._store.telemetry.yielding(self._store.incarnation, yielding)
+        before, self._told = self._told, yielding
+        if yielding is not None:
+            self._log("engine", self._sentence(yielding, before, now), "info")
         self._changed()
 
-    def _sentence(self, rest: Rest, before: Rest | None, now: float) -> str:
-        if rest.kind == YIELDED:
-            yields = f"The engine has {state(rest, now).replace('yielded', 'yielded the machine')}"
+    def _sentence(self, yielding: Yielding, before: Yielding | None, now: float) -> str:
+        if yielding.kind == YIELDED:
+            yields = f"The engine has {state(yielding, now).replace('yielded', 'yielded the machine')}"
             return f"{yields}: it has no workers, and tasks stand at their last commit; {TAKEN_BACK}."
-        if rest.kind == HOURS:
-            return f"The engine is {state(rest, now)}: it is outside of its active hours and has no workers."
+        if yielding.kind == HOURS:
+            return f"The engine is {state(yielding, now)} and has no workers."
         if before is not None:
             why = "The engine has the machine again" if before.kind == YIELDED else "The active hours have begun"
             return f"{why}: the next task starts the workers."

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from ...store import Rest
+from ...store import Yielding
 
 
 class Preemptible:
     """Runs work, but not while the engine yields."""
 
     def __init__(self) -> None:
-        self.resting: Rest | None = None
+        self.yielding: Yielding | None = None
         """Why the engine yields; None while work may run."""
         self._wanted = asyncio.Event()
         self._wanted.set()
@@ -25,7 +25,7 @@ class Preemptible:
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work``, unless the engine yields, and cancel it when that begins. Raises what it raises."""
-        if self.resting is not None:
+        if self.yielding is not None:
             work.close()
             return
         self._work = task = asyncio.ensure_future(work)
@@ -37,9 +37,9 @@ class Preemptible:
         if not task.cancelled():
             task.result()
 
-    def begin(self, rest: Rest) -> None:
+    def begin(self, yielding: Yielding) -> None:
         """Break off running work, and let none begin; may be called again with another reason."""
-        self.resting = rest
+        self.yielding = yielding
         self._wanted.clear()
         if self._work is not None:
             self._work.cancel()
@@ -50,7 +50,7 @@ class Preemptible:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def end(self) -> None:
-        """Let work begin again, unless ``Rest.holds`` says that no task may end the yielding."""
-        if self.resting is not None and not self.resting.holds:
-            self.resting = None
+        """Let work begin again, unless ``Yielding.holds`` says that no task may end the yielding."""
+        if self.yielding is not None and not self.yielding.holds:
+            self.yielding = None
             self._wanted.set()

@@ -31,7 +31,7 @@ USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
 
 
 @dataclass(frozen=True)
-class Sitting:
+class HeldOutEpisode:
     """One held-out prompt: the episode to play, and who speaks in it."""
 
     spec: EpisodeSpec
@@ -77,42 +77,42 @@ class ConstantAnswers:
         self._policy = policy
         self._numbers = count()
 
-    async def floor(self, lease: Lease, sittings: Sequence[Sitting], said: Iterable[str]) -> float | None:
+    async def baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], said: Iterable[str]) -> float | None:
         """The best mean score of one text given to every ask of the policy's agents; None where no text has a score.
 
         ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
-        if all(self._alone(sitting.match) for sitting in sittings):
+        if all(self._alone(episode.match) for episode in episodes):
             config = json.dumps(lease.config, sort_keys=True)
-            held_out = HeldOut(lease.environment, lease.environment_version, config, len(sittings))
+            held_out = HeldOut(lease.environment, lease.environment_version, config, len(episodes))
             answers = dict.fromkeys([*often, *USUAL])
-            return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, sittings, text))
+            return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, episodes, text))
         answers = dict.fromkeys([*often[:MOST_BESIDE], *USUAL_BESIDE])
-        means = [await self._mean(lease, sittings, text) for text in answers]
+        means = [await self._mean(lease, episodes, text) for text in answers]
         return max((mean for mean in means if mean is not None), default=None)
 
     def _alone(self, match: Match) -> bool:
         return set(match.agents.values()) <= {self._policy}
 
-    async def _mean(self, lease: Lease, sittings: Sequence[Sitting], text: str) -> float | None:
-        scores = await asyncio.gather(*(self._score(lease, sitting, text) for sitting in sittings))
+    async def _mean(self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str) -> float | None:
+        scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes))
         if lease.cut:
             raise Replaced
         found = [score for score in scores if score is not None]
         return math.fsum(found) / len(found) if found else None
 
-    async def _score(self, lease: Lease, sitting: Sitting, text: str) -> float | None:
-        environments, own = self._services.environments, sitting.match.agents_of(self._policy)
-        if self._alone(sitting.match):
+    async def _score(self, lease: Lease, episode: HeldOutEpisode, text: str) -> float | None:
+        environments, own = self._services.environments, episode.match.agents_of(self._policy)
+        if self._alone(episode.match):
             constant = Constant(text, own)
-            return constant.score(await environments.play(lease, sitting.spec, constant))
+            return constant.score(await environments.play(lease, episode.spec, constant))
         told: list[Constant] = []
 
         async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             told.append(Constant(text, own, answer))
             return await environments.play(lease, spec, told[-1])
 
-        name = f"{sitting.match.versions[self._policy].name}/c{sitting.spec.index}.{next(self._numbers)}"
-        played = await self._services.rollout.play(play, sitting.spec, sitting.roles, name)
+        name = f"{episode.match.versions[self._policy].name}/c{episode.spec.index}.{next(self._numbers)}"
+        played = await self._services.rollout.play(play, episode.spec, episode.roles, name)
         return told[-1].score(played.outcome)

@@ -24,7 +24,7 @@ from ..environment import TaskEnvironment
 from ..policy_groups import besides, episode_of, texts_of
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
-from .constant_answers import ConstantAnswers, Sitting
+from .constant_answers import ConstantAnswers, HeldOutEpisode
 from .held_out import EVAL_SEED, held_out_specs
 
 ATTEMPTS = 3
@@ -60,35 +60,36 @@ class Evaluator:
         ``Replaced`` if the task plays on a newer environment version by then, or ``Blocked`` if none serves it.
         """
         specs, measure = held_out_specs(lease, self._spec.eval.prompts), self._spec.eval
-        lineups = [
+        matches = [
             self._participants.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
             for spec in specs
         ]
-        async with self._participants.playing(lineups[0]):  # all matches have the same versions
-            sittings = [
-                Sitting(spec, match, self._roles(spec.index, match)) for spec, match in zip(specs, lineups, strict=True)
+        async with self._participants.playing(matches[0]):  # all matches have the same versions
+            episodes = [
+                HeldOutEpisode(spec, match, self._roles(spec.index, match))
+                for spec, match in zip(specs, matches, strict=True)
             ]
-            played = list(await asyncio.gather(*(self._prompt(version, lease, sitting) for sitting in sittings)))
-            own = await self._stored(version, lease, lineups, played)
+            played = list(await asyncio.gather(*(self._prompt(version, lease, episode) for episode in episodes)))
+            own = await self._stored(version, lease, matches, played)
             series = lease.environment_version
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._still_plays_on(series)
                 raise self._worthless(played, own)
             if series not in self._baselines:
-                self._baselines[series] = await self._floor(lease, sittings, own)
+                self._baselines[series] = await self._baseline(lease, episodes, own)
         evaluation = summarise(version.number, series, own, self._baselines[series])
         store = self._services.store
         await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
         return evaluation
 
     async def _stored(
-        self, version: Version, lease: Lease, lineups: Sequence[Match], played: Sequence[Played]
+        self, version: Version, lease: Lease, matches: Sequence[Match], played: Sequence[Played]
     ) -> list[Played]:
         """Store everything that was said, and return the policy's own part of each prompt. Raises ``Replaced``."""
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
         found, store = [], self._services.store
-        for number, (one, match) in enumerate(zip(played, lineups, strict=True)):
+        for number, (one, match) in enumerate(zip(played, matches, strict=True)):
             agents = match.agents_of(self._name)
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
             own = replace(
@@ -107,7 +108,7 @@ class Evaluator:
     def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
         """The error for an evaluation without a score."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
-            agents = [agent for agent, speaker in self._participants.cast.agents.items() if speaker == self._name]
+            agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
         return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
 
@@ -123,29 +124,29 @@ class Evaluator:
         endpoints = self._participants.endpoints(match, index)
         return match.roles(endpoints, self._spec.sampling, self._spec.eval.temperature, noise)
 
-    async def _prompt(self, version: Version, lease: Lease, sitting: Sitting) -> Played:
+    async def _prompt(self, version: Version, lease: Lease, episode: HeldOutEpisode) -> Played:
         """Play one prompt; again where it failed, since another episode may have killed the process."""
         player = self._environment.player(lease)
         for attempt in range(ATTEMPTS):
-            name = f"{version.name}/e{sitting.spec.index}.{attempt}"
-            played = await self._services.rollout.play(player, sitting.spec, sitting.roles, name)
+            name = f"{version.name}/e{episode.spec.index}.{attempt}"
+            played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
             if played.episode.status != "error":
                 break
         return played
 
-    async def _floor(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
+    async def _baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], own: Sequence[Played]) -> float | None:
         """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
         have learned meanwhile."""
-        others = any(set(sitting.match.agents.values()) - {self._name} for sitting in sittings)
+        others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
         known = self._services.store.versions.floor(self._policy, lease.environment_version) if others else None
         if known is not None:
             return known
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
         said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
-        return await self._constants.floor(lease, sittings, said)
+        return await self._constants.baseline(lease, episodes, said)
 
 
-def summarise(step: int, series: str, played: Sequence[Played], floor: float | None) -> Evaluation:
+def summarise(step: int, series: str, played: Sequence[Played], baseline: float | None) -> Evaluation:
     """Mean reward over the episodes that have one, with its standard error, and the means of what was logged.
 
     An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
@@ -164,4 +165,4 @@ def summarise(step: int, series: str, played: Sequence[Played], floor: float | N
     mean = math.fsum(scores) / n if n else 0.0
     variance = math.fsum((score - mean) ** 2 for score in scores) / (n - 1) if n > 1 else 0.0
     means = {name: math.fsum(values) / len(values) for name, values in logged.items()}
-    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, floor, means)
+    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, baseline, means)

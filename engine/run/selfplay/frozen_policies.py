@@ -39,7 +39,7 @@ class FrozenPolicies:
     async def enter(self, stack: AsyncExitStack) -> Opponents:
         """Have all of them served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
         frozen = {}
-        for name, words in self._invited().items():
+        for name, words in self._frozen().items():
             frozen[name] = await self._version(words)
             shares = self._services.router.shares(self._task, name)
             await stack.enter_async_context(self._published.lent(frozen[name], shares))
@@ -59,7 +59,7 @@ class FrozenPolicies:
             with suppress(OSError):  # then the task's next start removes it
                 path.unlink()
 
-    def _invited(self) -> dict[str, str]:
+    def _frozen(self) -> dict[str, str]:
         """By the name under which matches know it, the words that say which version plays."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
@@ -107,12 +107,12 @@ class FrozenPolicies:
         """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
         never stands for two versions."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
-        return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
+        return f"task-{self._task}/frozen-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
         """The path of a new file, which ``leave`` removes."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
-        path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
+        path = folder / f"frozen-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 

@@ -20,7 +20,7 @@ class Match:
     versions: Mapping[str, Version]
     """By the policy's name, or by the words that stand for a version, such as those of ``[eval.agents]``."""
 
-    def speaker(self, agent: str) -> str:
+    def policy_of(self, agent: str) -> str:
         """The policy that speaks for an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
         if not self.agents:
             return ONLY
@@ -31,9 +31,9 @@ class Match:
             )
         return self.agents[agent]
 
-    def agents_of(self, speaker: str) -> frozenset[str] | None:
+    def agents_of(self, policy: str) -> frozenset[str] | None:
         """The agents that a policy speaks for; None: all."""
-        return frozenset(a for a, s in self.agents.items() if s == speaker) if self.agents else None
+        return frozenset(agent for agent, name in self.agents.items() if name == policy) if self.agents else None
 
     def roles(
         self, endpoints: Mapping[str, SamplerEndpoint], sampling: SamplingSpec, temperature: float, seed: int
@@ -41,8 +41,8 @@ class Match:
         """How the agents speak in one episode; ``endpoints`` are by policy."""
 
         def role(agent: str) -> Role:
-            speaker = self.speaker(agent)
-            version = self.versions[speaker]
+            policy = self.policy_of(agent)
+            version = self.versions[policy]
             parameters = SamplingParameters(
                 version=version.name,
                 number=version.number,
@@ -52,6 +52,6 @@ class Match:
                 seed=seed,
                 thinking=sampling.thinking,
             )
-            return Role(parameters, endpoints[speaker], speaker)
+            return Role(parameters, endpoints[policy], policy)
 
         return role

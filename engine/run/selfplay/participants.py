@@ -38,21 +38,21 @@ class Participants:
     """Of one task and one incarnation of the workers."""
 
     def __init__(
-        self, cast: AgentMap, published_versions: Mapping[str, PublishedVersions], opponents: Opponents
+        self, agent_map: AgentMap, published_versions: Mapping[str, PublishedVersions], opponents: Opponents
     ) -> None:
         """``published_versions`` are those of the trained policies, by name."""
-        self.cast = cast
+        self.agent_map = agent_map
         self.opponents = opponents
         self._published_versions = published_versions
 
     def agents_of(self, policy: str) -> tuple[str, ...]:
         """The agents that a policy speaks for in training."""
-        return tuple(agent for agent, speaker in self.cast.agents.items() if speaker == policy)
+        return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
     def match(self, number: int, attempt: int) -> Match:
         """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
         drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
-        return Match(self.cast.agents, {**self.opponents.frozen, **drawn, **self._current()})
+        return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
 
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
@@ -61,12 +61,12 @@ class Participants:
         to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)
-        agents = {**self.cast.agents, **opponents}
+        agents = {**self.agent_map.agents, **opponents}
         if own and name not in agents.values():
             agents |= own
         if agents and turns:
-            seats = list(agents)
-            agents = {seat: agents[seats[(place + turns) % len(seats)]] for place, seat in enumerate(seats)}
+            names = list(agents)
+            agents = {agent: agents[names[(place + turns) % len(names)]] for place, agent in enumerate(names)}
         drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponents.pools.items()}
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 

@@ -93,8 +93,8 @@ class Canary:
         ``endpoints`` will serve the next version and have this one loaded; ``groups`` are those that the step consumes.
         Raises what the workers raise.
         """
-        probe, homes = self._probe, {endpoint.name for endpoint in endpoints}
-        if probe is not None and probe.age < RENEW and homes <= probe.served.keys():
+        probe, names = self._probe, {endpoint.name for endpoint in endpoints}
+        if probe is not None and probe.age < RENEW and names <= probe.served.keys():
             return
         rounded = any(math.isinf(self._tolerances[endpoint.name].largest) for endpoint in endpoints)
         chosen = choose(groups, SEVERAL if rounded else 1)

@@ -1,8 +1,9 @@
 """The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
 
-Committed versions flow in, with the endpoints that are to serve them, their *homes*; a sampler's own checksum proves
-that what was published is what it serves. Which homes a version has never changes after it was published. Nobody waits
-for a version to be retired: a sampler answers between two bursts of work, and a group that is complete should not.
+Committed versions flow in, with the endpoints that are to serve them, their *replicas*; a sampler's own checksum proves
+that what was published is what it serves. Which replicas a version has never changes after it was published. Nobody
+waits for a version to be retired: a sampler answers between two bursts of work, and a group that is complete should
+not.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class PublishedVersions:
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
         self._routes: dict[str, tuple[Share, ...]] = {}
-        """By version: which of its homes serves which part of its groups."""
+        """By version: which of its replicas serves which part of its groups."""
         self._loaded: defaultdict[str, set[str]] = defaultdict(set)
         """Names of endpoints, by version."""
         self._retiring: set[asyncio.Task[None]] = set()
@@ -56,7 +57,7 @@ class PublishedVersions:
         """Serve a version beside the current one while the block runs, on the endpoints of ``shares``; without them
         where the current one is served mostly. Raises as ``publish`` does.
         """
-        shares = shares or (Share(self.homes(self.now())[0].name, 1.0),)
+        shares = shares or (Share(self.replicas(self.now())[0].name, 1.0),)
         with self.hold(version):
             await self._serve(version, shares)
             yield
@@ -71,7 +72,7 @@ class PublishedVersions:
         """Where a group of that number is played, or looked at again. Raises ``WorkerDied`` where nothing serves it."""
         return self._endpoints[sampler_of(self._routed(version), group)]
 
-    def homes(self, version: Version) -> list[SamplerEndpoint]:
+    def replicas(self, version: Version) -> list[SamplerEndpoint]:
         """All endpoints that serve a version, the one with most of its groups first. Raises as ``endpoint`` does."""
         return [self._endpoints[share.sampler] for share in self._routed(version)]
 

@@ -140,16 +140,16 @@ def family(group: int, sequences: Sequence[TrainSequence]) -> Family:
     start = int(sequences[0].mask.argmax())
     answers = [tuple(s.tokens[start : int(np.flatnonzero(s.mask)[-1])].tolist()) for s in sequences]
     rows: list[tuple[int, ...]] = []
-    home = {}
+    row_of = {}
     for answer in sorted(set(answers), reverse=True):  # one that begins another comes right after it
         if not rows or rows[-1][: len(answer)] != answer:
             rows.append(answer)
-        home[answer] = len(rows) - 1
+        row_of[answer] = len(rows) - 1
     return Family(
         group,
         sequences[0].tokens[:start].astype(np.int64),
         tuple(np.array(row, dtype=np.int64) for row in rows),
-        tuple((sequence, home[answer]) for sequence, answer in zip(sequences, answers, strict=True)),
+        tuple((sequence, row_of[answer]) for sequence, answer in zip(sequences, answers, strict=True)),
     )
 
 

@@ -16,7 +16,7 @@ from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling
-from ..filling_casts import fill_duel
+from ..filling_policies import fill_duel
 
 
 @pytest.fixture

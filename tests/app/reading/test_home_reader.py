@@ -18,8 +18,8 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
 
 from ..filling import HOSTILE, NOW, Filling
-from ..filling_casts import fill_duel
 from ..filling_machine import fill_cards, fill_machine
+from ..filling_policies import fill_duel
 
 Open = Callable[[Home], HomeReader]
 READERS: dict[str, Open] = {"sqlite": lambda home: SqliteReader(home.database)}

@@ -20,7 +20,7 @@ from marlaas.app.rollouts.records import joined
 from marlaas.app.rollouts.shading import ADVANTAGE, TURNS, shading_of
 from marlaas.engine.home.paths import Home
 
-from ..filling_casts import fill_duel
+from ..filling_policies import fill_duel
 
 PLAYER, JUDGE = Learner(2, "player"), Learner(2, "judge")
 FIRST = step_key("train", 1)

@@ -154,7 +154,7 @@ async def test_hours_are_no_yield(home: Home) -> None:
     filling.execute("UPDATE engines SET rest = 'hours', rest_until = ? WHERE incarnation = 3", NOW + 7200)
     async with driving(home) as driver:
         await driver.press(KEY, "B")
-        assert "off duty until" in driver.text() and "tasks wait; it is outside of" in driver.text()
+        assert "outside of active hours until" in driver.text() and "tasks wait; it is outside of" in driver.text()
         assert "outside of the active hours" in driver.notices() and asked(home) == []
         filling.execute("UPDATE engines SET rest = 'idle', rest_until = NULL WHERE incarnation = 3")
         await driver.read()

@@ -12,7 +12,7 @@ from marlaas.app.widgets.queue.table import QueueTable
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, driving
-from ..filling_casts import fill_duel
+from ..filling_policies import fill_duel
 
 
 def lines(driver: Driver) -> list[str]:

@@ -115,7 +115,7 @@ async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> No
         assert len(chart.plot.curves) == 4
 
 
-async def test_another_task_begins_without_company(home: Home) -> None:
+async def test_another_task_begins_with_nothing_laid_over(home: Home) -> None:
     fill_task(home.database)
     async with driving(home) as driver:
         await driver.press("2", "i", "c", "space", "enter")

@@ -24,7 +24,7 @@ def test_what_is_wrong_comes_with_its_place_and_before_the_rest() -> None:
 
 
 def test_a_label_stands_once() -> None:
-    found = (Finding("floor", "warning", "42 earns 0.61."), Finding("lengths", "note", "9 tokens."))
+    found = (Finding("baseline", "warning", "42 earns 0.61."), Finding("lengths", "note", "9 tokens."))
     row = EnvironmentRow("shop/buy", "v", "ready", (), "", "", "", 0, "p", NOW, found, NOW - 90)
     checks = [fact for fact in told(row) if fact.level or "done" in fact.text]
     assert [fact.label for fact in checks] == ["checks", "", ""]

@@ -18,7 +18,7 @@ ROW = EnvironmentRow("a/b", "v1", "ready", (), "", "", "", 0, "", 0.0)
 
 
 def of(*levels: Level) -> tuple[Finding, ...]:
-    return tuple(Finding("floor", level, "x") for level in levels)
+    return tuple(Finding("baseline", level, "x") for level in levels)
 
 
 @pytest.mark.parametrize(
@@ -40,19 +40,19 @@ def test_what_was_not_checked_has_no_mark() -> None:
 
 
 def test_a_finding_is_one_safe_line() -> None:
-    assert spoken(Finding("floor", "error", "two\nlines \x1b[2Jand more")) == "✗ floor       two lines and more"
+    assert spoken(Finding("baseline", "error", "two\nlines \x1b[2Jand more")) == "✗ baseline    two lines and more"
     assert troubles(of("note", "error")) == list(of("error"))
 
 
 def test_findings_of_the_serving_version_are_listed(filling: Filling, marlaas: Commander) -> None:
     for name, version in (("sums", "9f2c41aa"), ("old", "another")):
         filling.environment(name)
-        found = [{"check": "floor", "level": level, "message": f"{level} \x1b[2J"} for level in ("error", "note")]
+        found = [{"check": "baseline", "level": level, "message": f"{level} \x1b[2J"} for level in ("error", "note")]
         filling.insert(
             "conformance", environment=name, version=version, base="", findings=json.dumps(found), created=filling.now
         )
     said = marlaas("env", "list")
     old, sums = said.out.splitlines()[1:]
     assert "✗ 1" in sums and "✗" not in old
-    assert "sums: ✗ floor       error\n" in said.err and "note" not in said.err and "\x1b" not in said.err
+    assert "sums: ✗ baseline    error\n" in said.err and "note" not in said.err and "\x1b" not in said.err
     assert [len(row["findings"]) for row in marlaas("env", "list", "--json").json] == [0, 2]

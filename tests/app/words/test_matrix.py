@@ -11,7 +11,7 @@ from marlaas.app.words.matrix import CELL, Meeting, cell_text, matrices, shown
 from marlaas.engine.store.queries.matchups import Matchup
 from marlaas.engine.store.queries.policies import PolicyRow
 
-CAST = (
+POLICIES = (
     PolicyRow("player", ("first",)),
     PolicyRow("rivals", ("second",), pool="player"),
     PolicyRow("old", ("third",), frozen="player@0"),
@@ -35,18 +35,18 @@ def test_pools_and_beginnings_count_as_what_they_are() -> None:
         Matchup("rivals", 5, "player", 6, 1, 0.5, 0.25),
         Matchup("judge", 1, "player", 6, 1, 0.5, 0.25),
     ]
-    itself, base = matrices(pairs, CAST, "player")
+    itself, base = matrices(pairs, POLICIES, "player")
     assert (itself.against, itself.rows, itself.columns) == ("player", (6, 5), (0, 5, 6))
     assert itself.cells[5, 0].games == 6 and itself.cells[5, 0].mean == 5 / 6
     assert itself.cells[6, 5].games == 1 and (6, 6) not in itself.cells, "against itself nothing is learned"
     assert itself.cells[5, 6] == Meeting(1, 0.5, 0.0), "the pool's side is the player's, too"
     assert (base.against, base.cells) == ("base", {(6, 0): Meeting(1, 1.0, 0.0)})
-    assert matrices(pairs, CAST, "nobody") == [] and itself.title == "player against player"
+    assert matrices(pairs, POLICIES, "nobody") == [] and itself.title == "player against player"
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=40))
 def test_means_have_the_standard_error_of_the_sample(rewards: list[float]) -> None:
-    (matrix,) = matrices([pair(3, "judge", 1, *rewards)], CAST, "player")
+    (matrix,) = matrices([pair(3, "judge", 1, *rewards)], POLICIES, "player")
     cell = matrix.cells[3, 1]
     assert cell.games == len(rewards) and math.isclose(cell.mean, statistics.fmean(rewards), abs_tol=1e-9)
     assert math.isclose(cell.stderr, statistics.stdev(rewards) / math.sqrt(len(rewards)), abs_tol=1e-6)
@@ -70,5 +70,5 @@ def test_cells() -> None:
 def test_columns_that_many_have_met_come_before_others() -> None:
     """Evaluations are against version 0, the pool brings in one now and then."""
     pairs = [pair(step, "player@0", 0, 1.0) for step in range(1, 9)] + [pair(8, "rivals", n, 1.0) for n in (2, 4, 6)]
-    (matrix,) = matrices(pairs, CAST, "player")
+    (matrix,) = matrices(pairs, POLICIES, "player")
     assert matrix.columns_for(1) == (0,) and matrix.columns_for(2) == (0, 6) and matrix.columns_for(99) == (0, 2, 4, 6)

@@ -42,7 +42,7 @@ class FakeSupervisor:
         return {name: SamplerStats(0, 0, seconds, 0, 0) for name, seconds in self.busy.items()}
 
 
-CREW = cast(WorkerSupervisor, FakeSupervisor())
+SUPERVISOR = cast(WorkerSupervisor, FakeSupervisor())
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ async def test_a_stop_writes_what_was_used_since_the_last_beat(store: Store) -> 
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.training(1, 100, 0.5)
-    await heartbeat.stop(CREW)
-    await heartbeat.stop(CREW)
+    await heartbeat.stop(SUPERVISOR)
+    await heartbeat.stop(SUPERVISOR)
     assert store.usage.tokens_today() == {"lab": 100}
 
 
@@ -71,10 +71,10 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
     ledger.training(1, 100, 0.5)
     with monkeypatch.context() as full:
         full.setattr(store.usage, "add", refuse)
-        await heartbeat.stop(CREW)
+        await heartbeat.stop(SUPERVISOR)
     assert store.usage.tokens_today() == {}
     ledger.training(1, 1, 0.5)
-    await heartbeat.stop(CREW)
+    await heartbeat.stop(SUPERVISOR)
     assert store.usage.tokens_today() == {"lab": 101}
 
 
@@ -106,9 +106,9 @@ async def test_outcomes_are_kept_while_the_disk_is_full(
     outcomes.add("shop/buy", "v1", EpisodeOutcome("error", failure=Failure("it broke", "shop.py", 3)))
     with monkeypatch.context() as full:
         full.setattr(store.outcomes, "add", refuse)
-        await heartbeat.stop(CREW)
+        await heartbeat.stop(SUPERVISOR)
     outcomes.add("shop/buy", "v1", EpisodeOutcome("ok", seconds=0.5))
-    await heartbeat.stop(CREW)
+    await heartbeat.stop(SUPERVISOR)
     with Reader(tmp_path / "marlaas.db") as reader:
         use = environment_use(reader, now=time.time())["shop/buy"]
     assert use.statuses == {"error": 1, "ok": 1} and use.failure is not None and use.failure.line == 3

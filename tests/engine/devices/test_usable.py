@@ -1,4 +1,4 @@
-"""What a guest may take: tables of imaginary machines and rules."""
+"""What marlaas may take: tables of imaginary machines and rules."""
 
 from __future__ import annotations
 

@@ -66,10 +66,10 @@ async def played(world: World, environment: str) -> Played:
     sampler = Meeting(sequences=3, context=200, versions={"v1": FakeVersion("sum")})
     place = endpoint(sampler, sampler.sequences, sampler.context)
     rollout = Rollout(cast(Renderer, FakeRenderer()), Ledger())
-    voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+    sampling = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     with await world.service.bind(environment) as lease:
         one = await rollout.play(
-            lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), alike(voice, place), "e"
+            lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), alike(sampling, place), "e"
         )
     while sampler.conversations:  # it is told what to forget, and nobody waits for that
         await asyncio.sleep(0)

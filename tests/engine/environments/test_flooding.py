@@ -175,8 +175,8 @@ async def test_prompts_of_megabytes_are_never_rendered(world: World, monkeypatch
     renderer, rendered = Renderer(find_base("tiny")), []
     monkeypatch.setattr(Vocabulary, "encode", lambda *given: rendered.append(given))
     sampler = FakeSampler(sequences=2, context=400, versions={"v1": FakeVersion("sum")})
-    voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
-    roles = alike(voice, endpoint(sampler, 2, 400))
+    sampling = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+    roles = alike(sampling, endpoint(sampler, 2, 400))
     with await world.service.bind("shouts") as lease:
         played = await Rollout(renderer, Ledger()).play(
             lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), roles, "e"

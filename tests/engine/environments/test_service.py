@@ -30,7 +30,7 @@ async def draws(ep):
     return 1
 
 @env
-async def seats(ep):
+async def two_agents(ep):
     for name in ("first", "second"):
         await ep.agent(name, system=f"You are {name}.").ask("go")
     ep.reward(0.5, agent="second")
@@ -108,14 +108,14 @@ async def test_the_shapes_of_environments(world: World) -> None:
     assert outcome.rewards == {"agent": 1.0}
     assert asks[0].tools[0]["function"]["name"] == "price" and asks[1].tools == ()
     assert [(message.role, message.name, message.content) for message in asks[1].messages] == [("tool", "price", "3")]
-    assert (await world.play("seats")).rewards == {"first": 1.0, "second": -0.5}
+    assert (await world.play("two_agents")).rewards == {"first": 1.0, "second": -0.5}
     assert (await world.play("plain", times=3)).rewards == {"agent": 3.0}
 
 
 async def test_peek_shows_the_prompt_without_a_model(world: World) -> None:
     world.save("shapes.py", SHAPES)
     await world.service.start()
-    with await world.service.bind("seats") as lease:
+    with await world.service.bind("two_agents") as lease:
         ask = await world.service.peek(lease, a_spec())
         assert [message.content for message in ask.messages] == ["You are first.", "go"]
     with await world.service.bind("silent") as lease, pytest.raises(EnvironmentFailure, match="before its first"):

@@ -71,7 +71,7 @@ class SamplerContract:
         raise NotImplementedError
 
     def same(self, one: SampleResult, other: SampleResult) -> bool:
-        """Whether both are one answer. Backends whose last bits depend on the company put ``alike`` here."""
+        """Whether both are one answer. Backends whose last bits depend on the batch put ``alike`` here."""
         return same(one, other)
 
     # tokens in, tokens out
@@ -270,7 +270,7 @@ class SamplerContract:
 
     # repeatable to the last bit
 
-    async def test_company_changes_nothing(self, sampler: Sampler) -> None:
+    async def test_other_rows_change_nothing(self, sampler: Sampler) -> None:
         asked = request("a", [5, 4, 3, 2, 1, 2, 3], max_tokens=60)
         expected = await alone(sampler, asked)
         others = [

@@ -21,7 +21,7 @@ from .endpoints import endpoint
 from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
-VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
+SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
 
 
 @dataclass
@@ -67,7 +67,7 @@ async def two_agents(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
 
 async def play_all(stage: Stage, count: int) -> list[Played]:
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-    plays = (stage.play(two_agents, spec, VOICE, f"e{spec.index}") for spec in specs)
+    plays = (stage.play(two_agents, spec, SAMPLING, f"e{spec.index}") for spec in specs)
     return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
 
@@ -87,15 +87,15 @@ async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:
         assert replies[-1].text == "" and replies[-1].finish == "length"
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await stage.play(endless, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(endless, EpisodeSpec("train", 0, 0, 0), SAMPLING, "e")
     (trajectory,) = played.episode.trajectories
-    assert trajectory.mask.sum() <= VOICE.max_episode_tokens and len(trajectory.tokens) <= 48
+    assert trajectory.mask.sum() <= SAMPLING.max_episode_tokens and len(trajectory.tokens) <= 48
 
 
 async def test_a_held_out_prompt_ends_the_episode_unasked(stage: Stage, sampler: FakeSampler) -> None:
     held_out = await stage.rollout.prompt_hash(ask("0", "a"), 40)
     with pytest.raises(HeldOutPrompt):
-        await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
+        await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), SAMPLING, "e", held_out.__eq__)
     assert sampler.ledger == []
 
 
@@ -104,7 +104,7 @@ async def test_an_environment_that_never_stops_asking_fails(stage: Stage) -> Non
         while True:
             await answer(ask("more"))
 
-    played = await stage.play(deaf, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(deaf, EpisodeSpec("train", 0, 0, 0), SAMPLING, "e")
     assert played.episode.status == "error" and played.episode.failure is not None
     assert "went on asking" in played.episode.failure.message
 
@@ -114,7 +114,7 @@ async def test_a_prompt_that_does_not_fit_is_named(stage: Stage, sampler: FakeSa
         await answer(ask("x" * 500))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await stage.play(wordy, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(wordy, EpisodeSpec("train", 0, 0, 0), SAMPLING, "e")
     failure = played.episode.failure
     assert failure is not None and f"has room for {sampler.context}" in failure.message
     assert played.episode.status == "error" and all(t.reward is None for t in played.episode.trajectories)
@@ -125,5 +125,5 @@ async def test_messages_the_template_refuses_fail_one_episode(stage: Stage) -> N
         await answer(Ask("agent", (Message("oracle", "who am I?"),)))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await stage.play(odd, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(odd, EpisodeSpec("train", 0, 0, 0), SAMPLING, "e")
     assert played.episode.failure is not None and "base model" in played.episode.failure.message

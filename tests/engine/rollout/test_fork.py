@@ -29,7 +29,7 @@ from .fake_renderer import FakeRenderer
 from .talking import FAMILIES, Parrot, letters
 
 SPEC = EpisodeSpec("train", 0, 0, 0)
-VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)
+SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)
 Step = tuple[str, int]
 """What is done (ask, fork, name), and by which of the agents that there are."""
 steps = st.lists(st.tuples(st.sampled_from(("ask", "ask", "fork", "name")), st.integers(0, 9)), max_size=16)
@@ -50,7 +50,9 @@ class Witness(FakeSampler):
         return result
 
 
-async def on(sampler: FakeSampler, renderer: object, environment: Play, sampling: SamplingParameters = VOICE) -> Played:
+async def on(
+    sampler: FakeSampler, renderer: object, environment: Play, sampling: SamplingParameters = SAMPLING
+) -> Played:
     """One episode of an environment."""
     rollout = Rollout(cast(Renderer, renderer), Ledger())
     place = endpoint(sampler, sampler.sequences, sampler.context)
@@ -58,7 +60,7 @@ async def on(sampler: FakeSampler, renderer: object, environment: Play, sampling
 
 
 async def play(
-    sampler: FakeSampler, renderer: object, script: Sequence[Step], sampling: SamplingParameters = VOICE
+    sampler: FakeSampler, renderer: object, script: Sequence[Step], sampling: SamplingParameters = SAMPLING
 ) -> Played:
     """An environment that does what the script says, and pays every agent."""
 

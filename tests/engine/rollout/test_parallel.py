@@ -26,10 +26,10 @@ from ...examples import examples
 from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
-VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
+SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
 SPEC = EpisodeSpec("train", 0, 0, 0)
 Pauses = list[list[int]]
-"""By speaker, how many rounds of the event loop its environment takes before each of its asks."""
+"""By agent, how many rounds of the event loop its environment takes before each of its asks."""
 pauses = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=3), min_size=1, max_size=5)
 
 
@@ -64,7 +64,7 @@ class Stage:
         self,
         play: Play,
         name: str = "e",
-        sampling: SamplingParameters = VOICE,
+        sampling: SamplingParameters = SAMPLING,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
         roles = alike(sampling, self.endpoint)
@@ -81,10 +81,10 @@ def ask(text: str, agent: str, branch: int = 0, fork: Fork | None = None) -> Ask
 
 
 def at_once(pauses: Pauses, forks: bool = False) -> Play:
-    """Each speaker goes its own way: an agent of its own, or where there are ``forks`` a branch of one agent."""
+    """Several agents, or where there are ``forks`` branches of one agent; each goes its own way."""
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        async def speaker(number: int) -> None:
+        async def conversation(number: int) -> None:
             for turn, rounds in enumerate(pauses[number]):
                 for _ in range(rounds):
                     await asyncio.sleep(0)
@@ -94,7 +94,7 @@ def at_once(pauses: Pauses, forks: bool = False) -> Play:
 
         if forks:
             await answer(ask("begin", "root"))
-        await asyncio.gather(*(speaker(number) for number in range(len(pauses))))
+        await asyncio.gather(*(conversation(number) for number in range(len(pauses))))
         agents = ["root"] if forks else [f"agent {number}" for number in range(len(pauses))]
         return EpisodeOutcome("ok", dict.fromkeys(agents, 1.0))
 
@@ -114,7 +114,7 @@ async def test_agents_that_are_asked_at_once_are_sampled_at_once(slots: int, mos
 
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 3), st.lists(pauses, min_size=1, max_size=4), st.booleans(), st.booleans())
-def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
+def test_fewer_slots_than_agents_hold_nobody_up_for_ever(
     slots: int, scripts: list[Pauses], forks: bool, anew: bool
 ) -> None:
     async def play() -> None:
@@ -147,7 +147,7 @@ async def test_only_that_is_why_a_deterministic_task_reads_anew() -> None:
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(0, 14), st.integers(1, 4))
 def test_forks_asked_at_once_share_their_agents_limit(script: Pauses, limit: int, slots: int) -> None:
-    sampling = replace(VOICE, max_episode_tokens=limit)
+    sampling = replace(SAMPLING, max_episode_tokens=limit)
     played = asyncio.run(Stage(slots).play(at_once(script, forks=True), sampling=sampling))
     sampled = sum(int(t.mask.sum()) for t in played.episode.trajectories)
     assert sampled <= limit and played.episode.status == "ok"
@@ -160,7 +160,7 @@ def test_forks_asked_at_once_share_their_agents_limit(script: Pauses, limit: int
 async def test_a_policy_asked_last_goes_before_a_long_queue() -> None:
     """Ten asks of one policy in each episode, then one of the other."""
     stage, ended = Stage(2), list[tuple[int, int]]()
-    samplings = {"writer": VOICE, "judge": VOICE}
+    samplings = {"writer": SAMPLING, "judge": SAMPLING}
     begun = 0
 
     def roles(agent: str) -> Role:

@@ -34,7 +34,7 @@ from .talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=100.0)
-VOICE = SamplingParameters("0", 0, 1.0, max_tokens=40, max_episode_tokens=400, seed=3)
+SAMPLING = SamplingParameters("0", 0, 1.0, max_tokens=40, max_episode_tokens=400, seed=3)
 
 
 async def three_questions(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -69,7 +69,7 @@ async def test_the_trainer_reproduces_three_rewritten_turns(
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     for version in range(2):  # the second with an adapter that has been trained on such an episode
         await sampler.load(str(version), str(tmp_path / str(version)))
-        sampling = replace(VOICE, version=str(version), number=version, thinking=thinking)
+        sampling = replace(SAMPLING, version=str(version), number=version, thinking=thinking)
         specs = [EpisodeSpec("train", version, 0, member) for member in range(2)]
         played = [
             await rollout.play(three_questions, spec, alike(sampling, place), f"v{version}.{spec.member}")
@@ -125,7 +125,7 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
         return EpisodeOutcome("ok", {"agent": 1.0})
 
     rollout = Rollout(Renderer(base.path), Ledger())
-    roles = alike(VOICE, endpoint(sampler, 4, CONTEXT))
+    roles = alike(SAMPLING, endpoint(sampler, 4, CONTEXT))
     one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), roles, "e")
     (part,) = one.episode.trajectories
     assert any(

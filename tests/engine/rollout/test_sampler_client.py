@@ -22,7 +22,7 @@ from marlaas.plugins.messages import Answer, Ask, Message
 from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
-VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
 PAYER = Payer("lab", 5)
 
 
@@ -73,7 +73,7 @@ class Stage:
 
     async def play(self, count: int) -> list[Played]:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-        roles = alike(VOICE, self.endpoint)
+        roles = alike(SAMPLING, self.endpoint)
         plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
         return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
@@ -112,7 +112,7 @@ async def test_requests_say_who_pays_and_the_ledger_knows_what() -> None:
     assert usages[ROLLOUT].seconds == 1.0
 
 
-async def test_a_turn_that_fails_gives_its_seat_back() -> None:
+async def test_a_turn_that_fails_gives_its_slot_back() -> None:
     stage = Stage(sequences=1)
     stage.sampler.broken = True
     with pytest.raises(RuntimeError):
@@ -121,10 +121,10 @@ async def test_a_turn_that_fails_gives_its_seat_back() -> None:
     assert len(await stage.play(1)) == 1
 
 
-async def test_a_cancelled_episode_frees_its_seat() -> None:
+async def test_a_cancelled_episode_frees_its_slot() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
-    roles = alike(VOICE, stage.endpoint)
+    roles = alike(SAMPLING, stage.endpoint)
     plays = (stage.rollout.play(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
     first = [asyncio.ensure_future(play) for play in plays]
     while not stage.sampler.running:

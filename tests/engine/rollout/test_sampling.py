@@ -1,4 +1,4 @@
-"""Sampling arithmetic against plain definitions, and its independence of company."""
+"""Sampling arithmetic against plain definitions, and its independence of the other rows."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_temperature_0_is_greedy_with_logprobs_of_1(vocabulary: int) -> None:
 
 
 @pytest.mark.parametrize("vocabulary", SIZES)
-def test_a_row_is_the_same_to_the_last_bit_in_any_company(vocabulary: int) -> None:
+def test_a_row_is_the_same_to_the_last_bit_in_any_batch(vocabulary: int) -> None:
     logits, noise = some_logits(30, vocabulary), np.random.default_rng(1).random(30)
     temperatures = np.array([1.0, 0.7, 0.0] * 10)
     tokens, logprobs = choose(logits, temperatures, noise)

@@ -58,12 +58,12 @@ def tasks(draw: st.DrawFn) -> list[TaskSpec]:
         tenant = draw(st.sampled_from(["lab", "guild", "school"]))
         steps = draw(st.integers(1, 3))
         spec = replace(BASE, name=f"task {number}", tenant=tenant, steps=steps, train=train, queue=queue)
-        specs.append(draw(casts(spec)))
+        specs.append(draw(agent_maps(spec)))
     return specs
 
 
 @st.composite
-def casts(draw: st.DrawFn, spec: TaskSpec) -> TaskSpec:
+def agent_maps(draw: st.DrawFn, spec: TaskSpec) -> TaskSpec:
     """The task with one policy, or one that two agents play in, each with a policy, or who is not trained, or both
     with the same."""
     batch = draw(st.none() | st.integers(1, 3))

@@ -204,7 +204,7 @@ async def test_a_folder_changed_between_runs_is_a_new_version(lender: World, tmp
     write_peft_folder(folder, read_state(Path(last.path)), Path("base"), "talk")
     lender.environments.failing = lambda spec: False
     assert await lender.go() == Ending("done"), "the same engine goes on"
-    frozen_policies = {entry.checksum for entry in lender.workers.sampler.ledger if "/guest-" in entry.version}
+    frozen_policies = {entry.checksum for entry in lender.workers.sampler.ledger if "/frozen-" in entry.version}
     assert frozen_policies == {first.checksum, last.checksum}
 
 

@@ -161,7 +161,7 @@ async def test_a_frozen_partner_speaks_and_learns_nothing(tmp_path: Path, frozen
     assert {(row["agent"], row["speaker"]) for row in rows} == {("solver", ""), ("critic", "critic")}
     assert len({row["n"] for row in rows}) == 1
     files = [path.name for path in (here.home.adapters / f"task-{here.task}").iterdir()]
-    assert not any(name.startswith("guest") for name in files)
+    assert not any(name.startswith("frozen") for name in files)
 
 
 @pytest.mark.parametrize("pick", ["recent", "uniform", "score"])

@@ -220,7 +220,7 @@ def check_history(world: World, task: int, policy: str, spec: TaskSpec, sampled:
 
 def may_skip(spec: TaskSpec, policy: str, number: int) -> bool:
     """Whether none of the policy's agents speaks in a group of this number; of another attempt nobody knows."""
-    agents = [agent for agent, speaker in spec.agents.items() if speaker == policy]
+    agents = [agent for agent, name in spec.agents.items() if name == policy]
     return spec.environment == "whisper" and agents == ["second"]
 
 

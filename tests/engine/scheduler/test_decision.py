@@ -67,9 +67,9 @@ def worlds(draw: st.DrawFn) -> tuple[list[QueuedTask], Situation]:
     able = [one.id for one in tasks if one.state == "running" and not one.needs]
     running = set(able[: draw(st.integers(0, slots))])
     blocked = {one.id: "blocked: it is broken" for one in tasks if draw(st.integers(0, 4)) == 0}
-    resting = {number for number in blocked if draw(st.booleans())}
+    tried = {number for number in blocked if draw(st.booleans())}
     used = {name: draw(st.sampled_from([0, 50, 100, 10**6])) for name in TENANTS}
-    return tasks, Situation(NOW, slots, running, blocked, resting, lambda name: tenants[name], used)
+    return tasks, Situation(NOW, slots, running, blocked, tried, lambda name: tenants[name], used)
 
 
 @given(worlds())
@@ -85,7 +85,7 @@ def test_no_limit_is_ever_passed_and_no_slot_idles(world: tuple[list[QueuedTask]
         assert not quota or after[name] <= max(quota, running[name])
     for number in started:
         task = by_number[number]
-        assert not task.needs and (task.due is None or task.due <= NOW) and number not in around.resting
+        assert not task.needs and (task.due is None or task.due <= NOW) and number not in around.tried
         assert not around.spent(task.tenant) and task.state != "paused" and number not in around.running
     idle = len(around.running) + len(started) < around.slots
     assert not (idle and any("busy" in reason for reason in waits(verdicts).values()))
@@ -107,9 +107,9 @@ def test_every_task_that_does_not_run_says_why(world: tuple[list[QueuedTask], Si
 
 
 @given(worlds())
-def test_while_the_engine_rests_nothing_runs_and_all_say_so(world: tuple[list[QueuedTask], Situation]) -> None:
+def test_while_the_engine_yields_nothing_runs_and_all_say_so(world: tuple[list[QueuedTask], Situation]) -> None:
     tasks, around = world
-    verdicts = decide(tasks, replace(around, rest="the machine is yielded"))
+    verdicts = decide(tasks, replace(around, yielding="the machine is yielded"))
     for task in tasks:
         verdict = verdicts.get(task.id)
         if task.id in around.running:
@@ -224,7 +224,7 @@ def test_the_next_try_is_announced(seconds: float, shown: str) -> None:
 
 def test_a_blocked_task_takes_no_slot_and_is_not_counted() -> None:
     blocked, tasks = {1: "blocked: it is broken"}, queue("a", "a", "a")
-    verdicts = decide(tasks, situation(1, blocked=blocked, resting={1}))
+    verdicts = decide(tasks, situation(1, blocked=blocked, tried={1}))
     assert starts(verdicts) == [2]
     assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
     assert starts(decide(tasks, situation(1, blocked=blocked))) == [1]

@@ -14,7 +14,7 @@ from ..run.test_learning import SPEC
 class Dying:
     """A supervisor whose workers die at once, as often as it is asked for them."""
 
-    resting = None
+    yielding = None
 
     def __init__(self, mended: int) -> None:
         """The first ``mended`` deaths are followed by workers that make do with less."""

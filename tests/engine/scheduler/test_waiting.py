@@ -253,7 +253,7 @@ def test_many_blocked_tasks_share_a_few_tries_a_second(tmp_path: Path, monkeypat
     moments = [moment for _, moment in scheduler._blocked.values()]
     assert moments[0] == 100.0 + module.REVIEW and moments[-1] == 100.0 + 99 / module.TRIES
     scheduler.wake()
-    assert not scheduler._situation().resting
+    assert not scheduler._situation().tried
 
 
 async def test_engines_may_come_and_go_in_the_middle_of_all_of_it(tmp_path: Path) -> None:

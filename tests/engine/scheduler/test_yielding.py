@@ -1,4 +1,4 @@
-"""A rest stops tasks at their last commit and says why; they go on from there as if nothing had been."""
+"""Yielding stops tasks at their last commit and says why; they go on from there as if nothing had been."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from marlaas.engine.fleet.yielding import loop as module
 from marlaas.engine.fleet.yielding.loop import YieldLoop
 from marlaas.engine.scheduler import scheduler as queue
 from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.store.rows import IDLE, Rest
+from marlaas.engine.store.rows import IDLE, Yielding
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
@@ -44,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def serving(
     world: World, clock: Time, tell: list[tuple[str, int]] | None = None, **resources: object
 ) -> AsyncIterator[Scheduler]:
-    """An engine with its rests."""
+    """An engine with its yield loop."""
 
     def told(event: str, task: int) -> None:
         if tell is not None:
@@ -53,8 +53,10 @@ async def serving(
     supervisor = cast(WorkerSupervisor, world)
     scheduler = Scheduler(world.store, supervisor, 4, clock, told, patience=60.0)
     chosen = ResourceSettings(**{"idle_minutes": 0.0} | resources)  # type: ignore[arg-type]
-    rests = YieldLoop(world.store, supervisor, chosen, lambda *_: None, lambda: scheduler.busy, scheduler.wake, clock)
-    works = [asyncio.ensure_future(scheduler.run()), asyncio.ensure_future(rests.run())]
+    yield_loop = YieldLoop(
+        world.store, supervisor, chosen, lambda *_: None, lambda: scheduler.busy, scheduler.wake, clock
+    )
+    works = [asyncio.ensure_future(scheduler.run()), asyncio.ensure_future(yield_loop.run())]
     yield scheduler
     scheduler.stop()
     await works[0]
@@ -129,7 +131,7 @@ async def test_the_end_of_its_time_and_the_next_engine(tmp_path: Path) -> None:
         await until(world, saying("yielded"))
         for _ in range(50):
             await asyncio.sleep(0)
-        assert world.resting is not None and world.store.tasks.state(world.task) == "queued"
+        assert world.yielding is not None and world.store.tasks.state(world.task) == "queued"
         clock.now += 60
         await until(world, reached("done"))
     check_history(world)
@@ -169,7 +171,7 @@ async def test_idle_workers_end_and_the_next_task_starts_them(tmp_path: Path) ->
     world = World(tmp_path, SPEC)
     async with serving(world, clock, idle_minutes=1e-9):
         await until(world, reached("done"))
-        while world.resting != Rest(IDLE):
+        while world.yielding != Yielding(IDLE):
             await asyncio.sleep(0)
         assert world.lost.is_set()
         (late,) = submit(world.home.database, [submission(SPEC)])
@@ -182,12 +184,12 @@ async def test_a_blocked_task_starts_no_workers(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, environment="broken"))
     async with serving(world, clock, idle_minutes=1e-9):
         await until(world, saying("blocked: There is no environment"))
-        while world.resting != Rest(IDLE):
+        while world.yielding != Yielding(IDLE):
             await asyncio.sleep(0)
         before = world.checks
         while world.checks < before + 3:
             await asyncio.sleep(0.001)
-        assert world.resting == Rest(IDLE)
+        assert world.yielding == Yielding(IDLE)
 
 
 async def test_workers_that_were_told_to_end_are_no_deaths(tmp_path: Path) -> None:

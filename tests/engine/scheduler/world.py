@@ -39,7 +39,7 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.run.learner import Learner
 from marlaas.engine.scheduler.task_run import Ending, run_task
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.rows import Rest
+from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -201,7 +201,7 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
-        self.standby = Preemptible()
+        self.preemptible = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
         self.store = Store(self.home.database, "tiny")
@@ -227,20 +227,20 @@ class World:
         return False
 
     @property
-    def resting(self) -> Rest | None:
-        """See ``WorkerSupervisor.resting``."""
-        return self.standby.resting
+    def yielding(self) -> Yielding | None:
+        """See ``WorkerSupervisor.yielding``."""
+        return self.preemptible.yielding
 
-    async def rest(self, rest: Rest) -> None:
-        """See ``WorkerSupervisor.rest``."""
-        self.standby.begin(rest)
+    async def yield_machine(self, yielding: Yielding) -> None:
+        """See ``WorkerSupervisor.yield_machine``."""
+        self.preemptible.begin(yielding)
         self.lost.set()
         await self.chance.wait()
 
     def wake(self) -> None:
         """See ``WorkerSupervisor.wake``."""
-        self.standby.end()
-        if self.resting is None:
+        self.preemptible.end()
+        if self.yielding is None:
             self.replace_workers()
 
     def shortage(self) -> str:
@@ -250,7 +250,7 @@ class World:
 
     async def services(self) -> Services:
         """See ``WorkerSupervisor.services``."""
-        await self.standby.wanted()
+        await self.preemptible.wanted()
         workers = self.workers
         return Services(
             home=self.home,
@@ -293,7 +293,7 @@ class World:
         self.store.close()
         self.store = Store(self.home.database, "tiny")
         self.draining = asyncio.Event()
-        self.standby = Preemptible()
+        self.preemptible = Preemptible()
         self.replace_workers()
 
     async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:

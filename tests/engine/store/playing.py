@@ -55,10 +55,10 @@ def part(policy: int, number: int, version: int, *members: tuple[Trajectory, ...
     return PolicyGroup(policy, Group(number, number, version, "e1", episodes, 0), words)
 
 
-def beside(speaker: str, *members: tuple[Trajectory, ...]) -> Beside:
+def beside(policy: str, *members: tuple[Trajectory, ...]) -> Beside:
     """What somebody said who learns nothing from it."""
     other = part(0, 0, 0, *members)
-    return Beside(speaker, other.group.episodes, other.transcripts)
+    return Beside(policy, other.group.episodes, other.transcripts)
 
 
 def duel(store: Store, database: Path) -> tuple[int, Mapping[str, int]]:

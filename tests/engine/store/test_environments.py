@@ -10,7 +10,7 @@ from marlaas.engine.store.environments import KEPT
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
-FLOOR = Finding("floor", "error", "The answer '0' scores 0.94.")
+BASELINE = Finding("baseline", "error", "The answer '0' scores 0.94.")
 NOTE = Finding("latency", "note", "It is quick: \x1b[2J")
 
 
@@ -21,9 +21,9 @@ def test_findings_belong_to_the_version_that_serves(store: Store, database: Path
         assert [(row.checked, row.findings) for row in reader.environments()] == [(None, ()), (None, ())]
         store.conformance.add("a/b", "v0", "base", [NOTE])
         assert reader.environments()[0].checked is None
-        store.conformance.add("a/b", "v1", "base", [FLOOR, NOTE])
+        store.conformance.add("a/b", "v1", "base", [BASELINE, NOTE])
         checked = reader.environments()[0]
-        assert checked.findings == (FLOOR, NOTE) and checked.checked is not None
+        assert checked.findings == (BASELINE, NOTE) and checked.checked is not None
         store.conformance.add("a/b", "v1", "base", [])
         assert reader.environments()[0].findings == ()
 

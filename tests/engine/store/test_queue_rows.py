@@ -15,7 +15,7 @@ from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import migrations
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import Reason, Rest, YieldRequest
+from marlaas.engine.store.rows import Reason, Yielding, YieldRequest
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.tasks import Needed, Tries
@@ -157,7 +157,7 @@ def test_a_yield_outlives_the_engine_that_was_told(store: Store, database: Path)
     store.close()
     after = Store(database, "tiny")
     assert after.yields.get() == YieldRequest(None)
-    after.telemetry.rest(after.incarnation, Rest("yielded", 7.5))
+    after.telemetry.yielding(after.incarnation, Yielding("yielded", 7.5))
     with Reader(database) as reader:
         engine = reader.engine()
     assert engine is not None and (engine.rest, engine.rest_until) == ("yielded", 7.5)

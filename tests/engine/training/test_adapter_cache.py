@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.adapter_cache import AdapterCache
-from marlaas.engine.training.pages import Pages, RestingPolicy
+from marlaas.engine.training.pages import PagedPolicy, Pages
 
 from .test_pages import policy
 
@@ -24,10 +24,10 @@ class Watched(Pages):
     def names(self) -> set[str]:
         return set(self._pages)
 
-    def put(self, policy: str, rest: RestingPolicy) -> None:
+    def put(self, policy: str, paged: PagedPolicy) -> None:
         if self.full:
             raise OSError(28, "No space left on device")
-        super().put(policy, rest)
+        super().put(policy, paged)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
 from marlaas.engine.training.adamw import AdamState
 from marlaas.engine.training.layout import Layout
-from marlaas.engine.training.pages import Pages, RestingPolicy
+from marlaas.engine.training.pages import PagedPolicy, Pages
 from marlaas.engine.training.policy_memory import PolicyMemory
 from marlaas.engine.training.protocol import PolicyConfig
 
@@ -40,7 +40,7 @@ def only_file(scratch: Path) -> Path:
 @pytest.mark.parametrize("host", [0, 1 << 20])
 def test_all_of_a_policy_comes_back(tmp_path: Path, host: int) -> None:
     pages, before = Pages(tmp_path, host), policy()
-    pages.put("a", RestingPolicy.of(before))
+    pages.put("a", PagedPolicy.of(before))
     assert "a" in pages and any(tmp_path.iterdir()) == (host == 0)
     after = pages.take("a").wake("cpu")
     assert "a" not in pages
@@ -56,21 +56,21 @@ def test_all_of_a_policy_comes_back(tmp_path: Path, host: int) -> None:
 
 
 def test_memory_of_the_host_is_filled_first(tmp_path: Path) -> None:
-    rest = RestingPolicy.of(policy())
-    pages = Pages(tmp_path, host=rest.size)
-    pages.put("a", rest)
+    paged = PagedPolicy.of(policy())
+    pages = Pages(tmp_path, host=paged.size)
+    pages.put("a", paged)
     assert list(tmp_path.iterdir()) == []
-    pages.put("b", rest)
-    assert only_file(tmp_path).stat().st_size > rest.size
+    pages.put("b", paged)
+    assert only_file(tmp_path).stat().st_size > paged.size
     pages.take("a")
-    pages.put("c", rest)
+    pages.put("c", paged)
     assert only_file(tmp_path), "there was room again"
 
 
 def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
     for name in ("a", "b", "c"):
-        pages.put(name, RestingPolicy.of(policy()))
+        pages.put(name, PagedPolicy.of(policy()))
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     pages.drop("a")
@@ -82,14 +82,14 @@ def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> N
 
 def test_a_damaged_or_missing_file_fails_its_policy(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
-    pages.put("a", RestingPolicy.of(policy()))
+    pages.put("a", PagedPolicy.of(policy()))
     path = only_file(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(AdapterError, match=r"Policy a was paged out to .* damaged since\. Resume the task"):
         pages.take("a")
-    pages.put("b", RestingPolicy.of(policy()))
+    pages.put("b", PagedPolicy.of(policy()))
     only_file(tmp_path).unlink()
     with pytest.raises(AdapterError, match=r"Policy b was paged out to .* cannot be read: No such file"):
         pages.take("b")
@@ -102,8 +102,8 @@ def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     (orphan,) = tmp_path.iterdir()
     used = Pages(tmp_path)
     assert not orphan.exists()
-    used.put("a", RestingPolicy.of(policy()))
-    Pages(tmp_path).put("b", RestingPolicy.of(policy()))
+    used.put("a", PagedPolicy.of(policy()))
+    Pages(tmp_path).put("b", PagedPolicy.of(policy()))
     assert used.take("a").version == 7
 
 
@@ -116,7 +116,7 @@ def test_a_disk_that_refuses_keeps_nothing(tmp_path: Path, monkeypatch: pytest.M
     pages = Pages(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
         patch.setattr(Path, "write_bytes", full)
-        pages.put("a", RestingPolicy.of(policy()))
+        pages.put("a", PagedPolicy.of(policy()))
     assert "a" not in pages
-    pages.put("a", replace(RestingPolicy.of(policy()), version=8))
+    pages.put("a", replace(PagedPolicy.of(policy()), version=8))
     assert only_file(tmp_path) and pages.take("a").version == 8

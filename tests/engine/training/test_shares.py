@@ -41,7 +41,7 @@ def test_no_replica_has_much_more_than_another(calls: list[tuple[int, int, int]]
     assert max(loads) - min(loads) <= max(longest, sum(loads) // replicas)
 
 
-def test_a_small_call_stays_at_home() -> None:
+def test_a_small_call_stays_on_the_primary() -> None:
     work = [random_groups(0, 3, 4, 9)]
     first, second = shares(work, 2, worth=1_000)
     assert list(first[0]) == work[0] and second == ((),)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
-from marlaas.engine.workers.wire import COMPANY, HEADER, Answer, Call, Message, Outbox, pack, read
+from marlaas.engine.workers.wire import HEADER, LINGER, Answer, Call, Message, Outbox, pack, read
 
 TOKENS = np.arange(1000, dtype=np.int32)
 LOGPROBS = np.linspace(-3, 0, 1000, dtype=np.float32)
@@ -101,7 +101,7 @@ async def test_a_message_without_haste_joins_the_next_one() -> None:
     wire.outbox.send(Call(None, "c", ()), haste=False)
     async with asyncio.timeout(10):
         while len(wire.frames) < 2:
-            await asyncio.sleep(COMPANY)
+            await asyncio.sleep(LINGER)
     assert wire.frames[1:] == [(Call(None, "c", ()),)]
 
 

@@ -24,28 +24,28 @@ class Count:
 
     def reset(self, num_players: int, seed: int | None = None) -> None:
         random.seed(seed)
-        self.number, self.seat, self.warned = random.randrange(100), 0, False
+        self.number, self.player, self.warned = random.randrange(100), 0, False
         self.end = self.number + self.last
         self.rewards: dict[int, float] | None = None
         self.unseen = {pid: [(-1, f"You are player {pid}. After {self.number}?", "prompt")] for pid in (0, 1)}
         self.invalid = {0: False, 1: False}
 
     def get_observation(self) -> tuple[int, list[tuple[int, str, str]]]:
-        new, self.unseen[self.seat] = self.unseen[self.seat], []
-        return self.seat, new
+        new, self.unseen[self.player] = self.unseen[self.player], []
+        return self.player, new
 
     def step(self, action: str) -> tuple[bool, dict[str, Any]]:
         for unseen in self.unseen.values():
-            unseen.append((self.seat, action, "action"))
+            unseen.append((self.player, action, "action"))
         if action != str(self.number + 1):
             if self.warned:
-                self.invalid[self.seat] = True
-                self.rewards = {self.seat: -1, 1 - self.seat: 1}
+                self.invalid[self.player] = True
+                self.rewards = {self.player: -1, 1 - self.player: 1}
                 return True, {}
             self.warned = True
-            self.unseen[self.seat].append((-1, "Wrong.", "admin"))
+            self.unseen[self.player].append((-1, "Wrong.", "admin"))
             return False, {}
-        self.number, self.seat, self.warned = self.number + 1, 1 - self.seat, False
+        self.number, self.player, self.warned = self.number + 1, 1 - self.player, False
         if self.number == self.end:
             self.rewards = {0: 0, 1: 0}
         return self.number == self.end, {}
@@ -74,13 +74,13 @@ def next_number(ask: Any) -> str:
     return str(said[-1] + 1)
 
 
-def test_seats_are_declared_so_that_tasks_say_who_plays_them() -> None:
+def test_players_are_declared_so_that_tasks_say_who_plays_them() -> None:
     assert textarena("Count-v0").agents == ("player0", "player1")
     assert textarena("Count-v0", players=3).agents == ("player0", "player1", "player2")
     assert textarena("Alone-v0", players=1).agents == ()
 
 
-async def test_each_seat_hears_what_is_new_to_it(installed: list[str]) -> None:
+async def test_each_player_hears_what_is_new_to_it(installed: list[str]) -> None:
     result, ep, model = await played(textarena("Count-v0"), next_number)
     assert result == {"player0": 0.0, "player1": 0.0} and installed == ["Count-v0-raw"]
     assert [ask.agent for ask in model.asks] == ["player0", "player1", "player0", "player1"]

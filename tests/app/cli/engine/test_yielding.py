@@ -53,7 +53,7 @@ def test_an_engine_that_runs_yields_at_once(home: Home, marlaas: Commander, answ
     assert said.code == 0 and "tasks go on" in said.err and told(home)[-1] == ("resume_engine", {})
     Filling(home.database, time.time()).engine()
     Filling(home.database).execute("UPDATE engines SET rest = 'hours', rest_until = 7.5")
-    assert "outside of its active hours, and tasks wait" in marlaas("engine", "resume").err
+    assert "outside of active hours until" in marlaas("engine", "resume").err
 
 
 def test_what_the_engine_refuses_is_said(marlaas: Commander, answering: Answering) -> None:
@@ -83,11 +83,11 @@ def test_a_span_that_is_none_is_said(marlaas: Commander) -> None:
     ("rest", "word", "sentence"),
     [
         ("yielded", "yielded until", "cards and memory are free, and tasks wait"),
-        ("hours", "off duty until", "outside of its active hours"),
+        ("hours", "outside of active hours until", ", and tasks wait."),
         ("idle", "alive", "the next task starts the workers"),
     ],
 )
-def test_the_state_of_the_engine_tells_of_a_rest(
+def test_the_state_of_the_engine_tells_of_yielding(
     home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch, rest: str, word: str, sentence: str
 ) -> None:
     filling, until = Filling(home.database, time.time()), time.time() + 3600

@@ -95,7 +95,7 @@ def test_defects_end_with_code_1_and_hostile_text_is_harmless(check: Check) -> N
         HEAD + "import random\n@env\nasync def x(ep):\n    await ep.ask(f'\\x1b[2J{random.random()}')\n    return 1\n"
     )
     assert said.code == 1 and "  ✗ determinism The first prompt of train instance 0 changes" in said.out
-    assert "  ✗ floor       The empty reply scores 1.00 on average over 16 instances" in said.out
+    assert "  ✗ baseline    The empty reply scores 1.00 on average over 16 instances" in said.out
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
 
 

@@ -30,7 +30,7 @@ async def test_a_person_answers_for_the_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keyboard = typing(monkeypatch, "/tools", "/nonsense", '/call price item="blue ink"', '"""', "one", "two", '"""')
-    answer = Game(keyboard, lambda agent: True).seats(None)
+    answer = Game(keyboard, lambda agent: True).answering(None)
     first = await answer(ask("agent", "buy", tools=(TOOL,)))
     assert first == Reply("", "tool", 0, (ToolCall("price", {"item": "blue ink"}),))
     assert await answer(ask("agent", "and?")) == Reply("one\ntwo", "stop", 1)
@@ -45,7 +45,7 @@ async def test_a_person_and_a_policy_share_a_game(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     game = Game(typing(monkeypatch, "3"), lambda agent: agent == "first")
-    answer = game.seats(parrot)
+    answer = game.answering(parrot)
     assert (await answer(ask("first", "9 left"))).text == "3"
     assert (await answer(ask("second", "six left"))).text == "SIX LEFT"
     assert game.agents == ["first", "second"]
@@ -62,7 +62,7 @@ async def test_a_person_and_a_policy_share_a_game(
 async def test_a_fork_has_the_tools_and_the_turns_of_where_it_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = Game(typing(monkeypatch, "a", "b", "/tools", "c"), lambda agent: True).seats(None)
+    answer = Game(typing(monkeypatch, "a", "b", "/tools", "c"), lambda agent: True).answering(None)
     await answer(ask("agent", "1", tools=(TOOL,)))
     await answer(ask("agent", "2"))
     forked = await answer(ask("agent", "2b", branch=1, fork=Fork("agent", 0, 1)))
@@ -75,7 +75,7 @@ async def test_a_fork_has_the_tools_and_the_turns_of_where_it_left(
 async def test_a_stop_text_cuts_what_is_typed_and_shows_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = Game(typing(monkeypatch, "yes; no"), lambda agent: True).seats(None)
+    answer = Game(typing(monkeypatch, "yes; no"), lambda agent: True).answering(None)
     assert (await answer(ask("agent", "?", stop=(";",)))).text == "yes"
     assert capsys.readouterr().out.endswith("reply      yes\n")
 
@@ -86,7 +86,7 @@ async def test_a_stop_text_cuts_what_is_typed_and_shows_it(
 async def test_one_leaves_by_command_or_with_the_end_of_the_input(
     monkeypatch: pytest.MonkeyPatch, lines: list[str], wish: str
 ) -> None:
-    answer = Game(typing(monkeypatch, *lines), lambda agent: True).seats(None)
+    answer = Game(typing(monkeypatch, *lines), lambda agent: True).answering(None)
     with pytest.raises(Left) as left:
         await answer(ask("agent", "?"))
     assert left.value.wish == (wish if lines else "quit")
@@ -102,10 +102,10 @@ async def test_ctrl_c_is_a_wish_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("sys.stdin", Interrupted())
     with pytest.raises(Left) as left:
-        await Game(Keyboard(), lambda agent: True).seats(None)(ask("agent", "?"))
+        await Game(Keyboard(), lambda agent: True).answering(None)(ask("agent", "?"))
     assert left.value.wish == "interrupt"
 
 
 async def test_what_is_no_character_arrives_as_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = Game(typing(monkeypatch, "a\udc80b"), lambda agent: True).seats(None)
+    answer = Game(typing(monkeypatch, "a\udc80b"), lambda agent: True).answering(None)
     assert (await answer(ask("agent", "?"))).text == "a?b"

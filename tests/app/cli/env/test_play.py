@@ -38,7 +38,7 @@ async def shop(ep, price: int = 3):
 
 @dataclass(frozen=True)
 class Played:
-    """How a sitting ended."""
+    """How a session ended."""
 
     code: int
     out: str

@@ -32,7 +32,7 @@ async def test_a_sound_environment_has_notes_alone() -> None:
     findings = await examine(Scripted(arithmetic), SCOPE)
     assert {finding.level for finding in findings} == {"note"}
     checks = {finding.check for finding in findings}
-    assert checks == {"determinism", "variety", "leaks", "lengths", "junk", "floor", "rewards", "latency"}
+    assert checks == {"determinism", "variety", "leaks", "lengths", "junk", "baseline", "rewards", "latency"}
 
 
 async def test_one_seed_for_both_splits() -> None:
@@ -48,7 +48,7 @@ async def test_a_scorer_that_takes_any_mention_of_the_answer() -> None:
         number = ep.rng.randrange(1000)
         return str(number) in (await ep.ask(f"Repeat {number}")).text
 
-    assert (await told(play))["floor"].startswith("The list of all numbers to 999 scores 1.00 on average")
+    assert (await told(play))["baseline"].startswith("The list of all numbers to 999 scores 1.00 on average")
 
 
 async def test_an_index_that_runs_out_of_a_table() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.conformance import plays, stand
+from marlaas.engine.environments.conformance import plays, subject_process
 from marlaas.engine.environments.conformance.background import Background
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.conformance.finding import Finding
@@ -167,18 +167,21 @@ async def test_settings_that_do_not_fit(world: World) -> None:
 async def test_checks_get_what_others_leave(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    async def play(self: stand.Stand, *args: object) -> object:
+    async def play(self: subject_process.SubjectProcess, *args: object) -> object:
         outcome = await real(self, *args)  # type: ignore[arg-type]
         seen.extend(os.getpriority(os.PRIO_PROCESS, pid) for pid in world.pids())
         return outcome
 
-    real = stand.Stand.play
-    monkeypatch.setattr(stand.Stand, "play", play)
+    real = subject_process.SubjectProcess.play
+    monkeypatch.setattr(subject_process.SubjectProcess, "play", play)
     world.save("echo.py", ECHO)
     await world.service.start()
     await check(world.service, "echo", scope=Scope(prompts=2))
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert set(seen) == {min(own + 5, 19), stand.NICENESS}  # the process that serves, and the one that is checked
+    assert set(seen) == {
+        min(own + 5, 19),
+        subject_process.NICENESS,
+    }  # the process that serves, and the one that is checked
 
 
 class Kept:

@@ -103,8 +103,8 @@ def shape(plan: Placement) -> str:
 
 def _grouped(plan: Placement) -> dict[tuple[str, str], list[str]]:
     found: dict[tuple[str, str], list[str]] = {}
-    for post in plan.samplers:
-        found.setdefault((post.kind, post.weights), []).append(_where(post.place))
+    for assignment in plan.samplers:
+        found.setdefault((assignment.kind, assignment.weights), []).append(_where(assignment.place))
     return found
 
 

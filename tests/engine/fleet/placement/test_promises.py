@@ -68,7 +68,7 @@ bases = st.builds(
 
 def taken(plan: Placement, uuid: str) -> int:
     """The most that the plan's workers hold of a card at a time."""
-    sampling = sum(post.place.memory for post in plan.samplers if uuid in post.place.gpus)
+    sampling = sum(assignment.place.memory for assignment in plan.samplers if uuid in assignment.place.gpus)
     training = plan.trainer.place.memory if uuid in plan.trainer.place.gpus else 0
     if uuid in plan.trainer.place.gpus and plan.trainer.sharing == "sleep":
         return max(sampling, training)
@@ -83,7 +83,7 @@ def test_a_plan_keeps_its_promises(
 
     assert place(machine, installed, base, choices, times) == plan, "the same in, the same out"
     assert plan.samplers, "somebody samples"
-    assert len({post.name for post in plan.samplers}) == len(plan.samplers)
+    assert len({assignment.name for assignment in plan.samplers}) == len(plan.samplers)
     assert plan.samplers[0].name == "rollout"
     assert plan.reasons, "and says why"
     assert all(reason.endswith(".") for reason in plan.reasons)
@@ -91,10 +91,10 @@ def test_a_plan_keeps_its_promises(
     known = {gpu.uuid: gpu for gpu in machine.gpus}
     for uuid, gpu in known.items():
         assert taken(plan, uuid) <= usable(gpu) < gpu.free or taken(plan, uuid) == 0
-    posts: list[SamplerAssignment | TrainerAssignment] = [*plan.samplers, plan.trainer]
-    used = [uuid for post in posts for uuid in post.place.gpus]
+    assignments: list[SamplerAssignment | TrainerAssignment] = [*plan.samplers, plan.trainer]
+    used = [uuid for assignment in assignments for uuid in assignment.place.gpus]
     assert set(used) <= set(known), "no card that is not there"
-    shared = [uuid for post in plan.samplers for uuid in post.place.gpus if uuid in plan.trainer.place.gpus]
+    shared = [uuid for assignment in plan.samplers for uuid in assignment.place.gpus if uuid in plan.trainer.place.gpus]
     assert len(used) - len(shared) == len(set(used)), "one sampler on a card"
     assert bool(shared) == bool(plan.trainer.sharing)
     for uuid in shared:
@@ -103,13 +103,13 @@ def test_a_plan_keeps_its_promises(
     parts = [uuid for uuid in plan.trainer.place.gpus if known[uuid].part is not None]
     assert not parts or len(plan.trainer.place.gpus) == 1, "a process computes on one part"
 
-    for post in plan.samplers:
-        assert post.kind != "vllm" or installed.vllm
-        assert post.kind != "torch" or not post.place.gpus
-        assert all(known[uuid].capability >= (8, 0) for uuid in post.place.gpus if post.kind == "vllm")
+    for assignment in plan.samplers:
+        assert assignment.kind != "vllm" or installed.vllm
+        assert assignment.kind != "torch" or not assignment.place.gpus
+        assert all(known[uuid].capability >= (8, 0) for uuid in assignment.place.gpus if assignment.kind == "vllm")
     assert not plan.trainer.place.gpus or installed.torch_cuda
     assert plan.trainer.precision != "nf4" or installed.bitsandbytes
-    cores = [core for post in posts for core in post.place.cores]
+    cores = [core for assignment in assignments for core in assignment.place.cores]
     assert len(cores) == len(set(cores)) <= machine.cpu.count, "cores of their own"
 
 
@@ -119,7 +119,7 @@ def test_where_nothing_was_changed_by_names_they_are_kept(
 ) -> None:
     """Naming the very cards that were chosen anyway leaves the plan as it is."""
     plan = place(machine, installed, base)
-    sampling = [uuid for post in plan.samplers for uuid in post.place.gpus] or ["cpu"]
+    sampling = [uuid for assignment in plan.samplers for uuid in assignment.place.gpus] or ["cpu"]
     training = list(plan.trainer.place.gpus) or ["cpu"]
     again = place(machine, installed, base, Choices(rollout=sampling, training=training))
     assert (again.samplers, again.trainer) == (plan.samplers, plan.trainer)

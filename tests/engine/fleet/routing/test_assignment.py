@@ -47,13 +47,13 @@ def best_whole(samplers: list[TokenCosts], demands: list[Demand]) -> float:
     )
 
 
-def homes(routes: Routes) -> dict[str, str]:
+def most_at(routes: Routes) -> dict[str, str]:
     return {task: shares[0].sampler for task, shares in routes.items()}
 
 
 def test_readers_and_writers_get_the_sampler_they_need() -> None:
     demands = [Demand("summaries", 1000, 10), Demand("essays", 10, 60)]
-    assert homes(route([READER, WRITER], demands)) == {"summaries": "reader", "essays": "writer"}
+    assert most_at(route([READER, WRITER], demands)) == {"summaries": "reader", "essays": "writer"}
 
 
 def test_a_task_alone_uses_all_samplers_by_their_speed() -> None:
@@ -66,13 +66,13 @@ def test_a_task_alone_uses_all_samplers_by_their_speed() -> None:
 def test_equal_tasks_on_equal_samplers_are_spread_whole() -> None:
     samplers = [TokenCosts(f"gpu {number}", 1.0, 5.0) for number in range(4)]
     routes = route(samplers, [Demand(f"t{number}", 100, 20) for number in range(8)])
-    assert Counter(homes(routes).values()) == {f"gpu {number}": 2 for number in range(4)}
+    assert Counter(most_at(routes).values()) == {f"gpu {number}": 2 for number in range(4)}
     assert all(len(shares) == 1 for shares in routes.values())
 
 
 def test_tasks_stay_where_they_may_be_served() -> None:
     demands = [Demand("repeatable", 1000, 1, only=("writer",)), Demand("other", 1000, 1), Demand("more", 1, 100)]
-    assert homes(route([READER, WRITER], demands))["repeatable"] == "writer"
+    assert most_at(route([READER, WRITER], demands))["repeatable"] == "writer"
 
 
 def test_a_whole_task_is_at_one_sampler() -> None:
@@ -91,9 +91,9 @@ def test_only_tasks_of_a_lost_sampler_move() -> None:
     samplers = [TokenCosts(f"gpu {number}", 1.0, 5.0) for number in range(3)]
     demands = [Demand(f"t{number}", 100, 20) for number in range(6)]
     before = route(samplers, demands)
-    after = homes(route(samplers[:2], demands, before))
+    after = most_at(route(samplers[:2], demands, before))
     assert set(after.values()) == {"gpu 0", "gpu 1"}
-    assert all(after[task] == home for task, home in homes(before).items() if home != "gpu 2")
+    assert all(after[task] == name for task, name in most_at(before).items() if name != "gpu 2")
 
 
 def test_a_small_gain_moves_nobody() -> None:
@@ -106,7 +106,7 @@ def test_a_small_gain_moves_nobody() -> None:
 def test_a_new_sampler_is_used() -> None:
     demands = [Demand(f"t{number}", 100, 20) for number in range(4)]
     before = route([READER], demands)
-    assert set(homes(route([READER, TokenCosts("second", 1.0, 40.0)], demands, before)).values()) == {
+    assert set(most_at(route([READER, TokenCosts("second", 1.0, 40.0)], demands, before)).values()) == {
         "reader",
         "second",
     }

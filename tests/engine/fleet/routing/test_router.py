@@ -33,7 +33,7 @@ DEBATE = TaskSpec(
 SETTLED = TaskSpec("lab", "settled", "sums", train=TrainSpec(deterministic=True, max_staleness=0))
 
 
-class Desk:
+class Routing:
     """A router over two endpoints of different kinds, with a clock of its own."""
 
     def __init__(self, *kinds: str, repeatable: bool = True) -> None:
@@ -45,7 +45,7 @@ class Desk:
         self.now = 0.0
         self.router = Router(self.endpoints, lambda: self.costs, self.mixes, lambda: self.now)
 
-    def homes(self, task: int, policy: str = ONLY) -> list[str]:
+    def samplers(self, task: int, policy: str = ONLY) -> list[str]:
         return [share.sampler for share in self.router.shares(task, policy)]
 
     def played(self, task: int, prefilled: int, sampled: int) -> None:
@@ -53,110 +53,116 @@ class Desk:
         self.heard(task, **{ONLY: (prefilled, sampled)})
 
     def heard(self, task: int, **tokens: tuple[int, int]) -> None:
-        """The same, with what each speaker read and said in it."""
+        """The same, with what each policy read and said in it."""
         mixes = self.mixes.setdefault(task, {})
-        for speaker, (prefilled, sampled) in tokens.items():
-            mixes.setdefault(speaker, Mix()).turn(prefilled, sampled)
+        for policy, (prefilled, sampled) in tokens.items():
+            mixes.setdefault(policy, Mix()).turn(prefilled, sampled)
         for mix in mixes.values():
             mix.episode()
         self.now += AGAIN
 
 
 def test_readers_and_writers_part_once_measured() -> None:
-    desk = Desk("torch", "llama.cpp")
+    routing = Routing("torch", "llama.cpp")
     for task in (1, 2):
-        desk.router.join(task, MOVING)
-    first = {task: desk.homes(task) for task in (1, 2)}
-    assert all(homes for homes in first.values())
-    desk.played(1, 500, 5)
-    desk.played(2, 5, 250)
-    routes = desk.homes(1), desk.homes(2)
-    assert [homes[0] for homes in routes] == ["rollout", "rollout-2"]
-    desk.played(1, 500, 5)
-    assert (desk.homes(1), desk.homes(2)) == routes, "nothing moves without a reason"
+        routing.router.join(task, MOVING)
+    first = {task: routing.samplers(task) for task in (1, 2)}
+    assert all(samplers for samplers in first.values())
+    routing.played(1, 500, 5)
+    routing.played(2, 5, 250)
+    routes = routing.samplers(1), routing.samplers(2)
+    assert [samplers[0] for samplers in routes] == ["rollout", "rollout-2"]
+    routing.played(1, 500, 5)
+    assert (routing.samplers(1), routing.samplers(2)) == routes, "nothing moves without a reason"
 
 
 def test_measured_costs_move_a_task() -> None:
-    desk = Desk("torch", "llama.cpp")
+    routing = Routing("torch", "llama.cpp")
     for task in (1, 2):
-        desk.router.join(task, MOVING)
-        desk.played(task, 500, 5) if task == 1 else desk.played(task, 5, 250)
-    desk.costs = [TokenCosts("rollout", 3.0, 1.0), TokenCosts("rollout-2", 1.0, 3.0)]
-    before = desk.homes(1)[0]
-    desk.now += AGAIN
-    assert (before, desk.homes(1)[0], desk.homes(2)[0]) == ("rollout-2", "rollout-2", "rollout")
-    desk.costs = [READER, WRITER]
-    desk.now += AGAIN
-    assert (desk.homes(1)[0], desk.homes(2)[0]) == ("rollout", "rollout-2")
+        routing.router.join(task, MOVING)
+        routing.played(task, 500, 5) if task == 1 else routing.played(task, 5, 250)
+    routing.costs = [TokenCosts("rollout", 3.0, 1.0), TokenCosts("rollout-2", 1.0, 3.0)]
+    before = routing.samplers(1)[0]
+    routing.now += AGAIN
+    assert (before, routing.samplers(1)[0], routing.samplers(2)[0]) == ("rollout-2", "rollout-2", "rollout")
+    routing.costs = [READER, WRITER]
+    routing.now += AGAIN
+    assert (routing.samplers(1)[0], routing.samplers(2)[0]) == ("rollout", "rollout-2")
 
 
 def test_a_task_that_has_left_is_not_reckoned_with() -> None:
-    desk = Desk("torch", "llama.cpp")
+    routing = Routing("torch", "llama.cpp")
     for task in (1, 2):
-        desk.router.join(task, MOVING)
-        desk.played(task, 100, 100)
-    desk.router.leave(1)
-    desk.router.leave(1)
-    desk.now += AGAIN
-    assert len(desk.homes(2)) == 2, "alone, it has both"
+        routing.router.join(task, MOVING)
+        routing.played(task, 100, 100)
+    routing.router.leave(1)
+    routing.router.leave(1)
+    routing.now += AGAIN
+    assert len(routing.samplers(2)) == 2, "alone, it has both"
 
 
 def test_a_deterministic_task_is_at_the_first_that_can() -> None:
-    desk = Desk("torch", "llama.cpp")
-    desk.endpoints[0].repeatable = False
+    routing = Routing("torch", "llama.cpp")
+    routing.endpoints[0].repeatable = False
     for task in range(3):
-        desk.router.join(task, MOVING)
-        desk.played(task, 1, 900)
-    assert desk.router.join(9, SETTLED) == "llama.cpp" and desk.router.join(3, MOVING) == ""
+        routing.router.join(task, MOVING)
+        routing.played(task, 1, 900)
+    assert routing.router.join(9, SETTLED) == "llama.cpp" and routing.router.join(3, MOVING) == ""
     for _ in range(3):
-        desk.played(9, 900, 1)
-        assert desk.homes(9) == ["rollout-2"]
+        routing.played(9, 900, 1)
+        assert routing.samplers(9) == ["rollout-2"]
 
 
 def test_after_a_restart_it_is_at_the_same_kind_or_nowhere() -> None:
-    desk = Desk("torch", "llama.cpp")
-    assert desk.router.join(1, SETTLED) == "torch"
-    assert desk.router.join(2, SETTLED, "llama.cpp") == "llama.cpp" and desk.homes(2) == ["rollout-2"]
+    routing = Routing("torch", "llama.cpp")
+    assert routing.router.join(1, SETTLED) == "torch"
+    assert routing.router.join(2, SETTLED, "llama.cpp") == "llama.cpp" and routing.samplers(2) == ["rollout-2"]
     with pytest.raises(Fruitless, match=r"was sampled with llama\.cpp so far, which this home does not have"):
-        Desk("torch").router.join(1, SETTLED, "llama.cpp")
+        Routing("torch").router.join(1, SETTLED, "llama.cpp")
     with pytest.raises(Fruitless):
-        Desk("torch", repeatable=False).router.join(1, SETTLED, "torch")
+        Routing("torch", repeatable=False).router.join(1, SETTLED, "torch")
 
 
 def test_policies_of_one_task_go_where_their_own_turns_belong() -> None:
-    desk = Desk("torch", "llama.cpp")
-    desk.router.join(1, DEBATE)
-    desk.heard(1, solver=(5, 400), critic=(500, 5), judge=(300, 5))
-    assert [desk.homes(1, policy)[0] for policy in ("solver", "critic", "judge")] == ["rollout-2", "rollout", "rollout"]
-    assert desk.homes(1, "solver@0") == desk.homes(1, "solver"), "who only takes part in measurements"
+    routing = Routing("torch", "llama.cpp")
+    routing.router.join(1, DEBATE)
+    routing.heard(1, solver=(5, 400), critic=(500, 5), judge=(300, 5))
+    assert [routing.samplers(1, policy)[0] for policy in ("solver", "critic", "judge")] == [
+        "rollout-2",
+        "rollout",
+        "rollout",
+    ]
+    assert routing.samplers(1, "solver@0") == routing.samplers(1, "solver"), "who only takes part in measurements"
 
 
 def test_capacity_follows_the_policy_that_is_asked_more() -> None:
-    desk = Desk("torch", "torch")
-    desk.costs = [TokenCosts(name, 1.0, 2.0) for name in ("rollout", "rollout-2")]
-    desk.router.join(1, DEBATE)
-    desk.heard(1, solver=(10, 10), critic=(10, 10), judge=(10, 10))
+    routing = Routing("torch", "torch")
+    routing.costs = [TokenCosts(name, 1.0, 2.0) for name in ("rollout", "rollout-2")]
+    routing.router.join(1, DEBATE)
+    routing.heard(1, solver=(10, 10), critic=(10, 10), judge=(10, 10))
     for _ in range(2000):
-        desk.heard(1, solver=(200, 200), critic=(10, 10), judge=(10, 10))
-    assert len(desk.homes(1, "solver")) == 2 and {len(desk.homes(1, who)) for who in ("critic", "judge")} == {1}
-    assert [share.part for share in desk.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
+        routing.heard(1, solver=(200, 200), critic=(10, 10), judge=(10, 10))
+    assert len(routing.samplers(1, "solver")) == 2 and {
+        len(routing.samplers(1, who)) for who in ("critic", "judge")
+    } == {1}
+    assert [share.part for share in routing.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
 
 
 def test_a_pool_counts_for_the_policy_of_its_versions() -> None:
     demands = []
-    for speakers in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
-        desk = Desk("torch", "torch")
-        desk.router.join(1, DEBATE)
-        desk.heard(1, **speakers)
-        demands.append(desk.router.demands())
+    for policies in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
+        routing = Routing("torch", "torch")
+        routing.router.join(1, DEBATE)
+        routing.heard(1, **policies)
+        demands.append(routing.router.demands())
     assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
     assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
 
 
 def test_one_station_has_everything() -> None:
-    desk = Desk("torch")
-    desk.router.join(1, MOVING)
-    (share,) = desk.router.shares(1, ONLY)
+    routing = Routing("torch")
+    routing.router.join(1, MOVING)
+    (share,) = routing.router.shares(1, ONLY)
     assert (share.sampler, share.part) == ("rollout", 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Whose word counts when several have a reason to rest, and how a rest reads."""
+"""Whose word counts when several have a reason to yield, and how that reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.fleet.yielding.decision import clock, reason, state, yield_at
 from marlaas.engine.home.active_hours import ActiveHours
-from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest, YieldRequest
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding, YieldRequest
 
 NOW = datetime(2026, 11, 2, 12, 0).timestamp()
 LATER = datetime(2026, 11, 2, 14, 5).timestamp()
@@ -17,43 +17,47 @@ TEN = datetime(2026, 11, 2, 22, 0).timestamp()
 
 
 @pytest.mark.parametrize(
-    ("yielded", "hours", "idle", "rest"),
+    ("yielded", "hours", "idle", "yielding"),
     [
         (None, ALWAYS, False, None),
         (None, DAY, False, None),
-        (None, DAY, True, Rest(IDLE)),
-        (None, NIGHT, True, Rest(HOURS, TEN)),
-        (YieldRequest(None), NIGHT, True, Rest(YIELDED)),
-        (YieldRequest(LATER), DAY, False, Rest(YIELDED, LATER)),
+        (None, DAY, True, Yielding(IDLE)),
+        (None, NIGHT, True, Yielding(HOURS, TEN)),
+        (YieldRequest(None), NIGHT, True, Yielding(YIELDED)),
+        (YieldRequest(LATER), DAY, False, Yielding(YIELDED, LATER)),
         (YieldRequest(NOW), DAY, False, None),
-        (YieldRequest(NOW - 1), NIGHT, False, Rest(HOURS, TEN)),
-        (YieldRequest(NOW - 1), ALWAYS, True, Rest(IDLE)),
+        (YieldRequest(NOW - 1), NIGHT, False, Yielding(HOURS, TEN)),
+        (YieldRequest(NOW - 1), ALWAYS, True, Yielding(IDLE)),
     ],
 )
 def test_the_strongest_reason_counts(
-    yielded: YieldRequest | None, hours: ActiveHours, idle: bool, rest: Rest | None
+    yielded: YieldRequest | None, hours: ActiveHours, idle: bool, yielding: Yielding | None
 ) -> None:
-    assert yield_at(NOW, yielded, hours, idle) == rest
-    assert rest is None or rest.holds is (rest.kind != IDLE)
+    assert yield_at(NOW, yielded, hours, idle) == yielding
+    assert yielding is None or yielding.holds is (yielding.kind != IDLE)
 
 
 @pytest.mark.parametrize(
-    ("rest", "shown", "waits"),
+    ("yielding", "shown", "waits"),
     [
-        (Rest(YIELDED), "yielded", "the engine has yielded the machine; `marlaas engine resume` takes it back"),
+        (Yielding(YIELDED), "yielded", "the engine has yielded the machine; `marlaas engine resume` takes it back"),
         (
-            Rest(YIELDED, LATER),
+            Yielding(YIELDED, LATER),
             "yielded until 14:05",
             "the engine has yielded the machine until 14:05; `marlaas engine resume` takes it back",
         ),
-        (Rest(HOURS, TEN), "off duty until 22:00", "it is outside of the active hours; goes on at 22:00"),
-        (Rest(HOURS), "off duty", "it is outside of the active hours"),
-        (Rest(IDLE), "idle", ""),
+        (
+            Yielding(HOURS, TEN),
+            "outside of active hours until 22:00",
+            "it is outside of the active hours; goes on at 22:00",
+        ),
+        (Yielding(HOURS), "outside of active hours", "it is outside of the active hours"),
+        (Yielding(IDLE), "idle", ""),
     ],
 )
-def test_a_rest_says_what_it_is_and_when_it_ends(rest: Rest, shown: str, waits: str) -> None:
-    assert state(rest, NOW) == shown
-    assert not rest.holds or reason(rest, NOW) == waits
+def test_yielding_says_why_it_is_and_when_it_ends(yielding: Yielding, shown: str, waits: str) -> None:
+    assert state(yielding, NOW) == shown
+    assert not yielding.holds or reason(yielding, NOW) == waits
 
 
 @pytest.mark.parametrize(

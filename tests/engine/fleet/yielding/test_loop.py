@@ -16,7 +16,7 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.yielding import loop as module
 from marlaas.engine.fleet.yielding.loop import YieldLoop
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
 
@@ -26,20 +26,20 @@ HOUR = 3600.0
 
 @dataclass
 class FakeSupervisor:
-    """Remembers its rests."""
+    """Remembers why it had to yield."""
 
-    resting: Rest | None = None
+    yielding: Yielding | None = None
     ready: bool = True
-    rests: list[Rest] = field(default_factory=list)
+    yieldings: list[Yielding] = field(default_factory=list)
 
-    async def rest(self, rest: Rest) -> None:
-        self.resting = rest
-        self.rests.append(rest)
+    async def yield_machine(self, yielding: Yielding) -> None:
+        self.yielding = yielding
+        self.yieldings.append(yielding)
 
 
 @dataclass
 class Engine:
-    """One engine's rests, on a clock that is moved by hand."""
+    """One engine's yielding, on a clock that is moved by hand."""
 
     path: Path
     settings: ResourceSettings
@@ -52,7 +52,7 @@ class Engine:
     def __post_init__(self) -> None:
         self.supervisor = FakeSupervisor()
         self.store = Store(self.path, "tiny")
-        self.rests = YieldLoop(
+        self.yield_loop = YieldLoop(
             self.store, cast(WorkerSupervisor, self.supervisor), self.settings,
             lambda kind, text, level: self.said.append(text), lambda: self.busy, self.changed, lambda: self.now,
         )  # fmt: skip
@@ -94,50 +94,50 @@ def _engine(folder: Path, monkeypatch: pytest.MonkeyPatch, settings: ResourceSet
 
 async def test_a_yield_is_answered_when_done_and_has_an_end(engine: Engine) -> None:
     asked = engine.ask("yield", until=NOON + HOUR)
-    await engine.rests.look()
-    assert engine.supervisor.rests == [Rest(YIELDED, NOON + HOUR)] and engine.outcome(asked) == ""
+    await engine.yield_loop.look()
+    assert engine.supervisor.yieldings == [Yielding(YIELDED, NOON + HOUR)] and engine.outcome(asked) == ""
     assert engine.shown() == ("yielded", NOON + HOUR) and "until 13:00" in engine.said[-1]
     engine.now += HOUR - 1
-    await engine.rests.look()
-    assert engine.supervisor.resting == Rest(YIELDED, NOON + HOUR) and len(engine.said) == 1
+    await engine.yield_loop.look()
+    assert engine.supervisor.yielding == Yielding(YIELDED, NOON + HOUR) and len(engine.said) == 1
     engine.now += 1
-    await engine.rests.look()
-    assert engine.supervisor.resting == Rest(IDLE) and engine.shown() == ("idle", None)
+    await engine.yield_loop.look()
+    assert engine.supervisor.yielding == Yielding(IDLE) and engine.shown() == ("idle", None)
     assert engine.said[-1] == "The engine has the machine again: the next task starts the workers."
     assert engine.store.yields.get() is None
-    engine.supervisor.resting = None  # a task woke it
-    await engine.rests.look()
-    assert engine.shown() == ("", None) and len(engine.supervisor.rests) == 2
+    engine.supervisor.yielding = None  # a task woke it
+    await engine.yield_loop.look()
+    assert engine.shown() == ("", None) and len(engine.supervisor.yieldings) == 2
 
 
 async def test_another_yield_sets_another_end_and_a_resume_ends_it(engine: Engine) -> None:
     for until in (NOON + HOUR, None, NOON + 2 * HOUR):
         asked = engine.ask("yield", until=until)
-        await engine.rests.look()
-        assert engine.supervisor.resting == Rest(YIELDED, until) and engine.outcome(asked) == ""
+        await engine.yield_loop.look()
+        assert engine.supervisor.yielding == Yielding(YIELDED, until) and engine.outcome(asked) == ""
     asked = engine.ask("resume_engine")
     changes = engine.changes
-    await engine.rests.look()
-    assert engine.supervisor.resting == Rest(IDLE) and engine.outcome(asked) == "" and engine.changes > changes
+    await engine.yield_loop.look()
+    assert engine.supervisor.yielding == Yielding(IDLE) and engine.outcome(asked) == "" and engine.changes > changes
 
 
 async def test_who_was_told_last_counts(engine: Engine) -> None:
     asked = [engine.ask("yield", until=None), engine.ask("resume_engine")]
-    await engine.rests.look()
-    assert engine.supervisor.rests == [] and [engine.outcome(number) for number in asked] == ["", ""]
+    await engine.yield_loop.look()
+    assert engine.supervisor.yieldings == [] and [engine.outcome(number) for number in asked] == ["", ""]
     assert engine.outcome(engine.ask("pause", task=None)) is None
 
 
 async def test_the_next_engine_yields_on(engine: Engine, tmp_path: Path) -> None:
     engine.ask("yield", until=NOON + HOUR)
-    await engine.rests.look()
+    await engine.yield_loop.look()
     other = Engine(tmp_path / "marlaas.db", ResourceSettings())
-    await other.rests.look()
-    assert other.supervisor.rests == [Rest(YIELDED, NOON + HOUR)] and "yielded" in other.said[0]
+    await other.yield_loop.look()
+    assert other.supervisor.yieldings == [Yielding(YIELDED, NOON + HOUR)] and "yielded" in other.said[0]
     other.store.close()
     late = Engine(tmp_path / "marlaas.db", ResourceSettings(), now=NOON + HOUR)
-    await late.rests.look()
-    assert late.supervisor.rests == []
+    await late.yield_loop.look()
+    assert late.supervisor.yieldings == []
     late.store.close()
 
 
@@ -150,57 +150,59 @@ async def test_a_full_disk_keeps_no_card(engine: Engine, monkeypatch: pytest.Mon
         patch.setattr(engine.store.yields, "begin", full)
         for _ in range(2):
             with pytest.raises(StoreError):
-                await engine.rests.look()
-    assert engine.supervisor.rests == [Rest(YIELDED)] and engine.outcome(asked) is None
-    await engine.rests.look()
+                await engine.yield_loop.look()
+    assert engine.supervisor.yieldings == [Yielding(YIELDED)] and engine.outcome(asked) is None
+    await engine.yield_loop.look()
     assert engine.outcome(asked) == "" and engine.store.yields.get() is not None
 
 
-async def test_outside_of_its_hours_it_rests(nightly: Engine) -> None:
-    await nightly.rests.look()
-    assert nightly.supervisor.resting == Rest(HOURS, NOON + 10 * HOUR)
-    assert nightly.said == ["The engine is off duty until 22:00: it is outside of its active hours and has no workers."]
+async def test_outside_of_its_hours_it_yields(nightly: Engine) -> None:
+    await nightly.yield_loop.look()
+    assert nightly.supervisor.yielding == Yielding(HOURS, NOON + 10 * HOUR)
+    assert nightly.said == ["The engine is outside of active hours until 22:00 and has no workers."]
     asked = nightly.ask("resume_engine")
-    await nightly.rests.look()
+    await nightly.yield_loop.look()
     assert "has not yielded the machine: it is outside of its active hours and goes on at 22:00" in str(
         nightly.outcome(asked)
     )
     asked = nightly.ask("yield", until=NOON + HOUR)
-    await nightly.rests.look()
-    assert nightly.supervisor.resting == Rest(YIELDED, NOON + HOUR)
+    await nightly.yield_loop.look()
+    assert nightly.supervisor.yielding == Yielding(YIELDED, NOON + HOUR)
     asked = nightly.ask("resume_engine")
-    await nightly.rests.look()
-    assert nightly.outcome(asked) == "" and nightly.supervisor.resting == Rest(HOURS, NOON + 10 * HOUR)
+    await nightly.yield_loop.look()
+    assert nightly.outcome(asked) == "" and nightly.supervisor.yielding == Yielding(HOURS, NOON + 10 * HOUR)
     nightly.now = NOON + 10 * HOUR
-    await nightly.rests.look()
-    assert nightly.supervisor.resting == Rest(IDLE) and nightly.said[-1].startswith("The active hours have begun")
+    await nightly.yield_loop.look()
+    assert nightly.supervisor.yielding == Yielding(IDLE) and nightly.said[-1].startswith("The active hours have begun")
 
 
 async def test_what_nobody_uses_is_given_back(engine: Engine) -> None:
     engine.busy = True
     engine.passed = 3600.0
-    await engine.rests.look()
+    await engine.yield_loop.look()
     engine.busy, engine.supervisor.ready = False, False
     engine.passed += 599
-    await engine.rests.look()  # who starts is not idle, however long it takes
+    await engine.yield_loop.look()  # who starts is not idle, however long it takes
     engine.supervisor.ready = True
     engine.passed += 599
-    await engine.rests.look()
-    assert engine.supervisor.rests == []
+    await engine.yield_loop.look()
+    assert engine.supervisor.yieldings == []
     engine.passed += 1
-    await engine.rests.look()
-    assert engine.supervisor.rests == [Rest(IDLE)] and engine.said[-1].startswith("Nothing has run for 10 minutes")
-    engine.supervisor.resting = None
+    await engine.yield_loop.look()
+    assert engine.supervisor.yieldings == [Yielding(IDLE)] and engine.said[-1].startswith(
+        "Nothing has run for 10 minutes"
+    )
+    engine.supervisor.yielding = None
     engine.busy = True
-    await engine.rests.look()
+    await engine.yield_loop.look()
     engine.busy = False
     engine.passed += 600
-    await engine.rests.look()
-    assert len(engine.supervisor.rests) == 2
+    await engine.yield_loop.look()
+    assert len(engine.supervisor.yieldings) == 2
 
 
 async def test_who_wants_to_keep_memory_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in _engine(tmp_path, monkeypatch, ResourceSettings(idle_minutes=0)):
         engine.passed = 1e9
-        await engine.rests.look()
-        assert engine.supervisor.rests == [] and engine.said == []
+        await engine.yield_loop.look()
+        assert engine.supervisor.yieldings == [] and engine.said == []

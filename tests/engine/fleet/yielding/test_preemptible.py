@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from marlaas.engine.fleet.yielding.preemptible import Preemptible
-from marlaas.engine.store.rows import IDLE, YIELDED, Rest
+from marlaas.engine.store.rows import IDLE, YIELDED, Yielding
 
 
 class Work:
@@ -26,21 +26,21 @@ class Work:
 
 
 async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
-    standby, work = Preemptible(), Work()
-    first = asyncio.ensure_future(standby.during(work()))
+    preemptible, work = Preemptible(), Work()
+    first = asyncio.ensure_future(preemptible.during(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert work.begun == 1
-    standby.begin(Rest(IDLE))
-    await standby.begun()
+    preemptible.begin(Yielding(IDLE))
+    await preemptible.begun()
     assert work.ended == 1
     await first
-    await standby.during(work())
+    await preemptible.during(work())
     assert work.begun == 1, "it began although nobody wants it"
-    standby.end()
-    assert standby.resting is None
-    await standby.wanted()
-    second = asyncio.ensure_future(standby.during(work()))
+    preemptible.end()
+    assert preemptible.yielding is None
+    await preemptible.wanted()
+    second = asyncio.ensure_future(preemptible.during(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     second.cancel()
@@ -49,14 +49,14 @@ async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
     assert work.begun == work.ended == 2
 
 
-async def test_a_rest_that_people_want_is_ended_by_nobody_else() -> None:
-    standby = Preemptible()
-    standby.begin(Rest(YIELDED))
-    standby.end()
-    assert standby.resting == Rest(YIELDED)
-    standby.begin(Rest(IDLE))
-    standby.end()
-    assert standby.resting is None
+async def test_yielding_that_people_want_is_ended_by_nobody_else() -> None:
+    preemptible = Preemptible()
+    preemptible.begin(Yielding(YIELDED))
+    preemptible.end()
+    assert preemptible.yielding == Yielding(YIELDED)
+    preemptible.begin(Yielding(IDLE))
+    preemptible.end()
+    assert preemptible.yielding is None
 
 
 async def test_what_goes_wrong_is_said() -> None:

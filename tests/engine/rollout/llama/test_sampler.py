@@ -180,7 +180,7 @@ async def test_an_adapter_of_another_base_is_refused(sampler: LlamaSampler, tmp_
 
 
 async def test_waiting_turns_can_be_released(sampler: LlamaSampler) -> None:
-    seated = [asyncio.create_task(sampler.generate(request(f"{n}", max_tokens=LONG))) for n in range(16)]
+    sampling = [asyncio.create_task(sampler.generate(request(f"{n}", max_tokens=LONG))) for n in range(16)]
     await until_sampled(sampler, 16)
     waiting = asyncio.create_task(sampler.generate(request("late")))
     while (await sampler.stats()).waiting == 0:
@@ -190,7 +190,7 @@ async def test_waiting_turns_can_be_released(sampler: LlamaSampler) -> None:
     assert (aborted.finish, len(aborted.tokens)) == ("abort", 0)
     for n in range(16):
         await sampler.release(f"{n}")
-    assert {result.finish for result in await asyncio.gather(*seated)} <= {"abort", "length"}
+    assert {result.finish for result in await asyncio.gather(*sampling)} <= {"abort", "length"}
 
 
 async def test_closing_fails_what_is_under_way(base: BaseModel, state: State, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_each_row_gets_the_term_of_its_own_adapter(base: BaseModel, loaded: Base
         torch.testing.assert_close(y[row].double(), torch.cat(halves), rtol=1e-4, atol=1e-4)
 
 
-def test_the_last_bits_do_not_depend_on_the_company(base: BaseModel, loaded: Base) -> None:
+def test_the_last_bits_do_not_depend_on_other_rows(base: BaseModel, loaded: Base) -> None:
     bank = AdapterCache(loaded)
     handles = [bank.add(adapter(base, seed, rank), ALPHA) for seed, rank in enumerate([4, 16, 3, 9, 33, 8] * 5)]
     x = torch.randn(64, base.config.hidden_size, generator=torch.Generator().manual_seed(0))

@@ -23,7 +23,7 @@ from ..random_base import write_adapter, write_base
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 TOLERANCE = 1e-4
-"""Between a turn alone and in company, in float32."""
+"""Between a turn alone and with others, in float32."""
 SLOTS = 6
 
 
@@ -144,7 +144,7 @@ async def test_an_adapter_that_vllm_has_lost_is_no_longer_asked_for(vllm_sampler
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
-async def test_scores_in_company_are_those_of_the_samples(vllm_sampler: EngineSampler, temperature: float) -> None:
+async def test_scores_in_a_batch_are_those_of_the_samples(vllm_sampler: EngineSampler, temperature: float) -> None:
     asked = [request(f"{n}", seed=n, temperature=temperature, version=f"v{n % 2}", max_tokens=70) for n in range(6)]
     results = await asyncio.gather(*[vllm_sampler.generate(each) for each in asked])
     participants = [asyncio.create_task(vllm_sampler.generate(request(f"beside {n}", max_tokens=90))) for n in range(9)]

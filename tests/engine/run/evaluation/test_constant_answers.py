@@ -14,11 +14,17 @@ from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.run.evaluation.constant_answers import MOST_BESIDE, USUAL_BESIDE, Constant, ConstantAnswers, Sitting
+from marlaas.engine.run.evaluation.constant_answers import (
+    MOST_BESIDE,
+    USUAL_BESIDE,
+    Constant,
+    ConstantAnswers,
+    HeldOutEpisode,
+)
 from marlaas.engine.run.selfplay.match import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply
 
-SEATS = ("first", "second")
+AGENTS = ("first", "second")
 
 
 def asked(agent: str, branch: int = 0, fork: Fork | None = None) -> Ask:
@@ -27,24 +33,24 @@ def asked(agent: str, branch: int = 0, fork: Fork | None = None) -> Ask:
 
 @dataclass
 class Duel:
-    """Higher numbers win; the policy's rival always says 5. Stands for the environments and for the rollout."""
+    """Higher numbers win; the policy's opponent always says 5. Stands for the environments and for the rollout."""
 
     asks: Counter[str] = field(default_factory=Counter)
-    """What the rival was asked as which agent."""
+    """What the opponent was asked as which agent."""
     names: list[str] = field(default_factory=list)
 
     async def play(self, *arguments: Any) -> Any:
         if callable(arguments[0]):  # as the rollout: (play, spec, roles, name)
             play, spec, roles, name = arguments
             self.names.append(name)
-            return SimpleNamespace(outcome=await play(spec, self._rival(roles)))
+            return SimpleNamespace(outcome=await play(spec, self._opponent(roles)))
         _, _, answer = arguments
-        texts = [(await answer(asked(seat))).text for seat in SEATS]
+        texts = [(await answer(asked(agent))).text for agent in AGENTS]
         said = [int(text) if text.isdigit() else -1 for text in texts]
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
-        return EpisodeOutcome("ok", dict(zip(SEATS, rewards, strict=True)))
+        return EpisodeOutcome("ok", dict(zip(AGENTS, rewards, strict=True)))
 
-    def _rival(self, roles: Any) -> Answer:
+    def _opponent(self, roles: Any) -> Answer:
         async def answer(ask: Ask) -> Reply:
             self.asks[roles(ask.agent)] += 1
             return Reply("5", "stop", 0)
@@ -52,48 +58,50 @@ class Duel:
         return answer
 
 
-def sittings(*lineups: Mapping[str, str]) -> list[Sitting]:
-    versions = {name: SimpleNamespace(name=name) for agents in lineups for name in agents.values()}
+def held_out(*agent_maps: Mapping[str, str]) -> list[HeldOutEpisode]:
+    versions = {name: SimpleNamespace(name=name) for agents in agent_maps for name in agents.values()}
     return [
-        Sitting(EpisodeSpec("eval", index, 0, 0), Match(agents, cast(Any, versions)), cast(Any, agents.__getitem__))
-        for index, agents in enumerate(lineups)
+        HeldOutEpisode(
+            EpisodeSpec("eval", index, 0, 0), Match(agents, cast(Any, versions)), cast(Any, agents.__getitem__)
+        )
+        for index, agents in enumerate(agent_maps)
     ]
 
 
-async def floor(duel: Duel, lineups: list[Sitting], said: Iterable[str], cut: bool = False) -> float | None:
+async def baseline(duel: Duel, episodes: list[HeldOutEpisode], said: Iterable[str], cut: bool = False) -> float | None:
     services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, baselines=ConstantBaselines()))
     lease: Any = SimpleNamespace(environment="duel", environment_version="v1", config={}, cut=cut)
-    return await ConstantAnswers(services, "player").floor(lease, lineups, said)
+    return await ConstantAnswers(services, "player").baseline(lease, episodes, said)
 
 
-async def test_a_constant_player_wins_what_its_rival_lets_it() -> None:
-    duel, rotated = Duel(), sittings(dict(first="player", second="old"), dict(first="old", second="player"))
-    assert await floor(duel, rotated, ["9", "7", "9"]) == 1.0
-    assert await floor(duel, rotated, ["5"]) == 0.5 and await floor(duel, rotated, ["3"]) == 0.0
+async def test_a_constant_player_wins_what_its_opponent_lets_it() -> None:
+    duel, rotated = Duel(), held_out(dict(first="player", second="old"), dict(first="old", second="player"))
+    assert await baseline(duel, rotated, ["9", "7", "9"]) == 1.0
+    assert await baseline(duel, rotated, ["5"]) == 0.5 and await baseline(duel, rotated, ["3"]) == 0.0
     assert set(duel.asks) == {"old"}, "the measured policy is not asked"
 
 
 async def test_few_texts_are_tried_where_others_speak() -> None:
     duel = Duel()
-    await floor(duel, sittings(dict(first="player", second="old")), map(str, range(10, 40)))
+    await baseline(duel, held_out(dict(first="player", second="old")), map(str, range(10, 40)))
     assert len(set(duel.names)) == len(duel.names) == MOST_BESIDE + len(USUAL_BESIDE)
 
 
-@pytest.mark.parametrize("agents", [{}, dict.fromkeys(SEATS, "player")])
+@pytest.mark.parametrize("agents", [{}, dict.fromkeys(AGENTS, "player")])
 async def test_where_nobody_else_speaks_no_model_is_asked(agents: dict[str, str]) -> None:
     duel = Duel()
     match = Match(agents, {})
-    alone = [Sitting(EpisodeSpec("eval", 0, 0, 0), match, cast(Any, None))]
-    assert await floor(duel, alone, ["9"]) == 0.5 and not duel.names
+    alone = [HeldOutEpisode(EpisodeSpec("eval", 0, 0, 0), match, cast(Any, None))]
+    assert await baseline(duel, alone, ["9"]) == 0.5 and not duel.names
 
 
 async def test_what_was_cut_off_is_measured_again() -> None:
     with pytest.raises(Replaced):
-        await floor(Duel(), sittings(dict(first="player", second="old")), ["9"], cut=True)
+        await baseline(Duel(), held_out(dict(first="player", second="old")), ["9"], cut=True)
 
 
-async def test_an_agent_that_nobody_asks_has_no_floor() -> None:
-    assert await floor(Duel(), sittings({"first": "old", "second": "old", "third": "player"}), ["9"]) is None
+async def test_an_agent_that_nobody_asks_has_no_baseline() -> None:
+    assert await baseline(Duel(), held_out({"first": "old", "second": "old", "third": "player"}), ["9"]) is None
 
 
 async def test_each_conversation_numbers_its_replies() -> None:

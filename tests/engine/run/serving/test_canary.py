@@ -59,15 +59,15 @@ class Pair:
         self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
     ) -> CanaryReport:
         """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
-        homes = [self.first] if second is None else [self.first, self.other]
-        await self.canary.before("old", homes, [group(3)] if groups is None else groups)
+        endpoints = [self.first] if second is None else [self.first, self.other]
+        await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
         self.trainer.value = trained
 
         async def publish() -> None:
             self.sampler.value = served
             self.second.value = self.second.value if second is None else second
 
-        return await self.canary.after("new", homes, publish)
+        return await self.canary.after("new", endpoints, publish)
 
 
 async def test_every_home_is_looked_at() -> None:

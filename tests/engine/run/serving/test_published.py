@@ -28,7 +28,7 @@ def version(folder: Path, number: int, said: str | None = None) -> Version:
     return Version(number, 1, number, f"v{number}", said or checksum(adapter), str(path), size)
 
 
-def homes(*samplers: FakeSampler) -> dict[str, SamplerEndpoint]:
+def endpoints(*samplers: FakeSampler) -> dict[str, SamplerEndpoint]:
     return {f"{n}": endpoint(sampler, 4, 64, f"{n}") for n, sampler in enumerate(samplers, 1)}
 
 
@@ -50,7 +50,7 @@ def served(sampler: FakeSampler) -> set[str]:
 
 async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    published = PublishedVersions(homes(sampler))
+    published = PublishedVersions(endpoints(sampler))
     old, new = version(tmp_path, 1), version(tmp_path, 2)
     await published.publish(old, ONLY)
     with published.hold(old):
@@ -66,7 +66,7 @@ async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> Non
 
 async def test_other_bytes_than_were_committed_are_never_current(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    published = PublishedVersions(homes(sampler))
+    published = PublishedVersions(endpoints(sampler))
     with pytest.raises(AdapterError, match="was committed"):
         await published.publish(version(tmp_path, 1, said="other"), ONLY)
     assert published.current is None
@@ -76,7 +76,7 @@ async def test_other_bytes_than_were_committed_are_never_current(tmp_path: Path)
 
 async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
     sampler = SlowSampler()
-    published = PublishedVersions(homes(sampler))
+    published = PublishedVersions(endpoints(sampler))
     publishing = asyncio.ensure_future(published.publish(version(tmp_path, 1), ONLY))
     await asyncio.sleep(0)
     publishing.cancel()
@@ -90,7 +90,7 @@ async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -
 
 async def test_a_lent_version_is_served_beside_the_current_one(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    published = PublishedVersions(homes(sampler))
+    published = PublishedVersions(endpoints(sampler))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
     await published.publish(current, ONLY)
     async with published.lent(old):
@@ -105,7 +105,7 @@ async def test_a_lent_version_is_served_beside_the_current_one(tmp_path: Path) -
 
 
 async def test_groups_are_spread_over_the_homes_of_a_version(tmp_path: Path) -> None:
-    published = PublishedVersions(homes(FakeSampler(), FakeSampler()))
+    published = PublishedVersions(endpoints(FakeSampler(), FakeSampler()))
     one, both = version(tmp_path, 1), version(tmp_path, 2)
     with pytest.raises(WorkerDied, match="No sampler serves v1"):
         published.endpoint(one, 0)
@@ -115,12 +115,12 @@ async def test_groups_are_spread_over_the_homes_of_a_version(tmp_path: Path) -> 
         assert {published.endpoint(one, group).name for group in range(64)} == {"1"}
         played = [published.endpoint(both, group).name for group in range(64)]
         assert 44 <= played.count("2") <= 52 and played == [published.endpoint(both, group).name for group in range(64)]
-        assert [home.name for home in published.homes(both)] == ["2", "1"]
+        assert [endpoint.name for endpoint in published.replicas(both)] == ["2", "1"]
 
 
 async def test_a_lent_version_plays_at_the_main_home_alone(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
-    published = PublishedVersions(homes(first, second))
+    published = PublishedVersions(endpoints(first, second))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
     await published.publish(current, BOTH)
     async with published.lent(old):
@@ -131,7 +131,7 @@ async def test_a_lent_version_plays_at_the_main_home_alone(tmp_path: Path) -> No
 
 async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
-    published = PublishedVersions(homes(first, second))
+    published = PublishedVersions(endpoints(first, second))
     old, new = version(tmp_path, 1), version(tmp_path, 2)
     await published.publish(old, ONLY)
     await published.spread(old, BOTH)
@@ -150,7 +150,7 @@ async def test_one_home_with_other_bytes_refuses_the_version(tmp_path: Path) -> 
             return "other"
 
     samplers = FakeSampler(), Wrong()
-    published = PublishedVersions(homes(*samplers))
+    published = PublishedVersions(endpoints(*samplers))
     with pytest.raises(AdapterError, match="loaded other as v1"):
         await published.publish(version(tmp_path, 1), BOTH)
     assert published.current is None

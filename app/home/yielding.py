@@ -7,11 +7,11 @@ import time
 from marlaas.engine.home import Home
 
 from ..reading.opening import reading
-from ..words.rests import rest_of, rest_text
+from ..words.yielding import yielding_of, yielding_text
 
 
 def why_tasks_wait(home: Home) -> str:
     """Why no task of a home runs although its engine serves; empty where tasks may run."""
     with reading(home) as reader:
-        rest = rest_of(reader.engine() if reader else None)
-    return rest_text(rest, time.time()) if rest is not None and rest.holds else ""
+        yielding = yielding_of(reader.engine() if reader else None)
+    return yielding_text(yielding, time.time()) if yielding is not None and yielding.holds else ""

@@ -21,7 +21,7 @@ from ..serving import Serving
 NICENESS = 15
 
 
-class Stand:
+class SubjectProcess:
     """A ``subject.Subject`` during its ``async with`` block, for which the lease must be held."""
 
     def __init__(self, lease: Lease) -> None:
@@ -33,7 +33,7 @@ class Stand:
         self._serving: Serving | None = None
         self._calmed: set[int] = set()
 
-    async def __aenter__(self) -> Stand:
+    async def __aenter__(self) -> SubjectProcess:
         return self
 
     async def __aexit__(

@@ -18,7 +18,7 @@ from .plays import Played, play
 from .replies import CONSTANTS, Canned
 from .subject import Subject
 
-CHECK = "floor"
+CHECK = "baseline"
 HIGH = 0.5
 """Mean score from which a constant answer is worth a warning: rewards are mostly 0 to 1."""
 BROKEN = 0.9

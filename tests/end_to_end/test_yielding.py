@@ -24,7 +24,7 @@ EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A home of its own: all that it says is checked at the end."""
-    with configured(tmp_path_factory.mktemp("rest"), "") as lab:
+    with configured(tmp_path_factory.mktemp("yielding"), "") as lab:
         yield lab
 
 

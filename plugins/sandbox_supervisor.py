@@ -1,11 +1,11 @@
-"""``python -P -s sandbox_keeper.py SECONDS MEMORY_MB PARENT GROUP``: started by ``sandbox`` in a ``main.py``'s folder.
+"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP``.
 
-It forks. The child takes its limits upon itself and becomes the program; the parent, its keeper, waits for it, and then
-kills whatever the program has started. The keeper's own exit tells how it went: by SIGALRM where the time was up, else
-with the program's exit code, or with 128 + n where signal n ended the program.
+It forks. The child takes its limits upon itself and becomes the program; the parent, its supervisor, waits for it, and
+then kills whatever the program has started. The supervisor's own exit tells how it went: by SIGALRM where the time was
+up, else with the program's exit code, or with 128 + n where signal n ended the program.
 
 GROUP is the control group for the program, or empty: see ``cgroups``. Nothing of marlaas is imported here. The program
-may signal or kill its keeper. What it leaves then becomes a child of the process that started the keeper, which
+may signal or kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
 recognises it by a limit that no program can raise again, and kills it with the functions of this file.
 """
 
@@ -43,13 +43,13 @@ def main() -> None:
         os._exit(1)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGALRM, _end)
-    keeper, program = os.getpid(), os.fork()
+    supervisor, program = os.getpid(), os.fork()
     if program:
         _keep(program, seconds, group)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:
+    if os.getppid() != supervisor:
         os._exit(1)
     _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else it could start something as another user, which nobody here can kill
     if group:
@@ -120,7 +120,7 @@ def _with_descendants(pids: Iterable[int]) -> Iterator[int]:
 
 
 def stray(pid: int) -> bool:
-    """Whether a child of this process is, or descends from, a program whose keeper died.
+    """Whether a child of this process is, or descends from, a program whose supervisor died.
 
     Only such a process has so low a hard limit of open files, and only root could raise that limit again.
     """

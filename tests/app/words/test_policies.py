@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.casts import cast_lines, kind, names, voice, who
+from marlaas.app.words.policies import agent_map_lines, kind, names, policy_and_version, who
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
@@ -30,7 +30,7 @@ def test_what_a_policy_is() -> None:
     ],
 )
 def test_who_spoke(speaker: str, spoke: int | None, words: str) -> None:
-    assert voice("adder", 7, speaker, spoke) == words
+    assert policy_and_version("adder", 7, speaker, spoke) == words
 
 
 def test_agents_and_who_spoke_for_them() -> None:
@@ -42,11 +42,11 @@ def test_agents_and_who_spoke_for_them() -> None:
 
 
 def test_foreign_names_are_safe() -> None:
-    told = [names([HOSTILE, "x"]), voice("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
+    told = [names([HOSTILE, "x"]), policy_and_version("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
     assert all("\x1b" not in text and "\n" not in text and "\u202e" not in text for text in told)
 
 
-def test_the_cast_of_a_task_in_sentences() -> None:
+def test_the_agent_map_of_a_task_in_sentences() -> None:
     spec = TaskSpec(
         "lab",
         "duel",
@@ -58,10 +58,10 @@ def test_the_cast_of_a_task_in_sentences() -> None:
         },
         agents={"first": "player", "third": "player", "second": "rivals", "guest": "old"},
     )
-    assert cast_lines(agent_map_of(spec), True, [("second", "player@0")]) == [
+    assert agent_map_lines(agent_map_of(spec), True, [("second", "player@0")]) == [
         "player speaks for first, third: trained, rank 16, from 17@best",
         "rivals speaks for second: one of up to 4 earlier versions of player, every 2 steps one",
         "old speaks for guest: frozen: player@0",
         "held-out: player@0 for second; the agents change places from prompt to prompt",
     ]
-    assert cast_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []
+    assert agent_map_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []

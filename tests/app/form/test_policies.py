@@ -11,7 +11,7 @@ from marlaas.app.form.fields import task_fields
 from marlaas.app.form.form import Form
 from marlaas.app.form.sources import Sources
 from marlaas.app.form.texts import beyond, joined, table_of, texts_of
-from marlaas.app.form.words import cast
+from marlaas.app.form.words import beyond_fields
 from marlaas.app.lists.version_lines import Choice, lines, text
 from marlaas.engine.store.queries.kept import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
@@ -45,7 +45,7 @@ def test_a_copy_keeps_what_the_form_cannot_express() -> None:
     assert checked.ready, checked.problems
     assert tomllib.loads(checked.text) == {**table, "steps": 7}
     assert (
-        cast(form)
+        beyond_fields(form)
         == "policies player, rivals (first is player, second is rivals) stay as they are; ctrl+e changes them"
     )
 
@@ -65,8 +65,10 @@ def test_a_new_task_begins_with_a_version_of_its_own_policy() -> None:
 
 def test_what_the_form_says_of_agents() -> None:
     form = Form.begun(Sources(SERVED, ("race",), ("lab",)))
-    assert cast(form) == "" and "agents first, second: one policy speaks" in cast(form.typed("environment", "race"))
-    told = cast(Form(more={"policies": {"p": {}}, "agents": {HOSTILE: "p"}}))
+    assert beyond_fields(form) == "" and "agents first, second: one policy speaks" in beyond_fields(
+        form.typed("environment", "race")
+    )
+    told = beyond_fields(Form(more={"policies": {"p": {}}, "agents": {HOSTILE: "p"}}))
     assert "\x1b" not in told and "\u202e" not in told
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.environments.conformance import junk, rewards, speakers
+from marlaas.engine.environments.conformance import agents, junk, rewards
 from marlaas.engine.environments.conformance.pace import Pace
 from marlaas.engine.environments.conformance.plays import Played, play
 from marlaas.engine.environments.conformance.replies import CONSTANTS, EMPTY
@@ -22,8 +22,8 @@ async def relaying(ep: Episode) -> float:
     return float((await ep.agent("second").ask(said.text)).text == "yes")
 
 
-def heard(*agents: str, times: int = speakers.ENOUGH) -> list[Played]:
-    return [Played(EMPTY, index, EpisodeOutcome("ok", {"a": 1.0}), agents=frozenset(agents)) for index in range(times)]
+def heard(*names: str, times: int = agents.ENOUGH) -> list[Played]:
+    return [Played(EMPTY, index, EpisodeOutcome("ok", {"a": 1.0}), agents=frozenset(names)) for index in range(times)]
 
 
 async def test_who_is_asked_is_known_of_every_episode() -> None:
@@ -34,25 +34,25 @@ async def test_who_is_asked_is_known_of_every_episode() -> None:
 
 
 def test_an_agent_that_never_speaks_is_a_warning() -> None:
-    found = only(speakers.judge(heard("first"), ("first", "secnod")))
+    found = only(agents.judge(heard("first"), ("first", "secnod")))
     assert found.level == "warning" and found.message.startswith("secnod: declared and never asked in 16 episodes")
 
 
 def test_few_episodes_say_nothing_of_who_is_silent() -> None:
-    assert speakers.judge(heard("first", times=4), ("first", "second")) == []
+    assert agents.judge(heard("first", times=4), ("first", "second")) == []
 
 
 def test_who_speaks_undeclared_is_worth_a_word() -> None:
-    found = only(speakers.judge([*heard("b"), *heard("a")], ()))
+    found = only(agents.judge([*heard("b"), *heard("a")], ()))
     assert (
         found.level == "note" and '2 agents speak, and none is declared. With @env(agents=("a", "b"))' in found.message
     )
-    assert speakers.judge(heard("agent"), ()) == []
+    assert agents.judge(heard("agent"), ()) == []
 
 
 def test_all_that_speak_are_named_up_to_some() -> None:
     names = tuple(f"a{number}" for number in range(40))
-    found = only(speakers.judge(heard(*names), names))
+    found = only(agents.judge(heard(*names), names))
     assert found.message == ("All 40 agents that it declares were asked: a0, a1, a2, a3, a4, a5, a6, a7 and 32 others.")
 
 

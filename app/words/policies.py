@@ -30,7 +30,7 @@ def names(agents: Sequence[str]) -> str:
     return ", ".join(line(agent, LONGEST) for agent in agents)
 
 
-def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+def policy_and_version(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
     """Who spoke in a trajectory: the group's policy, or a ``speaker`` that learns nothing and its version, if known."""
     if not speaker:
         return f"{line(policy, LONGEST)} v{version}"
@@ -44,17 +44,19 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
     name = line(agent, 20) if agent not in PLAIN else ""
     if policy in ("", ONLY) and not speaker:
         return name
-    said = voice(policy, version, speaker, spoke)
+    said = policy_and_version(policy, version, speaker, spoke)
     return f"{name}: {said}" if name and (speaker or agent != policy) else said
 
 
-def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
+def agent_map_lines(
+    agent_map: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()
+) -> list[str]:
     """A sentence for each policy, and how they are measured; empty for a task with one policy."""
-    if not cast.agents:
+    if not agent_map.agents:
         return []
     lines = []
-    for name, policy in cast.policies.items():
-        agents = [agent for agent, speaker in cast.agents.items() if speaker == name]
+    for name, policy in agent_map.policies.items():
+        agents = [agent for agent, own in agent_map.agents.items() if own == name]
         if policy.pool:
             who = f"one of up to {policy.size} earlier versions of {policy.pool}, every {policy.every} steps one"
         elif policy.frozen:
