@@ -65,6 +65,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 @pytest.mark.processes
+@pytest.mark.torch
 def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home) -> None:
     task, others = with_silent_adapter(filling, home), workers()
     with opened(home) as reader:

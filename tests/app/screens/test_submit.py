@@ -201,6 +201,7 @@ async def test_hostile_names_are_words(home: Home, foreseen: None) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.torch
 async def test_without_an_engine_the_environment_describes_itself(home: Home) -> None:
     async with opened(home, (120, 50)) as driver:
         await typed(driver, name="sums", environment="arithmetic")

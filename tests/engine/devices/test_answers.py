@@ -39,6 +39,7 @@ class TestChildren:
         (tmp_path / "probes_of_this_test/__init__.py").touch()
         return tmp_path / "probes_of_this_test/torch_cards.py"
 
+    @pytest.mark.torch
     def test_llama_is_really_asked(self) -> None:
         said = ask((), torch=False, vllm=False, llama=True)
         assert said.llama_error == "" and said.llama_reaches == len(said.cards)

@@ -113,6 +113,7 @@ def test_a_home_that_cannot_be_written_is_no_error(children: list[Any], tmp_path
 
 
 @pytest.mark.processes
+@pytest.mark.torch
 def test_this_processor(tmp_path: Path) -> None:
     rated = with_rates(replace(look(), machine=Machine(look().machine.cpu)), tmp_path / "rates.json", missing=True)
     rates = rated.found.machine.cpu.rates

@@ -66,6 +66,7 @@ async def supervisor(tmp_path: Path, told: list[str]) -> AsyncIterator[Watched]:
     supervisor.store.close()
 
 
+@pytest.mark.torch
 async def test_workers_move_and_their_users_are_told(supervisor: Watched, told: list[str]) -> None:
     await supervisor.start()
     running = asyncio.ensure_future(supervisor.run())

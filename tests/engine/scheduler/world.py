@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -204,7 +205,7 @@ class World:
         self.preemptible = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
-        self.store = Store(self.home.database, "tiny")
+        self.store = self._opened()
         self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
         self.replace_workers()
 
@@ -288,10 +289,16 @@ class World:
         self.replace_workers()
         old.lost.set()
 
+    def _opened(self) -> Store:
+        """A store that is closed when nobody has this world any more."""
+        store = Store(self.home.database, "tiny")
+        weakref.finalize(self, store.close)
+        return store
+
     def restart(self) -> None:
         """A new engine on the same home."""
         self.store.close()
-        self.store = Store(self.home.database, "tiny")
+        self.store = self._opened()
         self.draining = asyncio.Event()
         self.preemptible = Preemptible()
         self.replace_workers()

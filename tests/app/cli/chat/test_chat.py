@@ -17,6 +17,7 @@ ENTRY = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
 
 
 @pytest.mark.processes
+@pytest.mark.torch
 def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home: Home) -> None:
     task = with_silent_adapter(filling, home)
     typed = '17+4=\n\n"""\ntwo\nlines\n"""\n/system Be kind.\n17+4=\n/help\n/quit\nnot read\n'

@@ -55,6 +55,7 @@ def run(base: BaseModel, state: Path, folder: Path, room: int) -> list[object]:
 
 @pytest.mark.processes
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel's own count")
+@pytest.mark.torch
 class TestWithALimit:
     def test_fewer_conversations_where_memory_is_short(self, base: BaseModel, state: State, tmp_path: Path) -> None:
         sequences, context, note, sampled = run(base, state(0), tmp_path, room=270)

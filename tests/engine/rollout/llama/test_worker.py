@@ -17,6 +17,7 @@ pytestmark = pytest.mark.processes
 FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 
 
+@pytest.mark.torch
 async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, tmp_path: Path) -> None:
     kwargs = {"base": str(base.path), "cache": str(tmp_path / "cache"), "sequences": 16, "context": 256}
     handle = await WorkerHandle.spawn("sampler", FACTORY, kwargs, (0,), log_path=tmp_path / "sampler.log")
