@@ -1,7 +1,6 @@
 """Plays an environment up to its first question, without a model.
 
-Flows in: a live process. Flows out: the first ask, or the reason why there is none. This shows a prompt on the screen,
-and it is the last gate before a new version serves.
+This shows a prompt on the screen, and it is the last check before a new version serves.
 """
 
 from __future__ import annotations

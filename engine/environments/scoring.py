@@ -1,8 +1,7 @@
 """The scoring processes of one plugin version: none until something is to be scored, then as few as will do.
 
-Flows in: episodes that were played, or groups that are to be compared. Flows out: an outcome for each, in time,
-whatever the author's function does. A process has one request at a time, so the one that it dies of is known; episodes
-are played elsewhere and notice nothing.
+Each episode that is scored, or group that is compared, has an outcome in time, whatever the author's function does. A
+process has one request at a time, so the one that it dies of is known. Episodes are played in other processes.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Ended(Exception):
 
 
 class ScoringPool:
-    """Stateless: a process that died is replaced when the next request comes."""
+    """The scoring processes; one that died is replaced when the next request comes."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class ScoringPool:
 
     @property
     def pids(self) -> list[int]:
-        """The processes."""
+        """Ids of the processes."""
         return [child.pid for child in self._alive]
 
     async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
@@ -102,7 +101,7 @@ class ScoringPool:
         return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
 
     async def _judge(self, seconds: float, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
-        """Have it judged; once more where the process died of itself, before its time was up."""
+        """Ask a process for its verdict, and ask another one where the process died before its time was up."""
         ends, tries = self._ends, 0
         while True:
             tries += 1
@@ -123,7 +122,7 @@ class ScoringPool:
 
     @asynccontextmanager
     async def _process(self, ends: int) -> AsyncIterator[Child]:
-        """A process for one request alone; ``_Ended`` where there have been more than ``ends`` by then."""
+        """A process for one request alone. Raises ``_Ended`` where the processes were ended since ``ends`` was read."""
         await self._turn()
         child: Child | None = None
         try:

@@ -1,7 +1,6 @@
 """The worker processes of one engine: all started together, and all ended together.
 
-What is to be started flows in, handles flow out. Ending can be broken off and taken up again: nobody is forgotten.
-Knows nothing of what the workers do.
+Ending them can be cancelled and taken up again: none is forgotten. Knows nothing of what the workers do.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .worker_specs import WorkerSpec
 
 
 class WorkerProcesses:
-    """Those of one time; the next may start once these have ended."""
+    """The processes of one incarnation; those of the next start once these have ended."""
 
     def __init__(self, logs: Path, nice: int) -> None:
         self.handles: dict[str, WorkerHandle] = {}
@@ -30,7 +29,7 @@ class WorkerProcesses:
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
-        """Start all on ``cards``. Raises what the first of them raises that cannot; the others then live still."""
+        """Start all on ``cards``. Raises the first error of those that cannot start; the others then go on running."""
         self.cards = frozenset(cards)
         for result in await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True):
             if isinstance(result, BaseException):
@@ -40,13 +39,13 @@ class WorkerProcesses:
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice)
 
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
-        """Wait until a worker dies, or for one of ``others``; what there is to tell of each that has died, by name."""
+        """Wait until a worker dies, or for one of ``others``; returns the errors of those that have died, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
         await until_first(*(end.wait() for end in ends))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
-        """End all; who is cancelled while waiting for that leaves it to the next who stops them."""
+        """End all. If this is cancelled, the next call waits for those that are still ending."""
         handles, self.handles = list(self.handles.values()), {}
         for handle in handles:
             ending = asyncio.ensure_future(_end(handle))

@@ -1,8 +1,7 @@
 """A task while it runs: its policies are opened, play together, and are each trained until their last step.
 
-A specification flows in, committed versions flow into the store. It goes on from whatever the store says; a pause, a
-crash and a lost worker all end it, and the next run begins at the last commits. How one policy learns is in
-``policy_learner``, how groups are played in ``admission`` and ``producer``.
+It goes on from whatever the store says: a pause, a crash and a lost worker all end it, and the next run begins at the
+last commits. How one policy learns is in ``policy_learner``, how groups are played in ``admission`` and ``producer``.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class Learner:
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
     async def _sweep(self) -> None:
-        """Clear the task's folder of what no committed version names."""
+        """Move files that no committed version names out of the task's folder."""
         store, home, name = self._services.store, self._services.home, f"task-{self._task}"
         known = {Path(version.path).name for version in store.versions.on_disk(self._task)}
         swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
@@ -133,8 +132,8 @@ class Learner:
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
         """Wait for the policies' loops.
 
-        Where the engine drains, a policy ends with the step that it is at; of several one may need groups that another
-        lets begin no more, so all end where they stand, and what is stored is taken up again.
+        Where the engine drains, a single policy finishes its step. Of several, one may wait for groups that another no
+        longer lets begin, so all are cancelled; the next engine goes on from what is stored.
         """
         if len(loops) > 1:
             await until_first(asyncio.wait(loops), self._services.draining.wait())
@@ -145,7 +144,7 @@ class Learner:
         await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
 
     def _join(self) -> None:
-        """Be routed to samplers; what must repeat itself stays at one of the kind that it began with."""
+        """Register with the router; a deterministic task stays with the kind of sampler that it began with."""
         versions, policies = self._services.store.versions, [policy.number for policy in self._policies]
         kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
         for policy in policies:

@@ -164,7 +164,7 @@ class PolicyLearner:
         return version
 
     def _notice(self, sentence: str) -> None:
-        """Write down what the trainer had to do otherwise, if it says so."""
+        """Log what the trainer reports, such as smaller passes for want of memory."""
         if sentence:
             self._services.store.telemetry.event("trainer", sentence, self._task, "warning")
 
@@ -183,7 +183,7 @@ class PolicyLearner:
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
 
     async def _served(self) -> None:
-        """Wait until the last version is published and checked: the next step would change the weights that are.
+        """Wait until the last version is published and checked: the next step changes the weights that are compared.
 
         Raises what went wrong there.
         """
@@ -192,14 +192,14 @@ class PolicyLearner:
             self._serving.result()
 
     async def _judged(self) -> None:
-        """Where the run is to repeat itself, wait for the scores that may end it: else their timing would decide."""
+        """In a deterministic run, wait for the scores that may end it: else their timing would decide when it ends."""
         if self.spec.train.deterministic and self._measuring.decisive:
             await self._served()
             await self._measuring.settled()
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
-        """A long silence ends a policy that has learned, and pauses a task of which none learns, or in which an agent
-        is never asked."""
+        """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task where none learns
+        or an agent is never asked."""
         self._silent, patience = 0 if tally.signal else self._silent + 1, self.spec.train.patience
         if self._silent < patience:
             return
@@ -216,5 +216,5 @@ class PolicyLearner:
 
     @property
     def silent(self) -> bool:
-        """Whether it has not learned for as long as a task waits for."""
+        """Whether it has finished, or has not learned for ``patience`` steps."""
         return self.finished or self._silent >= self.spec.train.patience

@@ -1,6 +1,6 @@
 """One task from its start to its end: runs the learner, again after a lost worker, and says how it ended.
 
-A task and its specification flow in, an ``Ending`` flows out. It never raises for anything that can happen to a task.
+It never raises for anything that can happen to a task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Builds a virtual environment with uv: one at a time in a home, with a log, a time limit, and nothing half-done left.
 
-Flows in: a set of libraries that somebody allowed. Flows out: its folder with the sign that it is whole, or
-``BuildFailed``. Cancelling ends uv and all that it started. Who asked, and for which plugin, is not known here. The uv
-is the one that came with marlaas: another on the PATH may not know the same options, or fail in other words.
+Cancelling ends uv and all that it started. The uv is the one that came with marlaas: another on the PATH may not know
+the same options, or fail in other words.
 """
 
 from __future__ import annotations

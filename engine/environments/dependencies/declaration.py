@@ -1,8 +1,7 @@
 """Reads what a plugin declares that it needs, from its own files.
 
-Flows in: a plugin's content. Flows out: its ``Requirements``, or ``DeclarationError`` with file and line. A single file
-declares in a comment block (PEP 723), a package in its ``pyproject.toml``, a ``.toml`` plugin in itself. No plugin code
-runs for it.
+A single file declares in a comment block (PEP 723), a package in its ``pyproject.toml``, a ``.toml`` plugin in itself.
+No plugin code runs for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a plugin runs on: marlaas's own Python, or one that has the libraries which it declares.
 
-Flows in: a plugin's content. Flows out: a ``Runtime``, or ``Waiting`` for a person or a build, with a sentence and a
-way to wait for its end. ``of`` itself never waits for either: a plugin that is held up holds up nobody.
+``Interpreters.of`` never waits for a person's consent or a build: it raises ``Waiting`` with a sentence and a way to
+wait, so a plugin that is held up holds up nobody.
 """
 
 from __future__ import annotations

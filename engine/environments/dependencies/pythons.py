@@ -1,7 +1,6 @@
 """Finds a Python on this machine that a plugin can run on; none is ever fetched.
 
-Flows in: a specifier set. Flows out: an interpreter, or one sentence. Marlaas's own comes first; else the oldest on the
-PATH that will do, because most libraries have wheels for it.
+Marlaas's own comes first; else the oldest on the PATH that will do, because most libraries have wheels for it.
 """
 
 from __future__ import annotations

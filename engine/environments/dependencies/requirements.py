@@ -1,7 +1,6 @@
 """What a plugin needs to run: libraries, a Python, memory, a network. Pure.
 
-Flows in: what a declaration says, as TOML has it. Flows out: ``Requirements``, in one spelling, so that equal sets are
-equal. Where the declaration stood, and what is done about it, is not known here.
+Requirements have one spelling, so that equal sets are equal.
 """
 
 from __future__ import annotations

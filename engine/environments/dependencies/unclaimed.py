@@ -1,7 +1,7 @@
 """What the libraries of a home's plugins take of the disk, and which of them no plugin asks for any more.
 
-Plugin folders flow in, paths and bytes flow out. Nothing is removed: a task that is pinned to an older version of a
-plugin may want what the newest does not declare, and only a person knows whether it will go on.
+Nothing is removed: a task that is pinned to an older version of a plugin may want what the newest does not declare, and
+only a person knows whether it will go on.
 """
 
 from __future__ import annotations

@@ -52,12 +52,12 @@ class Venv:
 
     @property
     def built(self) -> bool:
-        """Whether it is whole, and the Python that it rests on is still there."""
+        """Whether it is complete, and the Python below it is still there."""
         return _holds(self._complete, self.dependencies) and self.python.exists()
 
     @property
     def allowed(self) -> bool:
-        """Whether there is nothing to ask: a person saw this very list, or there is nothing in it."""
+        """Whether a person has consented to this very list, or it is empty."""
         return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
@@ -75,7 +75,7 @@ class Venv:
         _write(self._complete, self.dependencies)
 
     def stamp(self) -> Stamp:
-        """Differs after a consent was given and after a build; cheap enough to be asked all the time."""
+        """A value that changes with a consent and with a build; cheap to ask for."""
         try:
             return self.built, self._consent.stat().st_mtime_ns
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class Venv:
 
 
 def _write(path: Path, lines: tuple[str, ...]) -> None:
-    """All of it or nothing, whenever the process is killed."""
+    """Write a whole file or nothing, whenever the process is killed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_text(_text(lines), encoding="utf-8")
     unfinished.replace(path)

@@ -1,9 +1,8 @@
 """The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
 
-Committed versions flow in, with the endpoints that are to serve them, their *replicas*; a sampler's own checksum proves
-that what was published is what it serves. Which replicas a version has never changes after it was published. Nobody
-waits for a version to be retired: a sampler answers between two bursts of work, and a group that is complete should
-not.
+The endpoints that serve a version are its *replicas*, which never change after it was published. A sampler's own
+checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler answers between
+two bursts of work, and a complete group need not wait for that.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class PublishedVersions:
     """Live versions of one policy, on the endpoints of one incarnation."""
 
     def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
-        """``endpoints`` are all that there are, by name."""
+        """``endpoints`` are all endpoints of the engine, by name."""
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
         self._routes: dict[str, tuple[Share, ...]] = {}
@@ -47,8 +46,7 @@ class PublishedVersions:
             reach(Point.PUBLISH_DONE)
 
     async def spread(self, version: Version, shares: Sequence[Share]) -> None:
-        """Load a version on further endpoints too, where it is looked at and asked nothing else. Raises as ``publish``
-        does."""
+        """Load a version on further endpoints, for the canary alone. Raises as ``publish`` does."""
         with self.hold(version):
             await self._load(version, {share.sampler for share in shares})
 
