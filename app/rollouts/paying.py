@@ -13,7 +13,7 @@ from ..words.format import line
 from .document import Block
 
 
-class Purse:
+class Payments:
     """Hands out the rewards of one conversation."""
 
     def __init__(self, paid: Sequence[Paid]) -> None:

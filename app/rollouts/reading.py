@@ -16,7 +16,7 @@ from marlaas.engine.store import StoredConversation, StoredTrajectory, Turn
 from ..words.format import duration, line, number, plain, score
 from ..words.policies import who
 from .document import Block, Stretch, occurrences
-from .paying import Purse
+from .paying import Payments
 from .pieces import HALF, Decode, pieces
 from .shading import TURNS, Shading, shading_of, token_styles
 
@@ -87,7 +87,7 @@ def episode_blocks(
 def _said(conversation: StoredConversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
     """Turns with their rewards; or shaded tokens, where there is a decoder and something to shade by."""
     shaded = shading.name != TURNS
-    purse = Purse(conversation.paid)
+    payments = Payments(conversation.paid)
     for place, part in enumerate(conversation.parts):
         if place:
             yield from (Block(""), Block(_ANEW, "$text-warning"))
@@ -95,8 +95,8 @@ def _said(conversation: StoredConversation, shading: Shading, decode: Decode | N
             yield from (Block(""), _shaded(conversation, part, shading.name, decode))
         else:
             for turn, following in zip(part.turns, [*part.turns[1:], None], strict=False):
-                yield from (*_turn(turn), *purse.after(turn, following))
-    yield from purse.rest()
+                yield from (*_turn(turn), *payments.after(turn, following))
+    yield from payments.rest()
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:

@@ -25,7 +25,7 @@ from ..rollouts.records import record, text
 from ..rollouts.shading import SHADES
 from ..widgets.filter_bar import FilterBar
 from ..widgets.rollouts.browser import Browser
-from ..widgets.rollouts.desk import Desk
+from ..widgets.rollouts.conversation_panes import ConversationPanes
 from ..widgets.rollouts.search import Search
 from ..widgets.virtual_list import VirtualList
 from ..words.format import counted
@@ -34,7 +34,7 @@ from .view import View
 if TYPE_CHECKING:
     from .dialogs.export_rollouts import Export
 
-LEVELS = ("-steps", "-groups", "-conversations", "-desk")
+LEVELS = ("-steps", "-groups", "-conversations", "-panes")
 """The levels from coarse to fine; a narrow screen shows one of them."""
 
 
@@ -72,10 +72,11 @@ task trains several policies, P turns to the next one's steps; a group shows all
     RolloutsScreen Browser { width: 46; height: 100%; }
     RolloutsScreen.-wide Browser { width: 64; }
     RolloutsScreen.-narrow Browser { width: 100%; }
-    RolloutsScreen.-narrow Browser > VirtualList, RolloutsScreen.-narrow Desk { display: none; }
+    RolloutsScreen.-narrow Browser > VirtualList, RolloutsScreen.-narrow ConversationPanes { display: none; }
     RolloutsScreen.-narrow .-steps #steps, RolloutsScreen.-narrow .-groups #groups,
-    RolloutsScreen.-narrow .-conversations #conversations, RolloutsScreen.-narrow .-desk Desk { display: block; }
-    RolloutsScreen.-narrow .-desk Browser { display: none; }
+    RolloutsScreen.-narrow .-conversations #conversations,
+    RolloutsScreen.-narrow .-panes ConversationPanes { display: block; }
+    RolloutsScreen.-narrow .-panes Browser { display: none; }
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         yield Static(id="nothing", markup=False)
         with Container(id="rollouts", classes=LEVELS[0]):
             yield Browser(partial(opened, self.marlaas.home))
-            yield Desk(self.marlaas.home)
+            yield ConversationPanes(self.marlaas.home)
         yield Search(self.marlaas.home)
 
     @property
@@ -102,8 +103,8 @@ task trains several policies, P turns to the next one's steps; a group shows all
         return self.query_one(Browser)
 
     @property
-    def _desk(self) -> Desk:
-        return self.query_one(Desk)
+    def _conversations(self) -> ConversationPanes:
+        return self.query_one(ConversationPanes)
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show the steps; the lists read what is below them."""
@@ -121,7 +122,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     def on_browser_chosen(self, message: Browser.Chosen) -> None:
         """Show the conversation; a search ends where another step, group or task was chosen."""
-        self._desk.choose(message.conversation)
+        self._conversations.choose(message.conversation)
         if self._browser.hits is None and self.query_one(Search).word:
             self.query_one(FilterBar).clear()
 
@@ -138,7 +139,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     @property
     def _panes(self) -> tuple[Widget, ...]:
-        return (*self._browser.lists, self._desk.pane)
+        return (*self._browser.lists, self._conversations.pane)
 
     def on_descendant_focus(self) -> None:
         """Follow the focus that a click or tab has moved."""
@@ -152,15 +153,15 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     def action_deeper(self) -> None:
         """Go one level deeper, to what is under the cursor."""
-        if self._level + 1 < len(LEVELS) and self.focused is not self._desk.other:
+        if self._level + 1 < len(LEVELS) and self.focused is not self._conversations.other:
             self._enter(self._level + 1)
 
     def action_back(self) -> None:
         """End a comparison or a search, or go one level back; then to the view before."""
         if self.maximized is not None:
             super().action_back()
-        elif self._desk.comparing:
-            self._desk.compare(False)
+        elif self._conversations.comparing:
+            self._conversations.compare(False)
             self._enter(len(LEVELS) - 1)
         elif self._browser.hits is not None and self._level <= LEVELS.index("-conversations"):
             self.query_one(FilterBar).action_clear()
@@ -184,7 +185,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     def action_shade(self, by: int) -> None:
         """Shade the tokens by something else."""
-        self._desk.shade_by(SHADES[(SHADES.index(self._desk.shade) + by) % len(SHADES)])
+        self._conversations.shade_by(SHADES[(SHADES.index(self._conversations.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
         """Show failures only, or everything."""
@@ -192,9 +193,9 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     def action_compare(self) -> None:
         """Mark the conversation, or show the marked one beside it."""
-        self.marlaas.say(self._desk.mark(self._browser.conversations.current))
-        if self._desk.comparing:
-            self._enter(LEVELS.index("-desk"))
+        self.marlaas.say(self._conversations.mark(self._browser.conversations.current))
+        if self._conversations.comparing:
+            self._enter(LEVELS.index("-panes"))
 
     def action_policy(self) -> None:
         """Show the next policy that the task trains."""
@@ -226,7 +227,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         search, place = self.query_one(Search), self._browser.place
         if word == search.word or place is None:
             return
-        self._desk.look_for(word)
+        self._conversations.look_for(word)
         self._browser.show_hits((), "") if word else self._browser.show_hits(None)
         search.begin(word, place.learner.task, place.failures)
 
@@ -248,7 +249,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
 
     @property
     def _loaded(self) -> Loaded | None:
-        return self._desk.loaded if self.is_mounted else None
+        return self._conversations.loaded if self.is_mounted else None
 
     def action_copy_row(self) -> None:
         """Copy the conversation as text."""

@@ -259,7 +259,7 @@ class VersionTable:
             insert(self._db, "evals", row)
         reach(Point.EVALUATION_STORED)
 
-    def floor(self, policy: int, environment_version: str) -> float | None:
+    def baseline(self, policy: int, environment_version: str) -> float | None:
         """The newest constant-answer baseline of one evaluation series; None where there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND environment_version = ? ORDER BY id DESC LIMIT 1",

@@ -100,7 +100,7 @@ class BatchScheduler:
         for version in dict.fromkeys(turn.version.name for turn in fresh):
             turns = [turn for turn in fresh if turn.version.name == version]
             if not self._order.ahead(turns[0].account, self._running):
-                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows], pressed)
+                self._decode(sorted(turns, key=_sequence_of)[: self._pace.rows], pressed)
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty scheduler."""
@@ -204,9 +204,9 @@ class BatchScheduler:
         """
         ordered = self._order.sort(self._running)
         if self._context.mixes:
-            return sorted(ordered[: self._pace.rows], key=_seat_of)
+            return sorted(ordered[: self._pace.rows], key=_sequence_of)
         first = ordered[0]
-        turns = sorted((turn for turn in ordered if turn.version is first.version), key=_seat_of)
+        turns = sorted((turn for turn in ordered if turn.version is first.version), key=_sequence_of)
         start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
         return turns[start : start + self._pace.rows]
 
@@ -279,5 +279,5 @@ class BatchScheduler:
             conversation.prompt = None
 
 
-def _seat_of(turn: Turn) -> int:
+def _sequence_of(turn: Turn) -> int:
     return turn.conversation.sequence

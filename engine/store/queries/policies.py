@@ -85,12 +85,12 @@ class PolicyRows:
         named: dict[str, dict[str, Any]] = json.loads(policies or "{}")
         if not named:
             return ()
-        speakers: dict[str, str] = json.loads(agents or "{}")
+        policy_of: dict[str, str] = json.loads(agents or "{}")
         trained = {row["name"]: self._progress(row) for row in self._query(_TRAINED, task)}
         return tuple(
             PolicyRow(
                 name,
-                tuple(agent for agent, speaker in speakers.items() if speaker == name),
+                tuple(agent for agent, policy in policy_of.items() if policy == name),
                 str(said.get("frozen", "")),
                 str(said.get("pool", "")),
                 **trained.get(name, {}),

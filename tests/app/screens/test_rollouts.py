@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.app.screens.rollouts import RolloutsScreen
 from marlaas.app.widgets.rollouts.browser import Browser
-from marlaas.app.widgets.rollouts.desk import Desk
+from marlaas.app.widgets.rollouts.conversation_panes import ConversationPanes
 from marlaas.app.widgets.rollouts.search import Search
 from marlaas.engine.home.paths import Home
 
@@ -36,8 +36,8 @@ def browser(driver: Driver) -> Browser:
     return driver.app.screen.query_one(Browser)
 
 
-def desk(driver: Driver) -> Desk:
-    return driver.app.screen.query_one(Desk)
+def panes(driver: Driver) -> ConversationPanes:
+    return driver.app.screen.query_one(ConversationPanes)
 
 
 def standing(driver: Driver) -> tuple[int, int | None]:
@@ -104,7 +104,7 @@ async def test_turning_goes_on_in_the_next_group_and_back(home: Home, played: Fi
         assert standing(driver) == (step, (last or 0) + 1)
         await driver.press("N")
         assert standing(driver) == (step, last) and last == (first or 0) + 7
-        loaded = desk(driver).loaded
+        loaded = panes(driver).loaded
         assert loaded is not None and loaded.wish.conversation == last
 
 
@@ -165,10 +165,10 @@ async def test_two_side_by_side(home: Home, played: Filling) -> None:
     async with rollouts(home, (200, 50)) as driver:
         _, first = standing(driver)
         await driver.press("c", "n", "c")
-        assert desk(driver).comparing
+        assert panes(driver).comparing
         assert f"conversation {first}" in driver.text() and f"conversation {(first or 0) + 1}" in driver.text()
         await driver.press("v", "escape")
-        assert not desk(driver).comparing and driver.app.current_mode == "rollouts"
+        assert not panes(driver).comparing and driver.app.current_mode == "rollouts"
 
 
 async def test_copying(home: Home, played: Filling) -> None:
@@ -225,12 +225,12 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, play
         browser(driver).steps.action_move(1)
         await driver.settle()
         assert "There is no database" in driver.notices()
-        desk(driver).choose(1)
+        panes(driver).choose(1)
         await driver.settle()
         assert "cannot be read" in driver.text()
         away.rename(home.database)
         played.execute("UPDATE trajectories SET turns = 'none' WHERE id = 2")
-        desk(driver).choose(2)
+        panes(driver).choose(2)
         await driver.settle()
         assert "cannot be read: JSONDecodeError" in driver.text()
         browser(driver).steps.action_move(1)

@@ -34,6 +34,7 @@ with ThreadPoolExecutor(1) as thread:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
+@pytest.mark.torch
 def test_threads_share_one_heap_that_keeps_freed_memory() -> None:
     out = subprocess.run([sys.executable, "-P", "-c", CHILD], check=True, capture_output=True, text=True)
     assert out.stdout.split() == ["True", "True"]

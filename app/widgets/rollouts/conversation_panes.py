@@ -23,13 +23,13 @@ from ...words.format import line
 from .conversation_pane import EMPTY, ConversationPane, Page
 
 
-class Desk(Container):
+class ConversationPanes(Container):
     """A pane that follows the lists, and at its left a pane for a marked conversation."""
 
     DEFAULT_CSS = """
-    Desk { width: 1fr; height: 100%; layout: horizontal; }
-    Desk > #other { display: none; border-right: solid $panel-lighten-2; }
-    Desk.-comparing > #other { display: block; }
+    ConversationPanes { width: 1fr; height: 100%; layout: horizontal; }
+    ConversationPanes > #other { display: none; border-right: solid $panel-lighten-2; }
+    ConversationPanes.-comparing > #other { display: block; }
     """
 
     def __init__(self, home: Home, **options: Any) -> None:
