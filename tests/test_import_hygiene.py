@@ -66,6 +66,12 @@ def test_verbs_import_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
 
 
+def test_reads_of_verbs_import_nothing_heavy() -> None:
+    assert (
+        not imported("import marlaas.app.reading.sqlite_reader, marlaas.engine.store.queries.environment_use") & HEAVY
+    )
+
+
 @pytest.mark.parametrize(
     "module",
     ["words.environments", "home.commands", "home.progress", "reading.opening", "home.templates"],

@@ -43,6 +43,9 @@ from .dependencies.unclaimed import (
 from .dependencies.venv import (
     Venv as Venv,
 )
+from .durations import (
+    quantile as quantile,
+)
 from .files.source import (
     Source as Source,
     SourceError as SourceError,
@@ -58,7 +61,6 @@ from .names import (
 from .outcomes import (
     Counted as Counted,
     OutcomeCounts as OutcomeCounts,
-    quantile as quantile,
 )
 from .peek import (
     Peek as Peek,

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.outcomes import HIGHEST, LOWEST, bucket_of, quantile
+from marlaas.engine.environments.durations import HIGHEST, LOWEST, bucket_of, quantile
 
 
 @given(st.floats(min_value=0.002, max_value=4000.0))
