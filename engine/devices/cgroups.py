@@ -45,7 +45,8 @@ def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNT
 
 def number(text: str) -> int | None:
     """A number in a file; None for ``max`` and for other text."""
-    return int(text) if text.strip().isdecimal() else None
+    digits = text.strip()
+    return int(digits) if digits.isdecimal() else None
 
 
 def read(path: Path) -> str:

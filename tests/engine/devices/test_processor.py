@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from marlaas.engine.devices import processor
 from marlaas.engine.devices.cgroups import Group
@@ -51,6 +51,7 @@ def test_whole_cores(count: int, worth: float | None, cores: int) -> None:
 
 
 @given(st.text(max_size=30), st.integers(1, 10**9), st.integers(1, 10**9))
+@example("0\x1f", 1, 1)
 def test_any_text_is_a_quota_above_nothing_or_none(text: str, spent: int, period: int) -> None:
     class Told(Group):
         def read(self, name: str) -> str:
