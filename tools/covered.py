@@ -38,8 +38,9 @@ def sentence(share: float) -> str:
 
 
 def recorded(path: Path) -> float | None:
-    """The share that was written last, if one was."""
-    return float(path.read_text(encoding="utf-8").split()[0]) if path.exists() else None
+    """The share that was written last; None where there is no such file, or an empty one."""
+    words = path.read_text(encoding="utf-8").split() if path.exists() else []
+    return float(words[0]) if words else None
 
 
 def _command(*words: str) -> list[str]:

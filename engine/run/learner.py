@@ -50,11 +50,6 @@ class Learner:
         """Whether it ended between two steps because the engine drains; the next engine goes on."""
 
     @property
-    def step(self) -> int:
-        """Optimizer steps that all of its policies have committed, as far as is known."""
-        return min((learner.step for learner in self._learners), default=0)
-
-    @property
     def progress(self) -> int:
         """Optimizer steps of all of its policies together, which any commit moves."""
         return sum(learner.step for learner in self._learners)

@@ -1,4 +1,4 @@
-"""Whether a task could run if there were workers: asked before workers are started for it."""
+"""What must hold before a task plays: room on the disk and an environment, then samplers that can do what it asks."""
 
 from __future__ import annotations
 

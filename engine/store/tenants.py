@@ -1,7 +1,7 @@
-"""Tenants: each one's weight, which is its share of the machine, and its quotas. Engine side.
+"""Tenants: each one's weight, which is its share of the machine, its quotas, and what its tasks have used. Engine side.
 
-They are read from memory, because only this engine writes the table. A tenant that nobody set up has weight 1 and no
-quota.
+Weights and quotas are read from memory, because only this engine writes the table. A tenant that nobody set up has
+weight 1 and no quota. Days are in UTC; what is used just before midnight may count for the next day.
 """
 
 from __future__ import annotations
