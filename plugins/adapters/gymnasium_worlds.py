@@ -1,7 +1,8 @@
 """Gymnasium environments, and whatever else has ``reset(seed) -> (observation, info)`` and a five-part ``step``.
 
-Each observation is told to the model as text, and an action is read from each reply. Worlds of text (GEM's, for one)
-need nothing more; for others ``describe`` turns an observation into text, and ``act`` a reply into an action.
+Each observation is told to the model as text, and an action is read from each reply: as the world's action space says
+(``action_spaces``), or by the author's ``act``. ``describe`` turns an observation into text. A reply that is no action
+ends the episode (``unreadable``); it never reaches the world.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 from ..definition import Environment
 from ..episode import Episode
-from ..rewards import Invalid
+from .action_spaces import action_of, allowed
 from .declaring import declared
 from .library import library
 from .own_random import own_random
+from .unreadable import NO_ACTION, levelling, unreadable_reply
 
 
 def gymnasium(
@@ -26,14 +28,19 @@ def gymnasium(
     system: str | None = None,
     max_turns: int = 50,
     timeout: float = 60.0,
+    unreadable: float | None = None,
     **options: Any,
 ) -> Environment:
     """A Gymnasium world as an environment.
 
     ``environment``: an id for ``gymnasium.make``, a class, or a function; ``options`` go to it. ``describe``: the text
-    for an observation. ``act``: the action that a reply means; it raises ``ValueError`` where it means none, and the
-    episode then ends as invalid with what was earned so far. Without it a reply is the action itself where the world
-    takes text, and a whole number where it takes one of several actions. The reward is the sum over the steps.
+    for an observation. ``act``: the action that a reply means; it raises ``ValueError``, or ``KeyError`` as a dict
+    does, where it means none. Without it a reply is the action itself where the world takes text, a whole number where
+    it takes one of several actions, and JSON for all other action spaces. The reward is the sum over the steps.
+
+    A reply that means no action, or one that is not in the action space, ends the episode as invalid. Its reward is
+    ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least reward of
+    its group, so that it never pays to be unreadable.
     """
     if isinstance(environment, str):
         title = environment
@@ -56,7 +63,10 @@ def gymnasium(
             for turn in range(1, max_turns + 1):
                 reply = await ep.agent(system=system).ask(describe(observation))
                 ep.log(turns=turn)
-                action = _action(world, act, reply.text, earned)
+                try:
+                    action = _action(world, act, reply.text)
+                except NO_ACTION as error:
+                    raise unreadable_reply(ep, error, earned, unreadable) from None
                 observation, reward, terminated, truncated, _ = world.step(action)
                 earned += float(reward)
                 if terminated or truncated:
@@ -66,30 +76,12 @@ def gymnasium(
             if hasattr(world, "close"):
                 world.close()
 
-    return declared(play, name or title, f"The Gymnasium environment {title}.", timeout=timeout)
+    return levelling(declared(play, name or title, f"The Gymnasium environment {title}.", timeout=timeout))
 
 
-def _action(world: Any, act: Callable[[str], Any] | None, text: str, earned: float) -> Any:
-    """The action that a reply means to a world; raises ``Invalid`` where it means none."""
+def _action(world: Any, act: Callable[[str], Any] | None, text: str) -> Any:
+    """The action that a reply means to a world; raises ``ValueError`` where it means none that the world takes."""
     space: Any = getattr(world, "action_space", None)
-    kind = type(space).__name__
-    try:
-        if act is not None:
-            return act(text)
-        if kind == "Discrete":
-            return _whole(text, space)
-        if kind == "Text" and text not in space:
-            raise ValueError(f"the world does not take the text {text[:40]!r}")
-    except ValueError as error:
-        raise Invalid(str(error), reward=earned) from None
-    if kind not in ("Text", "NoneType"):
-        raise TypeError(f"the actions of this world are a {kind}: say what a reply means with act=")
-    return text
-
-
-def _whole(text: str, space: Any) -> int:
-    stripped = text.strip()
-    digits = stripped.removeprefix("-")
-    if not (len(digits) < 20 and digits.isascii() and digits.isdigit() and int(stripped) in space):
-        raise ValueError(f"an action is a whole number from {space.start} to {space.start + space.n - 1}")
-    return int(stripped)
+    if act is not None:
+        return allowed(space, act(text))
+    return text if space is None else action_of(space, text)

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..definition import Environment
 from ..episode import Episode
-from ..rewards import Invalid
 from ..tools import Tool
 from .declaring import declared, settled
 from .described_tools import described_tool
@@ -21,6 +20,7 @@ from .library import library
 from .openenv_models import action_class, action_of, shown
 from .openenv_seed import seed_is_read, takes
 from .own_random import own_random
+from .unreadable import NO_ACTION, levelling, unreadable_reply
 
 
 def openenv(
@@ -32,14 +32,18 @@ def openenv(
     system: str | None = None,
     max_turns: int = 20,
     timeout: float = 60.0,
+    unreadable: float | None = None,
     **options: Any,
 ) -> Environment:
     """An OpenEnv environment as an environment.
 
     ``environment``: the class, or ``"module:Class"``; ``options`` go to it. ``act``: the action that a reply means;
-    without it the reply is the text of the action's only required field, or JSON where it has several, and what cannot
-    be read ends the episode as invalid with what was earned so far. ``describe``: the text for an observation. The
-    reward is the sum over the steps. Each episode has an instance of its own.
+    without it the reply is the text of the action's only required field, or JSON where it has several. ``describe``:
+    the text for an observation. The reward is the sum over the steps. Each episode has an instance of its own.
+
+    A reply that cannot be read, or a first reply that calls none of the MCP tools, ends the episode as invalid. Its
+    reward is ``unreadable``, or else one less than it earned so far, and than 0; in training it is at most the least
+    reward of its group, so that it never pays to be unreadable.
 
     Where ``reset`` ignores the seed that it is given, the episode logs ``seed_ignored``: what the environment draws
     from generators of its own differs between the members of a group.
@@ -59,27 +63,30 @@ def openenv(
     async def play(ep: Episode) -> float:
         world = made(**options)
         try:
-            session = _Session(world, ep)
+            session = _Session(world, ep, unreadable)
             opening = describe(await session.reset())
             if read is not None:
                 await session.play(opening, read, describe, system, max_turns)
             else:
                 tools = await session.tools()
                 await ep.agent(system=system, tools=tools).act(opening, max_turns=max_turns)
+                session.check_begun()
             if seed_ignored:
                 ep.log(seed_ignored=1.0)
             return session.earned
         finally:
             world.close()
 
-    return declared(play, title, about, timeout=timeout)
+    return levelling(declared(play, title, about, timeout=timeout))
 
 
 class _Session:
     """One instance, from its reset to its end."""
 
-    def __init__(self, world: Any, ep: Episode) -> None:
+    def __init__(self, world: Any, ep: Episode, unreadable: float | None) -> None:
+        """``unreadable``: the reward of an episode whose reply cannot be read, where the author names one."""
         self.earned = 0.0
+        self._unreadable = unreadable
         self._world = world
         self._ep = ep
         self._done = False
@@ -105,11 +112,16 @@ class _Session:
             reply = await agent.ask(said)
             try:
                 action = read(reply.text)
-            except ValueError as error:
-                raise Invalid(str(error), reward=self.earned) from None
+            except NO_ACTION as error:
+                raise unreadable_reply(self._ep, error, self.earned, self._unreadable) from None
             said = describe(await self._step(action))
             if self._done:
                 break
+
+    def check_begun(self) -> None:
+        """Raise ``Invalid`` where the model has called no tool: the world then paid nothing, good or bad."""
+        if not self._steps:
+            raise unreadable_reply(self._ep, "the reply calls none of the tools", self.earned, self._unreadable)
 
     async def tools(self) -> list[Tool]:
         """The MCP tools of the world, as functions that step it."""

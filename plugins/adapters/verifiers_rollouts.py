@@ -19,6 +19,7 @@ from .described_tools import described_tool
 from .full_history import FullHistory
 from .library import library
 from .own_random import own_random
+from .unreadable import own_reward
 from .verifiers_rubrics import collect, watch
 
 
@@ -27,15 +28,18 @@ def verifiers(
     *,
     name: str | None = None,
     timeout: float = 300.0,
+    unreadable: float | None = None,
     **options: Any,
 ) -> Environment:
     """An environment of verifiers 0.1 as an environment.
 
     ``environment``: ``load_environment``, what it returns, or the name of an installed module; ``options`` go to
-    ``load_environment``. Rewards are those of its rubric, and its metrics are logged. A reward function that raises
-    counts as 0, as it does in the library, and the episode logs how many did as ``scorer_raised``. Where there are no
-    evaluation rows (the library would then evaluate on the training rows), a tenth of its rows is held out, chosen by
-    content.
+    ``load_environment``. Rewards are those of its rubric, and its metrics are logged. Where there are no evaluation
+    rows (the library would then evaluate on the training rows), a tenth of its rows is held out, chosen by content.
+
+    In the library a reward function that raises counts as 0, which is more than a wrong reply gets where that costs
+    something. Here such an episode gets ``unreadable``, or else one less than the rest of the rubric gave, and than 0.
+    It logs how many functions raised as ``scorer_raised``.
 
     Raises ``ValueError`` where its rubric rewards groups: such rewards need all members of a group at once.
     """
@@ -55,9 +59,10 @@ def verifiers(
         if output["error"]:
             raise RuntimeError(f"the rollout ended with an error: {output['error']}")
         ep.log(**(output["metrics"] or {}), scorer_raised=len(raised))
-        for said in raised:
-            print(said)
-        return float(output["reward"])
+        for one in raised:
+            print(one.text)
+        reward = float(output["reward"])
+        return own_reward(reward, unreadable) if any(one.pays for one in raised) else reward
 
     return declared(
         play,

@@ -156,7 +156,7 @@ async def test_environments(published: PublishedVersions) -> None:
     again = await published.episode(name, halving(), index=3, member=5)
     assert again.metrics == outcomes[3].metrics and "seed_ignored" not in again.metrics
     outcome = await published.episode(name, lambda ask: "seven")
-    assert outcome.status == "ok" and outcome.invalid and outcome.rewards == {"agent": 0.0}
+    assert outcome.status == "ok" and outcome.invalid and outcome.rewards == {"agent": -1.0}, "a wrong guess costs 0.1"
 
     asks: list[Ask] = []
 
@@ -171,6 +171,8 @@ async def test_environments(published: PublishedVersions) -> None:
     assert asks[0].messages[-1].content == "Buy the pen."
     price = asks[1].messages[-1].content
     assert price.isdigit() and asks[2].messages[-1].content == "bought"
+    outcome = await published.episode("shop/Shop", lambda ask: "I would like a pen.")
+    assert outcome.invalid == "the reply calls none of the tools" and outcome.rewards == {"agent": -1.0}
     asks.clear()
     await published.episode("shop/Shop", buys, member=3)
     assert asks[1].messages[-1].content == price, "what it draws from the global generator is the same for a group"

@@ -9,8 +9,9 @@ import pytest
 
 from marlaas.plugins import Invalid
 from marlaas.plugins.adapters import gymnasium
+from marlaas.plugins.scoring import Member, Transcript
 
-from .playing import played
+from .playing import Model, episode, played
 
 
 class Discrete:
@@ -23,8 +24,11 @@ class Discrete:
         return isinstance(action, int) and self.start <= action < self.start + self.n
 
 
-class Box:
-    """As ``gymnasium.spaces.Box``: no reply means one of its actions."""
+class Sounds:
+    """A space that Gymnasium does not have: no reply means one of its actions."""
+
+    def __contains__(self, action: object) -> bool:
+        return action == "loud"
 
 
 class Corridor:
@@ -76,17 +80,50 @@ async def test_options_reach_the_world_and_hooks_say_how_it_looks() -> None:
 
 
 @pytest.mark.parametrize("reply", ["2", "", "-1", "right", "1.0", "١", "9" * 5000])
-async def test_a_non_action_ends_the_episode_with_what_was_earned(reply: str) -> None:
+async def test_a_reply_that_is_no_action_pays_less(reply: str) -> None:
     with pytest.raises(Invalid, match="whole number from 0 to 1") as caught:
         await played(gymnasium(Corridor), ["1", reply])
-    assert caught.value.reward == -0.1
+    assert caught.value.reward == -1.1
+    with pytest.raises(Invalid) as caught:
+        await played(gymnasium(Corridor, unreadable=-5), ["1", reply])
+    assert caught.value.reward == -5
+
+
+@pytest.mark.parametrize("act", [int, {"left": 0, "far": 45}.__getitem__, lambda text: None, lambda text: [1]])
+async def test_an_action_outside_of_the_space_never_gets_to_the_world(act: Any) -> None:
+    """What the author's ``act`` returns is looked at; CliffWalking's step would raise a ``KeyError``."""
+    met: list[object] = []
+
+    class Watched(Corridor):
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            met.append(action)
+            return super().step(action)
+
+    for reply in ("45", "far"):
+        with pytest.raises(Invalid):
+            await played(gymnasium(Watched, act=act), [reply])
+    assert not met
+
+
+async def test_a_group_ranks_the_unreadable_last() -> None:
+    walk = gymnasium(Corridor, max_turns=30)
+    members = []
+    for script in (["0"] * 30, ["1", "1", "1"], ["what?"], ["0", "what?"]):
+        ep = episode(Model(script))
+        try:
+            result = await walk(ep)
+        except Invalid as error:
+            result = error.reward
+        members.append(Member(None, Transcript({}), {"agent": result}, logged=ep.logged))
+    assert walk.ranker is not None
+    assert walk.ranker(members) == pytest.approx([-3.0, 0.8, -3.0, -3.0])
 
 
 async def test_an_action_space_that_no_reply_means() -> None:
     class Arm(Corridor):
-        action_space = Box()
+        action_space = Sounds()
 
-    with pytest.raises(TypeError, match="are a Box: say what a reply means with act="):
+    with pytest.raises(TypeError, match="are a Sounds: say what a reply means with act="):
         await played(gymnasium(Arm), ["1"])
 
 

@@ -117,9 +117,14 @@ async def test_members_of_a_group_have_the_same_secret() -> None:
 
 @pytest.mark.parametrize("reply", ["", "seven", "7.5"])
 async def test_a_reply_that_is_no_action(reply: str) -> None:
+    """A wrong guess costs 0.25, so 0 would be a prize for nonsense."""
     with pytest.raises(Invalid) as caught:
         await played(openenv(Secret), lambda ask: reply)
-    assert caught.value.reward == 0.0
+    assert caught.value.reward == -1.0
+    with pytest.raises(Invalid) as caught:
+        await played(openenv(Secret, unreadable=-9), lambda ask: reply)
+    assert caught.value.reward == -9
+    assert openenv(Secret).ranker is not None, "in its group it gets the least"
 
 
 async def test_a_seed_that_is_dropped_is_said() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.plugins import Message, ToolCall
 from marlaas.plugins.adapters.verifiers_rollouts import as_message, rows_of, text_of
-from marlaas.plugins.adapters.verifiers_rubrics import collect, watch
+from marlaas.plugins.adapters.verifiers_rubrics import Raised, collect, watch
 
 
 def test_messages_of_either_form() -> None:
@@ -52,17 +52,19 @@ async def test_functions_that_raise_are_seen_episode_by_episode() -> None:
         return 0.5
 
     inner = SimpleNamespace(funcs=[half])
-    rubric = SimpleNamespace(funcs=[exact], rubrics=[inner])
+    rubric = SimpleNamespace(funcs=[exact, exact], weights=[0.5, 0.0], rubrics=[inner])
     watch(rubric)
     assert list(inspect.signature(rubric.funcs[0]).parameters) == ["completion", "answer"]
     assert await inner.funcs[0]("x") == 0.5
 
-    async def episode(completion: str) -> list[str]:
+    async def episode(completion: str) -> list[Raised]:
         raised = collect()
         with contextlib.suppress(ValueError):
             await rubric.funcs[0](completion, "4")
+        with contextlib.suppress(ValueError):
+            await rubric.funcs[1](completion, "4")
         return raised
 
     found = await asyncio.gather(asyncio.create_task(episode("4")), asyncio.create_task(episode("four")))
-    assert found[0] == [] and len(found[1]) == 1
-    assert found[1][0].startswith("exact raised ValueError: invalid literal")
+    assert found[0] == [] and [one.pays for one in found[1]] == [True, False], "a metric is no part of the reward"
+    assert found[1][0].text.startswith("exact raised ValueError: invalid literal")
