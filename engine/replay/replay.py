@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from marlaas.plugins.parameters import complete
 
@@ -20,8 +21,17 @@ from .playback import BeyondRecord, Calls, Playback
 from .verdicts import Replayed, Verdict, verdicts
 
 AT_ONCE = 64
-"""Groups that are played at the same time."""
+"""Most episodes that are played at the same time. In training more of them are alive, but most wait for their replies.
+Here each reply is there at once: all would be in the environment's own code, with its files and its processes."""
 _UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
+
+
+def at_once(spec: TaskSpec) -> int:
+    """How many episodes of a task are played at the same time: no more than its training has alive, and ``AT_ONCE``."""
+    train = spec.train
+    batches = [policy.groups_per_step or train.groups_per_step for policy in spec.policies.values()]
+    groups = max(batches, default=train.groups_per_step) * (train.max_staleness + 1)
+    return min(AT_ONCE, groups * train.group_size)
 
 
 @dataclass(frozen=True)
@@ -44,21 +54,24 @@ class Replay:
             config = complete(declared.parameters, self.spec.environment_config, declared.name)
         except ValueError as error:
             raise ConfigError(f"This version refuses what the task is played with: {error}") from None
-        permits = asyncio.Semaphore(AT_ONCE)
+        episodes = asyncio.Semaphore(at_once(self.spec))
+        opened = asyncio.Semaphore(at_once(self.spec))  # of many groups few are in memory as tasks
 
         async def one(group: RecordedGroup) -> list[Verdict]:
-            async with permits:
+            async with opened:
                 seed = self.spec.train.seed if self.split == "train" else 0
                 specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
-                played = await asyncio.gather(*map(self._episode, group.episodes, specs))
+                playing = map(self._episode, group.episodes, specs, repeat(episodes))
+                played = await asyncio.gather(*playing)
                 return verdicts(group, await self._ranked(played))
 
         return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]
 
-    async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec) -> Replayed:
+    async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec, permits: asyncio.Semaphore) -> Replayed:
         playback = Playback(recorded, self.spec.sampling.max_tokens, self.calls)
         try:
-            outcome = await self.service.play(self.lease, spec, playback)
+            async with permits:
+                outcome = await self.service.play(self.lease, spec, playback)
         except BeyondRecord as error:
             return Replayed(recorded, None, playback.difference or error.message)
         over = outcome.status in ("ok", "skip")  # else it ended before all replies could be asked for

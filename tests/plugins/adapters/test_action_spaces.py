@@ -21,8 +21,8 @@ class Array:
         return [np.asarray(sample, dtype=self.dtype) for sample in samples]
 
     def __contains__(self, action: Any) -> bool:
-        within = action.shape == self.shape and bool(np.all(action >= self.low) and np.all(action <= self.high))
-        return bool(within and np.can_cast(action.dtype, self.dtype))
+        within = np.all(action >= self.low) and np.all(action <= self.high)
+        return bool(action.shape == self.shape and within and np.can_cast(action.dtype, self.dtype))
 
 
 class Box(Array):
