@@ -262,6 +262,8 @@ class Plugin:
             await serving.warm()
         except BrokenPlugin as error:
             raise unserved(self.name, error.failure) from error
+        if refused := serving.refused.get(environment):
+            raise unserved(f"{self.name}/{environment}", refused)
         if environment not in serving.environments:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 

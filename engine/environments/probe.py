@@ -36,12 +36,18 @@ async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spe
     return asked.result() if 0 in await until_first(asked, episode) else episode.result()
 
 
-async def probe(child: Child) -> None:
-    """Try every environment that runs on defaults alone; ``BrokenPlugin`` names the first that cannot."""
+async def probe(child: Child, each: bool = False) -> dict[str, Failure]:
+    """Try every environment that runs on defaults alone; ``BrokenPlugin`` names the first that cannot.
+
+    ``each``: they have nothing to do with each other, so one that cannot is no reason against the others. Those that
+    cannot are then returned with the reason, unless none can.
+    """
     ready = [found for found in child.environments.values() if not any(p.required for p in found.parameters)]
-    for failure in await asyncio.gather(*(_tried(child, found) for found in ready)):
-        if failure is not None:
-            raise BrokenPlugin(failure)
+    tried = zip(ready, await asyncio.gather(*(_tried(child, found) for found in ready)), strict=True)
+    failures = {found.name: failure for found, failure in tried if failure is not None}
+    if failures and (child.dead is not None or not each or len(failures) == len(child.environments)):
+        raise BrokenPlugin(next(iter(failures.values())))
+    return failures
 
 
 async def _tried(child: Child, found: Described) -> Failure | None:

@@ -93,10 +93,10 @@ class EnvironmentInfo:
     version: str
     """Content hash of the version that serves; empty when none ever did."""
     state: str
-    """ready, loading (the newest content takes long; an older version may serve), broken (no version serves), stale (an
-    older version serves, the newest edit is broken), failing (with some parameters only errors came of it, so tasks
-    with these wait), hidden (another plugin has its name), waiting (for somebody to allow its libraries) or building
-    (they are being installed)"""
+    """ready, loading (the newest content takes long; an older version may serve), broken (no version serves, or this is
+    one of several environments of a ``.toml`` file, and wrong), stale (an older version serves, the newest edit is
+    broken), failing (with some parameters only errors came of it, so tasks with these wait), hidden (another plugin has
+    its name), waiting (for somebody to allow its libraries) or building (they are being installed)"""
     parameters: tuple[Parameter, ...] = ()
     failure: Failure | None = None
     """Why the newest edit does not serve."""

@@ -90,9 +90,11 @@ class Registry:
             except (OSError, SourceError) as error:
                 raise EnvironmentFailure(f"{name} does not serve: {shown(str(error))}.") from None
         await asyncio.wait((proof,))
-        failures = [info.failure for info in plugin.infos() if info.failure is not None]
-        if failures:
-            raise unserved(name, failures[0])
+        infos = plugin.infos()
+        for info in infos:
+            if info.failure is not None:
+                partly = any(other.failure is None for other in infos)
+                raise unserved(info.name if partly else name, info.failure)
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""

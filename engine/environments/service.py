@@ -120,6 +120,8 @@ class EnvironmentService:
         else:
             owner = self._registry.owner(version)
             plugin, serving = owner.name, owner.serving(version)
+        if serving is not None and (refused := serving.refused.get(environment)):
+            raise unserved(f"{plugin}/{environment}", refused)
         if serving is None or environment not in serving.environments:
             return config
         completed = _completed(serving, environment, config)

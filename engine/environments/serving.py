@@ -39,6 +39,10 @@ class Serving:
     def __init__(self, version: str, path: Path, folders: Folders, tell: Told) -> None:
         self.version = version
         self.environments: dict[str, Described] = {}
+        self.refused: dict[str, Failure] = {}
+        """By name, why some environments of a ``.toml`` file are not served beside the others."""
+        self._unproven: dict[str, Failure] = {}
+        """Those of them that did not get to their first ask."""
         self.health = Health()
         self.leases = 0
         self.retired = False
@@ -72,7 +76,8 @@ class Serving:
             while True:
                 child = await self._child_alive()
                 try:
-                    return await probe(child)
+                    self._unproven = await probe(child, each=self._path.suffix == ".toml")
+                    return self._take(child)
                 except BrokenPlugin:
                     if child.dead is None:
                         raise  # else it is tried again, until it rests
@@ -224,13 +229,18 @@ class Serving:
                     raise
                 self._bury(error.failure)
                 continue
-            self.environments = child.environments
+            self._take(child)
             self._child = child
             if self._shaken:
                 self._shaken = False
                 self._tell("restarted", self.version, None)
             self.stop_if_done()  # it may not be needed any more
             return child
+
+    def _take(self, child: Child) -> None:
+        """Note what a process serves."""
+        self.environments = {name: one for name, one in child.environments.items() if name not in self._unproven}
+        self.refused = child.refused | self._unproven
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child) -> None:
         """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``died``."""

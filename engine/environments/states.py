@@ -19,7 +19,10 @@ def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None)
 def served(
     plugin: str, path: Path, serving: Serving, rejected: Failure | None, loading: bool = False
 ) -> tuple[EnvironmentInfo, ...]:
-    """The entries of a version that serves; ``rejected``: why the newest content does not, ``loading``: not yet."""
+    """The entries of a version that serves; ``rejected``: why the newest content does not, ``loading``: not yet.
+
+    Environments of a ``.toml`` file that are wrong beside others that serve have one, too.
+    """
     found = []
     for environment in serving.environments.values():
         state, failure = ("loading", None) if loading else _state(serving, environment.name, rejected)
@@ -35,7 +38,11 @@ def served(
                 description=environment.description,
             )
         )
-    return tuple(found)
+    refused = (
+        EnvironmentInfo(f"{plugin}/{name}", "", "broken", failure=failure, path=shown(str(path)))
+        for name, failure in serving.refused.items()
+    )
+    return (*found, *refused)
 
 
 def _state(serving: Serving, environment: str, rejected: Failure | None) -> tuple[str, Failure | None]:

@@ -6,8 +6,8 @@
     [args]
     min_terms = 2
 
-Several environments in one file are ``[[environments]]`` tables of the same form. A mistake in the file is a
-``TomlError`` with the line, in words for its author.
+Several environments in one file are ``[[environments]]`` tables of the same form; what is wrong in one of them is no
+reason against the others. A mistake is a ``TomlError`` with line and key, in words for the author of the file.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..definition import Environment
+from .declaring import usable
 from .gymnasium_worlds import gymnasium
+from .library import missing
 from .openenv_worlds import openenv
 from .reasoning_gym_datasets import reasoning_gym
 from .textarena_games import textarena
@@ -37,73 +40,175 @@ ADAPTERS: dict[str, Callable[..., Environment]] = {
 }
 _OF_THE_FILE = ("dependencies", "requires-python", "tool")
 """Keys that say what the plugin needs; they are read where its libraries are installed."""
-_PLACE = re.compile(r" \(at line (\d+), column \d+\)$")
+_PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
+_HEADER = re.compile(r"\s*\[\[\s*[\"']?environments[\"']?\s*\]\]")
+_KIND_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
 class TomlError(SyntaxError):
     """The file says something that cannot be; it carries file and line as a ``SyntaxError`` does."""
 
 
-def environments_in(path: Path) -> list[Environment]:
-    """Every environment that the file declares; raises ``TomlError``, and what the libraries raise."""
+@dataclass(frozen=True)
+class Refused:
+    """An entry of ``[[environments]]`` that declares no environment, beside others that do."""
+
+    name: str
+    """The name that it would have, or ``entry_2`` where it has none, or that of another."""
+    error: TomlError
+    """Why, with the place in the file."""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What declares one environment, and the lines on which it does."""
+
+    content: Mapping[str, Any]
+    lines: Sequence[str]
+    first: int
+    """Number of the first of ``lines``."""
+    number: int = 0
+    """Among the entries of the file, from 1; 0 where the whole file is one environment."""
+
+    def error(self, path: Path, key: str, words: str) -> TomlError:
+        """An error at the line of ``key``."""
+        entry = f"[[environments]] number {self.number}: " if self.number else ""
+        return TomlError(entry + words, (str(path), self.line_of(key), None, None))
+
+    def line_of(self, key: str) -> int:
+        """The first line that sets a key or opens a table of that name; the table's own first where there is none."""
+        wanted = re.compile(rf"\s*(\[+\s*)?(environments\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[=\].]")
+        found = (number for number, line in enumerate(self.lines, self.first) if wanted.match(line))
+        return next(found, self.first)
+
+
+def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
+    """The environments that the file declares, and the entries of ``[[environments]]`` that declare none.
+
+    Raises ``TomlError`` where the file itself is wrong, or its only environment, or all of several; then it is the
+    first one's. Raises ``ModuleNotFoundError`` where the library of an only environment is missing.
+    """
     text = path.read_text(encoding="utf-8")
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        place = _PLACE.search(str(error))
-        line = int(place[1]) if place else text.count("\n") + 1
-        raise _error(path, line, _PLACE.sub("", str(error))) from None
+        raise _no_toml(path, text, str(error)) from None
     shared = {key: value for key, value in document.items() if key not in _OF_THE_FILE}
+    whole = _Table(shared, text.splitlines(), 1)
     tables = shared.pop("environments", None)
     if tables is None:
-        return [_environment(path, text, shared)]
+        return [_environment(path, whole)], []
     if shared:
-        raise _error(path, _line_of(text, next(iter(shared))), f"{next(iter(shared))!r} belongs into an environment")
+        key = next(iter(shared))
+        raise whole.error(path, key, f"{key!r} belongs into an environment")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise _error(path, _line_of(text, "environments"), "environments must be tables: [[environments]]")
-    return [_environment(path, text, table) for table in tables]
+        raise whole.error(path, "environments", "environments must be tables: [[environments]]")
+    return _each(path, _entries(tables, whole.lines))
 
 
-def _environment(path: Path, text: str, table: Mapping[str, Any]) -> Environment:
-    given = dict(table)
+def _each(path: Path, entries: Sequence[_Table]) -> tuple[list[Environment], list[Refused]]:
+    """The environments of the entries, each by itself."""
+    found: dict[str, Environment] = {}
+    wrong: list[tuple[_Table, TomlError]] = []
+    for entry in entries:
+        try:
+            made = _environment(path, entry)
+            if found.setdefault(made.name, made) is not made:
+                raise entry.error(path, "name", f"'name': another environment of this file is called {made.name!r}")
+        except ModuleNotFoundError as error:
+            wrong.append((entry, entry.error(path, "adapter", f"'adapter': {missing(error)}")))
+        except TomlError as error:
+            wrong.append((entry, error))
+    if not found:
+        raise wrong[0][1]
+    refused: dict[str, Refused] = {}
+    for entry, reason in wrong:
+        name = _name_of(entry.content)
+        if not name or name in found or name in refused:
+            name = f"entry_{entry.number}"
+        refused[name] = Refused(name, reason)
+    return list(found.values()), list(refused.values())
+
+
+def _entries(tables: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[_Table]:
+    """The tables with the lines of each, from its header to the next one's."""
+    headers = [number for number, line in enumerate(lines, 1) if _HEADER.match(line)]
+    if len(headers) != len(tables):  # written in line, as [{…}, {…}]
+        return [_Table(table, lines, 1, number) for number, table in enumerate(tables, 1)]
+    ends = [*headers[1:], len(lines) + 1]
+    numbered = enumerate(zip(tables, headers, ends, strict=True), 1)
+    return [_Table(table, lines[begin - 1 : end - 1], begin, number) for number, (table, begin, end) in numbered]
+
+
+def _environment(path: Path, table: _Table) -> Environment:
+    given = dict(table.content)
     adapter = given.pop("adapter", None)
     if adapter not in ADAPTERS:
-        raise _error(path, _line_of(text, "adapter"), f"adapter must be one of {', '.join(ADAPTERS)}, not {adapter!r}")
+        words = f"adapter must be one of {', '.join(ADAPTERS)}, not {adapter!r}"
+        raise table.error(path, "adapter", words)
     make = ADAPTERS[adapter]
-    what, *settings = _keys(make)
+    what, *settings = known = _keys(make)
     options = given.pop("args", {})
     if not isinstance(options, dict):
-        raise _error(path, _line_of(text, "args"), "args must be a table: [args]")
-    for key in given:
-        if key not in (what, *settings):
-            words = f"the adapter {adapter} knows no {key!r}; it knows {', '.join((what, *settings))}, and [args]"
-            raise _error(path, _line_of(text, key), words)
+        raise table.error(path, "args", "args must be a table: [args]")
+    for key, value in given.items():
+        if key not in known:
+            words = f"the adapter {adapter} knows no {key!r}; it knows {', '.join(known)}, and [args]"
+            raise table.error(path, key, words)
+        if key != what and not any(type(value) is kind for kind in known[key]):
+            kinds = " or ".join(_KIND_WORDS[kind] for kind in known[key])
+            raise table.error(path, key, f"{key!r} must be {kinds}, not {value!r:.40}")
     if not isinstance(given.get(what), str):
-        raise _error(path, _line_of(text, "adapter"), f"the adapter {adapter} needs {what!r}, a text")
+        raise table.error(path, "adapter", f"the adapter {adapter} needs {what!r}, a text")
     for key in options:
-        if key in (what, *settings):
-            raise _error(path, _line_of(text, key), f"{key!r} is not one of the args: it belongs before [args]")
+        if key in known:
+            raise table.error(path, key, f"{key!r} is not one of the args: it belongs before [args]")
     try:
         return make(**given, **options)
     except (TypeError, ValueError) as error:
-        raise _error(path, _line_of(text, what), str(error)) from error
+        key = _named_in(str(error), (*options, *settings), what)
+        raise table.error(path, key, f"{key!r}: {error}") from error
+    except ModuleNotFoundError:  # it says what to install
+        raise
+    except Exception as error:
+        raise table.error(path, what, f"{what!r}: {type(error).__name__}: {error}") from error
 
 
-def _keys(adapter: Callable[..., Environment]) -> list[str]:
-    """The keys that a file can give an adapter: first what it is about, then the settings that are single values."""
+def _name_of(table: Mapping[str, Any]) -> str:
+    """The name of the environment that an entry means to declare; empty where none can be told."""
+    adapter = ADAPTERS.get(str(table.get("adapter")))
+    what = next(iter(_keys(adapter))) if adapter is not None else ""
+    named = table.get("name") or table.get(what)
+    return usable(named) if isinstance(named, str) else ""
+
+
+def _named_in(message: str, keys: Sequence[str], otherwise: str) -> str:
+    """The first of ``keys`` that a message names as a word."""
+    words = set(re.findall(r"\w+", message))
+    return next((key for key in keys if key in words), otherwise)
+
+
+def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
+    """The keys that a file can give an adapter, with their types: first what it is about, then single settings."""
     parameters = inspect.signature(adapter).parameters.values()
-    return [
-        parameter.name
+    return {
+        parameter.name: _kinds(parameter.annotation)
         for parameter in parameters
         if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("act", "describe")
-    ]
+    }
 
 
-def _line_of(text: str, key: str) -> int:
-    """The first line that sets a key or opens a table of that name; 1 where there is none."""
-    wanted = re.compile(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[=\].]")
-    return next((number for number, line in enumerate(text.splitlines(), 1) if wanted.match(line)), 1)
+def _kinds(annotation: str) -> tuple[type, ...]:
+    """The types of TOML's values that an annotation allows: of ``str | Callable[..., Any]`` a text."""
+    named = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,)}
+    parts = (part.strip() for part in annotation.split("|"))
+    return tuple(kind for part in parts for kind in named.get(part, ()))
 
 
-def _error(path: Path, line: int, words: str) -> TomlError:
-    return TomlError(words, (str(path), line, None, None))
+def _no_toml(path: Path, text: str, message: str) -> TomlError:
+    """The error of a file that is no TOML, with the parser's line and column, or the last line at its end."""
+    place = _PLACE.search(message)
+    if place is None:
+        return TomlError(message, (str(path), max(1, len(text.splitlines())), None, None))
+    line, column = int(place[1]), int(place[2])
+    return TomlError(f"{_PLACE.sub('', message)} (column {column})", (str(path), line, column, None))

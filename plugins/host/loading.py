@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -16,25 +17,46 @@ from ..definition import Environment
 from .recognition import LOOKED_FOR, OPENENV_SIGN, recognised, recognised_folder
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What was found in a plugin."""
+
+    environments: dict[str, Environment]
+    refused: dict[str, Exception] = field(default_factory=dict)
+    """By the name that it would have, why an entry of a ``.toml`` file is no environment."""
+
+
 def load(path: Path) -> dict[str, Environment]:
+    """The environments of a plugin of which all are right; see ``load_all`` for what it raises."""
+    loaded = load_all(path)
+    for error in loaded.refused.values():
+        raise error
+    return loaded.environments
+
+
+def load_all(path: Path) -> Loaded:
     """Import the plugin; raises whatever its code raises, and ``ImportError`` where it declares no environment."""
     name = path.name if path.is_dir() else path.stem
+    refused: dict[str, Exception] = {}
     try:
-        found = _named(_environments(path, name), name)
+        if path.suffix == ".toml" and path.is_file():
+            from ..adapters.toml_plugins import environments_in
+
+            entries, wrong = environments_in(path)
+            refused = {one.name: one.error for one in wrong}
+        else:
+            entries = _environments(path, name)
+        found = _named(entries, name)
     except ModuleNotFoundError as error:
         from ..adapters.library import missing  # here, because a plugin that lacks nothing needs no advice
 
         raise missing(error) from None
     if not found:
         raise ImportError(f"{name} declares no environment: there is none of {LOOKED_FOR}")
-    return found
+    return Loaded(found, refused)
 
 
 def _environments(path: Path, name: str) -> list[Environment]:
-    if path.suffix == ".toml" and path.is_file():
-        from ..adapters.toml_plugins import environments_in
-
-        return environments_in(path)
     for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         _compile(source)
     module = _imported(path, f"plugin_{name}")

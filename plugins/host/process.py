@@ -25,7 +25,7 @@ from ..messages import Ask, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record
 from .instances import Instances
-from .loading import load
+from .loading import Loaded, load_all
 from .records import message_record
 from .runner import Run
 from .scoring import ScoringRun
@@ -58,7 +58,8 @@ class PluginHost:
         self._channel = channel
         signal.signal(signal.SIGUSR1, self._interrupt)
         try:
-            self._environments = load(self._path)
+            loaded = load_all(self._path)
+            self._environments = loaded.environments
         except BaseException as error:  # SystemExit at import is a broken plugin too
             failure = self.blame.of(error)
             if isinstance(error, Stopped):
@@ -68,9 +69,17 @@ class PluginHost:
             return
         finally:
             self._loading = False
-        channel.send({"op": "hello", "environments": [_described(found) for found in self._environments.values()]})
+        channel.send(self._hello(loaded))
         await self._closed.wait()
         await self._instances.close()
+
+    def _hello(self, loaded: Loaded) -> Record:
+        hello: Record = {"op": "hello", "environments": [_described(found) for found in loaded.environments.values()]}
+        if loaded.refused:
+            hello["refused"] = [
+                {"name": name, "failure": self.blame.of(error)} for name, error in loaded.refused.items()
+            ]
+        return hello
 
     def receive(self, message: Record) -> None:
         """Handle a message of the engine, which is trusted."""

@@ -28,6 +28,7 @@ _FAILURE = {"message": "m", "file": "f.py", "line": 3, "traceback": "t"}
 _CALL = {"name": "f", "arguments": {"x": [1, {"y": None}]}}
 _RECORDS: list[Record] = [
     {"op": "hello", "environments": [ENVIRONMENT]},
+    {"op": "hello", "environments": [ENVIRONMENT], "refused": [{"name": "b", "failure": _FAILURE}]},
     {"op": "broken", "failure": _FAILURE},
     {"op": "pong"},
     {

@@ -21,7 +21,7 @@ _ALONE = ".toml"
 _OPENING = "# /// script"
 _BLOCK = re.compile(r"(?m)^# /// script$\s(?P<content>(^#(| .*)$\s)*)^# ///$")
 """The expression of PEP 723, for blocks of the type ``script``; one may be empty here."""
-_PLACE = re.compile(r" ?\(at (?:line (\d+), column \d+|end of document)\)$")
+_PLACE = re.compile(r" ?\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 class DeclarationError(SourceError):
@@ -41,6 +41,8 @@ class _Declared:
     text: str
     before: int = 0
     """Lines of the file that stand before it."""
+    indent: int = 0
+    """Characters that stand before each line of it."""
     table: str = ""
     """Where ``dependencies`` and ``requires-python`` stand; the top where it is empty."""
 
@@ -57,7 +59,7 @@ def requirements_of(source: Source) -> Requirements:
     try:
         content = read_toml(declared.text)
     except ValueError as error:
-        message, line = _taken_apart(str(error), declared.text)
+        message, line = _taken_apart(str(error), declared)
         raise declared.error(f"what it declares is no TOML: {message}", line) from None
     table = content.get(declared.table, {}) if declared.table else content
     tool = content.get("tool", {})
@@ -96,14 +98,15 @@ def _block(source: Source, text: Callable[[str], str]) -> _Declared | None:
     if not found:
         raise DeclarationError(f"the block `{_OPENING}` has no end: close it with `# ///`", source.entry, opened[0])
     lines = found[0]["content"].splitlines()
-    return _Declared(source.entry, "\n".join(line[2:] for line in lines), before=opened[0])
+    return _Declared(source.entry, "\n".join(line[2:] for line in lines), before=opened[0], indent=2)
 
 
-def _taken_apart(message: str, text: str) -> tuple[str, int]:
-    """The parser's message without the place that ends it, and the line."""
+def _taken_apart(message: str, declared: _Declared) -> tuple[str, int]:
+    """The parser's message without the line that it ends with, and the line."""
     place = _PLACE.search(message)
-    line = int(place[1]) if place and place[1] else max(1, text.rstrip("\n").count("\n") + 1)
-    return _PLACE.sub("", message), line
+    if place is None or not place[1]:
+        return _PLACE.sub("", message), max(1, declared.text.rstrip("\n").count("\n") + 1)
+    return f"{_PLACE.sub('', message)} (column {int(place[2]) + declared.indent})", int(place[1])
 
 
 def _line_of(near: str, text: str) -> int:

@@ -77,6 +77,8 @@ class Child:
 
     def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
+        self.refused: dict[str, Failure] = {}
+        """By name, why some environments of a ``.toml`` file are not served beside the others."""
         self.dead: Failure | None = None
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
@@ -201,6 +203,7 @@ class Child:
                 raise BrokenPlugin(Failure(f"importing the plugin took longer than {patience:g} s")) from None
         hello = self._hello.result()
         self.environments = {found.name: found for found in hello.environments}
+        self.refused = {found.name: found.failure for found in hello.refused}
 
     def _send(self, record: Record) -> None:
         if self._channel is not None:

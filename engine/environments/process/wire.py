@@ -73,10 +73,19 @@ Outcome = EpisodeOutcome | Unscored | Ranking
 
 
 @dataclass(frozen=True)
+class Refused:
+    """One of several environments of a ``.toml`` file, which is wrong while others are right."""
+
+    name: str
+    failure: Failure
+
+
+@dataclass(frozen=True)
 class Hello:
     """The plugin is imported and serves these environments."""
 
     environments: tuple[Described, ...]
+    refused: tuple[Refused, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -236,11 +245,18 @@ class _Described(Struct):
         self.description = _cut(self.description, LONGEST_PAGE)
 
 
+class _Refused(Struct):
+    name: _Name
+    failure: _Failure
+
+
 class _Hello(Struct, tag_field="op", tag="hello"):
     environments: _Some[_Described]
+    refused: _List[_Refused] = ()
 
     def __post_init__(self) -> None:
-        if len({found.name for found in self.environments}) != len(self.environments):
+        named: list[_Described | _Refused] = [*self.environments, *self.refused]
+        if len({found.name for found in named}) != len(named):
             raise ValueError("hello must name each environment once")
 
 

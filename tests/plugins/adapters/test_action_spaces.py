@@ -39,7 +39,7 @@ class Discrete:
     start, n = 0, 3
 
     def __contains__(self, action: object) -> bool:
-        return isinstance(action, int | np.integer) and 0 <= action < 3
+        return isinstance(action, int | np.integer) and 0 <= int(action) < 3
 
     def from_jsonable(self, samples: list[int]) -> list[Any]:
         return [np.int64(sample) for sample in samples]

@@ -83,7 +83,7 @@ def test_a_toml_plugin_brings_what_its_adapter_needs() -> None:
 @pytest.mark.parametrize(
     ("source", "place", "words"),
     [
-        (a_file(BLOCK.replace("512", "=512")), ("x.py", 12), "no TOML"),
+        (a_file(BLOCK.replace("512", "=512")), ("x.py", 12), "no TOML: Invalid value (column 15)"),
         (a_file(BLOCK.replace('#   "nltk",\n# ]\n', "")), ("x.py", 9), "no TOML"),
         (a_file("# /// script\n# x = [\n# ///\n"), ("x.py", 2), "no TOML"),
         (a_file(BLOCK.replace("nltk", "nl tk")), ("x.py", 8), "'nl tk' is no requirement"),
@@ -93,6 +93,7 @@ def test_a_toml_plugin_brings_what_its_adapter_needs() -> None:
         (a_file(f"{BLOCK}{BLOCK}"), ("x.py", 19), "a second block"),
         (a_file("dependencies = 1\n", "x.toml"), ("x.toml", 1), "a list of texts"),
         (a_file("adapter = [\n", "x.toml"), ("x.toml", 1), "no TOML"),
+        (a_file("# games\nadapter = chess\n", "x.toml"), ("x.toml", 2), "no TOML: Invalid value (column 11)"),
         (a_package("[project]\nname = 'x'\ndependencies = 'a'\n"), ("x/pyproject.toml", 3), "a list of texts"),
         (a_package("project = 1\n"), ("x/pyproject.toml", 1), "must be tables"),
     ],
