@@ -71,7 +71,7 @@ class Sampled:
     """Under the base; None without a KL term."""
     proximal: Tensor | None
     """Under the policy before the step's first update; None in that update."""
-    advantage: float
+    advantage: Tensor
     episode: int
     """Sampled tokens of all sequences that the agent has in this episode."""
 
@@ -103,8 +103,8 @@ def _values(one: Sampled, made: Recipe) -> Tensor:
         ratio = _ratio(one.logp, one.behaviour)
         return _kept(ratio.detach(), made) * _clipped(ratio, one.advantage, made)
     if made.loss == "gspo":
-        ratio = torch.exp(torch.clamp(one.logp - one.behaviour, -20, 20).mean())
-        return _clipped(ratio, one.advantage, made).expand(len(one.logp))
+        common = torch.exp(torch.clamp(now - one.behaviour, -20, 20).mean())
+        return _clipped(common * torch.exp(one.logp - now), one.advantage, made)  # GSPO-token: the same where all are
     if made.loss == "ppo":
         proximal = now if one.proximal is None else one.proximal
         return _weight(proximal, one.behaviour, made) * _clipped(_ratio(one.logp, proximal), one.advantage, made)
@@ -128,5 +128,5 @@ def _kept(ratio: Tensor, made: Recipe) -> Tensor:
     return kept.float() if made.importance == "mask" else torch.ones_like(ratio)
 
 
-def _clipped(ratio: Tensor, advantage: float, made: Recipe) -> Tensor:
+def _clipped(ratio: Tensor, advantage: Tensor, made: Recipe) -> Tensor:
     return -torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)

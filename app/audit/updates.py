@@ -157,7 +157,7 @@ class Oracle:
                     behaviour=torch.from_numpy(trajectory.logprobs[1:][trajectory.mask[1:] == 1].copy()),
                     base=base[row],
                     proximal=proximal[start + row] if proximal else None,
-                    advantage=trajectory.advantage,
+                    advantage=torch.from_numpy(trajectory.advantages.astype(np.float32)),
                     episode=episodes[keys[trajectory.id]],
                 )
                 seen.append(logp.detach())

@@ -39,6 +39,11 @@ class TrainSpec:
     advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
     """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
     ``auto`` is what the loss was published with."""
+    advantage_level: str = one_of("episode", "episode", "turn")
+    """What has an advantage: the episode, with all that it was paid; or each turn, with what was paid after its reply
+    (``ep.reward``, and the final reward)."""
+    discount: float = between(1.0, 0.0, 1.0)
+    """With ``turn``: by what a payment is multiplied for each turn that it comes later."""
     dynamic_sampling: bool | None = field(default=None)
     """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")

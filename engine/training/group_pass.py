@@ -113,7 +113,14 @@ def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
     """Whether the group's gradient can differ from zero."""
-    return config.kl > 0.0 or any(sequence.advantage != 0.0 for sequence in group.sequences)
+    return config.kl > 0.0 or any(map(_pulls, group.sequences))
+
+
+def _pulls(sequence: TrainSequence) -> bool:
+    """Whether any sampled token has an advantage."""
+    if sequence.advantages is None:
+        return sequence.advantage != 0.0
+    return bool(sequence.advantages[sequence.mask != 0].any())
 
 
 def sequence_logprobs(

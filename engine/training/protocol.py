@@ -19,6 +19,7 @@ from ..trajectories import Logprobs, Mask, Tokens
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
+Advantages: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,15 @@ class TrainSequence:
     logprobs: Logprobs
     """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
     advantage: float
+    """Of each of its sampled tokens, unless ``advantages`` says otherwise."""
     episode_tokens: int = 0
     """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
     proximal: Logprobs | None = None
     """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
     epochs."""
+    advantages: Advantages | None = None
+    """float32 (T,): that of each token, where turns have advantages of their own; what stands at tokens that were not
+    sampled does not count."""
 
 
 @dataclass(frozen=True)
