@@ -28,6 +28,7 @@ class Recipe:
     floor: float
     cap: float
     kl: float
+    entropy: float
     temperature: float
     episodes: int
     """Episodes of a step."""
@@ -53,6 +54,7 @@ def recipe(task: Task) -> Recipe:
         floor=float(task.value("train", "importance_floor", 0.0)),
         cap=float(task.value("train", "importance_cap", 2.0)),
         kl=float(task.value("train", "kl", 0.0)),
+        entropy=float(task.value("train", "entropy", 0.0)),
         temperature=float(task.value("sampling", "temperature")),
         episodes=task.batch * int(task.value("train", "group_size")),
         episode_tokens=int(task.value("sampling", "max_episode_tokens")),
@@ -65,6 +67,8 @@ class Sampled:
 
     logp: Tensor
     """Log-probabilities under the policy that is updated, with a gradient."""
+    entropy: Tensor
+    """Entropies in nats of the distributions at these tokens, with a gradient."""
     behaviour: Tensor
     """Under the policy that sampled."""
     base: Tensor | None
@@ -82,6 +86,8 @@ def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
     if one.base is not None:
         apart = one.base - one.logp
         values = values + made.kl * (torch.exp(apart) - 1 - apart)  # k3, Schulman 2020
+    if made.entropy:
+        values = values - made.entropy * one.entropy
     divisor = {
         "constant": made.episodes * made.episode_tokens,
         "episode": made.episodes,

@@ -46,6 +46,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         importance_cap=train.importance_cap,
         importance_floor=train.importance_floor,
         kl=train.kl,
+        entropy=train.entropy,
         denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
         temperature=spec.sampling.temperature,
         seed=train.seed,

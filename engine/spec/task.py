@@ -70,6 +70,9 @@ class TrainSpec:
     """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)
     """Weight of the KL term to the base, with any loss."""
+    entropy: float = between(0.0, 0.0, 100.0)
+    """Weight of an entropy bonus, with any loss: so much is taken off a token's loss for each nat of the entropy that
+    it was drawn with. Above 0 the policy stays more random."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
 

@@ -54,6 +54,8 @@ class PolicyConfig:
     importance_floor: float = 0.0
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
     denominator: float = 1.0
     """The divisor of a step's sums, where it is known before the first group: see ``spec/losses.py``."""
     temperature: float = 1.0
@@ -181,8 +183,8 @@ class PolicyTrainer(Protocol):
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        A group of equal rewards costs nothing without KL. Groups of one call may share passes; for a gradient that is
-        the same to the last bit, give the groups one by one, in order.
+        A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
+        for a gradient that is the same to the last bit, give the groups one by one, in order.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:

@@ -112,8 +112,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3},
     "dapo": {"schedule": "cosine", "weight_decay": 0.1, "importance": "mask"},
     "cispo": {"clip_high": 1.5, "clip_norm": 0.0},
-    "gspo": {"clip_low": 0.5, "clip_high": 0.5},
-    "reinforce": {"importance": "none", "advantage": "mean"},
+    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5},
+    "reinforce": {"entropy": 0.1, "importance": "none", "advantage": "mean"},
     "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02},
 }
 
