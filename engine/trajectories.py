@@ -27,6 +27,11 @@ class Span:
     start: int
     stop: int
     version: int
+    fork: bool = False
+    """Whether it was said in a fork without a name: the same agent in another conversation, whose replies have no
+    place among those that ``TurnReward.turns`` counts."""
+    advantage: float | None = None
+    """Of this turn, where turns have advantages of their own; None: it has that of its trajectory."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +54,18 @@ class Trajectory:
     reward: float | None = None
     """None where the episode has no reward: such a trajectory is never trained on."""
     advantage: float = 0.0
-    """Fixed when the group closes."""
+    """Of the whole episode; fixed when the group closes, with those of its turns (``Span.advantage``)."""
     cut: bool = False
     """Whether the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
 
 
 @dataclass(frozen=True)
 class TurnReward:
-    """A part of an agent's reward that was paid during the episode; kept so that people see where it came from."""
+    """A part of an agent's reward that was paid during the episode: for people, and for the advantages of turns."""
 
     agent: str
     turns: int
-    """Replies that the agent had given by then."""
+    """Replies that the agent had given by then in its own conversation, without those of its forks."""
     amount: float
     name: str = ""
 

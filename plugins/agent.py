@@ -29,6 +29,8 @@ class Agent:
     """The history that this agent begins with; None once its first ask has told the engine."""
     _turns = 0
     """How many replies it has had, those of its history included."""
+    _inherited = 0
+    """How many of these another agent gave, from whom it was forked under a name of its own."""
 
     def __init__(
         self,
@@ -53,8 +55,13 @@ class Agent:
 
     @property
     def turns(self) -> int:
-        """How many replies it has had."""
+        """How many replies it has had, those before it was forked included."""
         return self._turns
+
+    @property
+    def own_turns(self) -> int:
+        """How many replies it has given since it was made, or forked under its name."""
+        return self._turns - self._inherited
 
     async def ask(
         self,
@@ -148,6 +155,7 @@ class Agent:
             forked._branch = next(self._branches)
         else:
             forked.name, forked._branch, forked._branches = name, 0, None
+            forked._inherited = self._turns
             self._agents[name] = forked
         return forked
 

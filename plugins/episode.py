@@ -123,6 +123,9 @@ class Episode:
     def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:
         """Add to an agent's reward now, on top of what the function returns: a reward for a turn.
 
+        It counts with the whole episode's reward, and with ``train.advantage_level = "turn"`` where it was paid: for
+        the agent's latest reply and those before it. Of an episode's payments the first 1,000 are kept so, further ones
+        count as paid at its end.
         Without ``agent`` it goes to every agent, as a number that is returned does. Under ``name`` the episode's sum of
         such rewards is logged. Raises ``TypeError`` or ``ValueError`` for what is no finite number.
         """
@@ -131,7 +134,7 @@ class Episode:
         for payee in self.agents.values():
             if agent in (EVERY_AGENT, payee.name) and len(self.paid) < _MOST_PAID:
                 self.paid.append(
-                    {"agent": payee.name, "turns": payee.turns, "amount": amount, "name": str(name)[:_LONGEST_NAME]}
+                    {"agent": payee.name, "turns": payee.own_turns, "amount": amount, "name": str(name)[:_LONGEST_NAME]}
                 )
         if name:
             before = self.logged.get(name, 0.0)

@@ -28,6 +28,7 @@ class Recipe:
     floor: float
     cap: float
     kl: float
+    entropy: float
     temperature: float
     episodes: int
     """Episodes of a step."""
@@ -53,6 +54,7 @@ def recipe(task: Task) -> Recipe:
         floor=float(task.value("train", "importance_floor", 0.0)),
         cap=float(task.value("train", "importance_cap", 2.0)),
         kl=float(task.value("train", "kl", 0.0)),
+        entropy=float(task.value("train", "entropy", 0.0)),
         temperature=float(task.value("sampling", "temperature")),
         episodes=task.batch * int(task.value("train", "group_size")),
         episode_tokens=int(task.value("sampling", "max_episode_tokens")),
@@ -65,13 +67,15 @@ class Sampled:
 
     logp: Tensor
     """Log-probabilities under the policy that is updated, with a gradient."""
+    entropy: Tensor
+    """Entropies in nats of the distributions at these tokens, with a gradient."""
     behaviour: Tensor
     """Under the policy that sampled."""
     base: Tensor | None
     """Under the base; None without a KL term."""
     proximal: Tensor | None
     """Under the policy before the step's first update; None in that update."""
-    advantage: float
+    advantage: Tensor
     episode: int
     """Sampled tokens of all sequences that the agent has in this episode."""
 
@@ -82,6 +86,8 @@ def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
     if one.base is not None:
         apart = one.base - one.logp
         values = values + made.kl * (torch.exp(apart) - 1 - apart)  # k3, Schulman 2020
+    if made.entropy:
+        values = values - made.entropy * one.entropy
     divisor = {
         "constant": made.episodes * made.episode_tokens,
         "episode": made.episodes,
@@ -103,8 +109,8 @@ def _values(one: Sampled, made: Recipe) -> Tensor:
         ratio = _ratio(one.logp, one.behaviour)
         return _kept(ratio.detach(), made) * _clipped(ratio, one.advantage, made)
     if made.loss == "gspo":
-        ratio = torch.exp(torch.clamp(one.logp - one.behaviour, -20, 20).mean())
-        return _clipped(ratio, one.advantage, made).expand(len(one.logp))
+        common = torch.exp(torch.clamp(now - one.behaviour, -20, 20).mean())
+        return _clipped(common * torch.exp(one.logp - now), one.advantage, made)  # GSPO-token: the same where all are
     if made.loss == "ppo":
         proximal = now if one.proximal is None else one.proximal
         return _weight(proximal, one.behaviour, made) * _clipped(_ratio(one.logp, proximal), one.advantage, made)
@@ -128,5 +134,5 @@ def _kept(ratio: Tensor, made: Recipe) -> Tensor:
     return kept.float() if made.importance == "mask" else torch.ones_like(ratio)
 
 
-def _clipped(ratio: Tensor, advantage: float, made: Recipe) -> Tensor:
+def _clipped(ratio: Tensor, advantage: Tensor, made: Recipe) -> Tensor:
     return -torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)

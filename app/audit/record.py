@@ -145,6 +145,20 @@ class Trajectory:
     spans: tuple[tuple[int, int, int], ...]
     cut: bool
     """Whether a length limit ended it."""
+    turns: tuple[tuple[bool, float | None], ...] = ()
+    """Of each span: whether it was said in a fork without a name, and the advantage of its turn where it has one."""
+    paid: tuple[tuple[int, float], ...] = ()
+    """(replies by then, amount) of all that its agent was paid in the episode; with its first trajectory alone."""
+
+    @property
+    def advantages(self) -> NDArray[np.float64]:
+        """Those with which its sampled tokens are trained, (N,)."""
+        result: NDArray[np.float64] = np.full(len(self.tokens), self.advantage)
+        for (start, stop, _), (_, own) in zip(self.spans, self.turns, strict=True):
+            if own is not None:
+                result[start:stop] = own
+        sampled: NDArray[np.float64] = result[self.mask == 1]
+        return sampled
 
     @property
     def shrunk(self) -> bool:
@@ -288,15 +302,15 @@ class Record:
             "SELECT speaker, agent, spans FROM trajectories WHERE \"group\" = ? AND speaker != '' ORDER BY id", group
         )
         return [
-            Beside(speaker, agent, frozenset(version for _, _, version in json.loads(spans or "[]")))
+            Beside(speaker, agent, frozenset(version for _, _, version, *_ in json.loads(spans or "[]")))
             for speaker, agent, spans in rows
         ]
 
     def trajectories(self, group: int) -> list[Trajectory]:
         """The trajectories of one group from which its policy learns, in the order in which they were stored."""
         rows = self._rows(
-            "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans, cut FROM trajectories"
-            " WHERE \"group\" = ? AND speaker = '' ORDER BY id",
+            "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans, cut, paid FROM"
+            " trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id",
             group,
         )
         return [
@@ -305,8 +319,10 @@ class Record:
                 np.frombuffer(row[6] or b"", "<i4").astype(np.int32),
                 np.frombuffer(row[7] or b"", np.uint8),
                 np.frombuffer(row[8] or b"", "<f4").astype(np.float32),
-                tuple((start, stop, version) for start, stop, version in json.loads(row[9] or "[]")),
+                tuple((start, stop, version) for start, stop, version, *_ in json.loads(row[9] or "[]")),
                 bool(row[10]),
+                tuple((bool(one[3]), one[4]) if len(one) > 3 else (False, None) for one in json.loads(row[9] or "[]")),
+                tuple((turns, amount) for turns, amount, _ in json.loads(row[11] or "[]")),
             )
             for row in rows
         ]

@@ -2,14 +2,15 @@
 
 The formulas, per agent: reward minus the group's mean (``mean``, Dr.GRPO), that divided by the sample deviation
 (``standard``, GRPO), reward minus the mean of the others (``leave_one_out``, RLOO). Where an agent has several
-trajectories in an episode, their mean enters the baseline.
+trajectories in an episode, their mean enters the baseline. Where turns have advantages of their own, returns to go take
+the place of rewards.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .record import Group, Policy, Trajectory
 from .report import Report
@@ -58,6 +59,52 @@ def check_advantages(policy: Policy, group: Group, trajectories: Sequence[Trajec
             for trajectory in own:
                 difference = abs(trajectory.advantage - expected.get(member, 0.0))
                 report.close(difference, ADVANTAGE_TOLERANCE, "advantages and rewards", where)
+        if policy.task.value("train", "advantage_level", "episode") == "turn":
+            _check_turns(policy, episodes, scores, report, where)
+
+
+def _check_turns(
+    policy: Policy,
+    episodes: Mapping[int, Sequence[Trajectory]],
+    scores: Mapping[int, float],
+    report: Report,
+    where: str,
+) -> None:
+    """Check each turn's advantage: the discounted sum of what was paid after its reply, against the group's.
+
+    Whoever ended before a turn counts with its last one. Replies in forks without a name have none of their own.
+    """
+    discount = float(policy.task.value("train", "discount", 1.0))
+    returns = {member: _returns(episodes[member], score, discount) for member, score in scores.items()}
+    for member, own in episodes.items():
+        stored = [advantage for t in own for fork, advantage in t.turns if not fork]
+        for turn, value in enumerate(stored):
+            if member not in returns:
+                report.check(
+                    value is None, "turns and payments", where, f"member {member} is left out, but has {value}"
+                )
+                continue
+            field = {other: values[min(turn, len(values) - 1)] for other, values in returns.items()}
+            wanted = dict(zip(field, advantages(list(field.values()), kind_of(policy)), strict=True))[member]
+            difference = math.inf if value is None else abs(value - wanted)
+            report.close(difference, ADVANTAGE_TOLERANCE, "turns and payments", where)
+        for value in [advantage for t in own for fork, advantage in t.turns if fork]:
+            report.check(
+                value is None, "turns and payments", where, f"a fork of member {member} has {value} of its own"
+            )
+
+
+def _returns(own: Sequence[Trajectory], score: float, discount: float) -> list[float]:
+    """What was paid after each of an agent's replies, from the last one back."""
+    turns = max(1, sum(not fork for t in own for fork, _ in t.turns))
+    paid = [0.0] * turns
+    for replies, amount in (one for t in own for one in t.paid):
+        paid[max(0, min(replies, turns) - 1)] += amount
+    final = score - math.fsum(paid)
+    result = [paid[-1] + final]
+    for amount in reversed(paid[:-1]):
+        result.append(amount + discount * result[-1])
+    return result[::-1]
 
 
 def penalty(policy: Policy, own: Sequence[Trajectory]) -> float:

@@ -151,13 +151,16 @@ class Oracle:
             rows = sequences[start : start + ROWS]
             base = [None] * len(rows) if not made.kl else self._base_logprobs(rows, made.temperature)
             total = torch.zeros(())
-            for row, (trajectory, logp) in enumerate(zip(rows, self._logprobs(rows, made.temperature), strict=True)):
+            for row, (trajectory, (logp, entropy)) in enumerate(
+                zip(rows, self._scores(rows, made.temperature), strict=True)
+            ):
                 sampled = Sampled(
                     logp=logp,
+                    entropy=entropy,
                     behaviour=torch.from_numpy(trajectory.logprobs[1:][trajectory.mask[1:] == 1].copy()),
                     base=base[row],
                     proximal=proximal[start + row] if proximal else None,
-                    advantage=trajectory.advantage,
+                    advantage=torch.from_numpy(trajectory.advantages.astype(np.float32)),
                     episode=episodes[keys[trajectory.id]],
                 )
                 seen.append(logp.detach())
@@ -167,18 +170,25 @@ class Oracle:
 
     def _base_logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
         with torch.no_grad(), self._model.disable_adapter():
-            return self._logprobs(rows, temperature)
+            return [logp for logp, _ in self._scores(rows, temperature)]
 
-    def _logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
-        """Log-probabilities of each row's sampled tokens. Padding is on the right, where no token attends to it."""
+    def _scores(self, rows: Sequence[Trajectory], temperature: float) -> list[tuple[Tensor, Tensor]]:
+        """Log-probabilities of each row's sampled tokens, and the entropies of what they were drawn from.
+
+        Padding is on the right, where no token attends to it.
+        """
         longest = max(len(row.tokens) for row in rows)
         ids = torch.zeros(len(rows), longest, dtype=torch.int64)
         for place, row in enumerate(rows):
             ids[place, : len(row.tokens)] = torch.from_numpy(row.tokens.astype("int64"))
         logits = self._model(input_ids=ids, use_cache=False).logits[:, :-1] / temperature
-        chosen = torch.log_softmax(logits.float(), -1).gather(-1, ids[:, 1:, None])[..., 0]
+        logprobs = torch.log_softmax(logits.float(), -1)
+        chosen = logprobs.gather(-1, ids[:, 1:, None])[..., 0]
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        own = [torch.from_numpy(row.mask[1:] == 1) for row in rows]
         return [
-            chosen[place, : len(row.tokens) - 1][torch.from_numpy(row.mask[1:] == 1)] for place, row in enumerate(rows)
+            (chosen[place, : len(sampled)][sampled], entropy[place, : len(sampled)][sampled])
+            for place, sampled in enumerate(own)
         ]
 
     def _mount(self, state: State) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 from marlaas.engine.store import StoredConversation, StoredTrajectory
@@ -61,7 +62,10 @@ def _trajectory(part: StoredTrajectory) -> dict[str, Any]:
         "tokens": list(tokens.ids),
         "sampled": list(tokens.sampled),
         "logprobs": [_finite(value) for value in tokens.logprobs],
-        "spans": [{"start": start, "stop": stop, "version": version} for start, stop, version in tokens.spans],
+        "spans": [
+            {"start": start, "stop": stop, "version": version} | ({} if own is None else {"advantage": own})
+            for (start, stop, version), own in zip(tokens.spans, tokens.advantages or repeat(None), strict=False)
+        ],
         "log_weights": [_finite(value) for value in tokens.weights],
     }
 

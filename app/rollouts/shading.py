@@ -95,8 +95,12 @@ def shading_of(name: str, conversation: StoredConversation) -> Shading:
 def token_styles(name: str, conversation: StoredConversation, tokens: Tokens) -> list[str]:
     """A style for each token of one trajectory, (T,)."""
     if name == ADVANTAGE:
-        own = ADVANTAGES.style(conversation.advantage)
-        return [own if sampled else GIVEN for sampled in tokens.sampled]
+        whole = ADVANTAGES.style(conversation.advantage)
+        result = [whole if sampled else GIVEN for sampled in tokens.sampled]
+        for (start, stop, _), own in zip(tokens.spans, tokens.advantages, strict=False):
+            if own is not None:
+                result[start:stop] = [ADVANTAGES.style(own)] * (stop - start)
+        return result
     if name == LOGPROB:
         return [
             PROBABILITIES.style(logprob) if sampled else GIVEN

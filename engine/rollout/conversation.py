@@ -76,6 +76,8 @@ class Conversation:
     """Seed of its sampling noise."""
     allowance: Allowance
     """Tokens that the agent may sample, over all its conversations of the episode."""
+    branch: bool = False
+    """Whether it is a fork without a name: another conversation of the same agent."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -210,7 +212,8 @@ class Conversation:
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
-        self._now.speak(said, result.logprobs.tolist(), self.sampling.number, spoken)
+        span = Span(len(self._now.tokens), len(self._now.tokens) + len(said), self.sampling.number, self.branch)
+        self._now.speak(said, result.logprobs.tolist(), span, spoken)
         self._history.append(spoken)
         self._ends.append(_End(self._now, len(self._now.tokens), len(self._history)))
         finish = "tool" if spoken.tool_calls else result.finish
@@ -244,9 +247,9 @@ class Part:
         self.turns.extend((message.role, message.content) for message in messages)
         self._append(tokens, [0.0] * len(tokens), 0)
 
-    def speak(self, tokens: Sequence[int], logprobs: Sequence[float], version: int, spoken: Spoken) -> None:
-        """Append what a policy version sampled."""
-        self.spans.append(Span(len(self.tokens), len(self.tokens) + len(tokens), version))
+    def speak(self, tokens: Sequence[int], logprobs: Sequence[float], span: Span, spoken: Spoken) -> None:
+        """Append what a policy version sampled, to be found at ``span``."""
+        self.spans.append(span)
         if spoken.thinking:
             self.turns.append(("thinking", spoken.thinking))
         if spoken.shown or not spoken.thinking:

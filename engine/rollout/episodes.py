@@ -238,6 +238,7 @@ class _Run:
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
+        begun.branch = ask.branch != 0
         turns = _Turns(begun, self._rollout.sampler_client(role.endpoint, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns

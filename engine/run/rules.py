@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from ..spec import AdvantageKind, TaskSpec, constant_denominator, published
-from ..training import ClosingRules, Overlong, PolicyConfig
+from ..training import ClosingRules, Credit, Overlong, PolicyConfig
 
 REPLACEMENTS = 2
 """Groups of equal rewards that may be replaced under one number: together at most twice a step's groups. Each number
@@ -16,9 +16,8 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
     """How the task's rewards become advantages."""
     train, sampling = spec.train, spec.sampling
     kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
-    return ClosingRules(
-        kind, Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
-    )
+    overlong = Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
+    return ClosingRules(kind, overlong, Credit(train.discount) if train.advantage_level == "turn" else None)
 
 
 def replacements(spec: TaskSpec) -> int:
@@ -47,6 +46,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         importance_cap=train.importance_cap,
         importance_floor=train.importance_floor,
         kl=train.kl,
+        entropy=train.entropy,
         denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
         temperature=spec.sampling.temperature,
         seed=train.seed,

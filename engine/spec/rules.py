@@ -33,6 +33,13 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             "Asynchronous training depends on timing; set one of the two.",
         ),
         (
+            train.advantage_level == "episode" and train.discount != 1.0,
+            ("train.discount", "train.advantage_level"),
+            f"is {train.discount:g}, but 'train.advantage_level' is \"episode\":"
+            " all that an episode is paid counts alike.",
+            "Set 'train.advantage_level' = \"turn\", or remove it.",
+        ),
+        (
             train.warmup >= spec.steps,
             ("train.warmup", "steps"),
             f"is {train.warmup}, but the task has only {spec.steps} steps.",

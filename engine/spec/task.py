@@ -39,6 +39,11 @@ class TrainSpec:
     advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
     """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
     ``auto`` is what the loss was published with."""
+    advantage_level: str = one_of("episode", "episode", "turn")
+    """What has an advantage: the episode, with all that it was paid; or each turn, with what was paid after its reply
+    (``ep.reward``, and the final reward)."""
+    discount: float = between(1.0, 0.0, 1.0)
+    """With ``turn``: by what a payment is multiplied for each turn that it comes later."""
     dynamic_sampling: bool | None = field(default=None)
     """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")
@@ -65,6 +70,9 @@ class TrainSpec:
     """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)
     """Weight of the KL term to the base, with any loss."""
+    entropy: float = between(0.0, 0.0, 100.0)
+    """Weight of an entropy bonus, with any loss: so much is taken off a token's loss for each nat of the entropy that
+    it was drawn with. Above 0 the policy stays more random."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -12,7 +12,18 @@ import numpy as np
 from sqlite_utils import Database
 
 from ..faults import Point, reach
-from ..trajectories import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
+from ..trajectories import (
+    Episode,
+    EpisodeStatus,
+    Failure,
+    Group,
+    Span,
+    Split,
+    Trajectory,
+    Transcript,
+    Transcripts,
+    TurnReward,
+)
 from .database import insert, insert_all, transaction
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
@@ -168,6 +179,7 @@ class ExperienceTable:
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
+        paid: defaultdict[int, list[TurnReward]] = defaultdict(list)
         for row in self._db.query(
             "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
         ):
@@ -182,8 +194,9 @@ class ExperienceTable:
                 cut=bool(row["cut"]),
             )
             episodes.setdefault(row["member"], []).append((row["status"], trajectory, json.loads(row["parts"])))
+            paid[row["member"]] += [TurnReward(row["agent"], *one) for one in json.loads(row["paid"] or "[]")]
         return tuple(
-            Episode(member, entries[0][0], tuple(t for _, t, _ in entries), entries[0][2])
+            Episode(member, entries[0][0], tuple(t for _, t, _ in entries), entries[0][2], paid=tuple(paid[member]))
             for member, entries in episodes.items()
         )
 
@@ -208,7 +221,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
             "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
             "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
-            "spans": json.dumps([(span.start, span.stop, span.version) for span in trajectory.spans]),
+            "spans": json.dumps([_span(span) for span in trajectory.spans]),
             "turns": _turns(transcripts.get((episode.member, trajectory.agent, part), Transcript())),
             "parts": json.dumps(episode.parts) if episode.parts else "{}",
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
@@ -228,6 +241,12 @@ def _beside(owner: int, beside: Sequence[Beside]) -> list[dict[str, object]]:
         if episode.trajectories
         for row in _rows(owner, episode, one.transcripts)
     ]
+
+
+def _span(span: Span) -> list[int | float | bool | None]:
+    """(start, stop, version), and fork and advantage only where they say something: most tasks need neither."""
+    further = [span.fork, span.advantage] if span.fork or span.advantage is not None else []
+    return [span.start, span.stop, span.version, *further]
 
 
 def _turns(transcript: Transcript) -> str:

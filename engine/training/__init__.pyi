@@ -62,3 +62,6 @@ from .rooms import (
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,
 )
+from .turn_credit import (
+    Credit as Credit,
+)

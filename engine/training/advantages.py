@@ -7,15 +7,16 @@ nothing of policies or tensors, and of tokens only how many there are (``overlon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..spec import AdvantageKind
-from ..trajectories import Episode, Group
+from ..trajectories import Episode, Group, Trajectory
 from .overlong import KEEP, Overlong
+from .turn_credit import Credit, compare_turns, payments_by_turn, returns_to_go
 
 DEVIATION_FLOOR = 1e-4
 """Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
@@ -64,6 +65,8 @@ class ClosingRules:
 
     advantage: AdvantageKind = "mean"
     overlong: Overlong = KEEP
+    credit: Credit | None = None
+    """How each turn gets an advantage of its own; None: it has the episode's."""
 
 
 PLAIN = ClosingRules()
@@ -103,6 +106,9 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     overlong episodes are masked they keep 0, too, and are not part of the baseline (``overlong``). A group without
     episodes, which its policy skips, is closed.
 
+    With ``ClosingRules.credit`` each reply has an advantage of its own besides (``Span.advantage``, ``turn_credit``).
+    Replies in forks without a name keep the whole episode's: what was paid cannot be told apart by their order.
+
     Raises ``ValueError`` if a reward is not finite.
     """
     if not group.episodes:
@@ -110,35 +116,52 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
     if rewarded < MIN_REWARDED:
         return TooFewRewards(rewarded)
-    by_agent = {agent: _agent_advantages(group.episodes, agent, rules) for agent in _agents(group.episodes)}
-    episodes = tuple(
-        replace(
-            episode,
-            trajectories=tuple(
-                replace(t, advantage=0.0 if t.reward is None else by_agent[t.agent].get(place, 0.0))
-                for t in episode.trajectories
-            ),
-        )
-        for place, episode in enumerate(group.episodes)
-    )
-    closed = replace(group, episodes=episodes)
+    episodes = list(group.episodes)
+    for agent in sorted({t.agent for episode in episodes for t in episode.trajectories}):
+        scores = _scores(group.episodes, agent, rules)
+        overall = dict(zip(scores, group_advantages(list(scores.values()), rules.advantage).tolist(), strict=True))
+        turns = {} if rules.credit is None else _turn_advantages(group.episodes, agent, scores, rules, rules.credit)
+        for place, episode in enumerate(episodes):
+            episodes[place] = _with_advantages(episode, agent, overall.get(place, 0.0), turns.get(place, ()))
+    closed = replace(group, episodes=tuple(episodes))
     return ClosedGroup(closed, _summary(closed))
 
 
-def _agents(episodes: Sequence[Episode]) -> list[str]:
-    return sorted({t.agent for episode in episodes for t in episode.trajectories})
-
-
-def _agent_advantages(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:
-    """The advantage of each episode in which the agent was rewarded, by the episode's place."""
+def _scores(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:
+    """The reward that counts of each episode in which the agent was rewarded, by the episode's place."""
     scores: dict[int, float] = {}
     for place, episode in enumerate(episodes):
         own = [t for t in episode.trajectories if t.agent == agent]
         rewards = [t.reward for t in own if t.reward is not None]
         if rewards and not rules.overlong.leaves_out(own):
             scores[place] = _mean(rewards) + rules.overlong.penalty(own)
-    advantages = group_advantages(list(scores.values()), rules.advantage).tolist()
-    return dict(zip(scores, advantages, strict=True))
+    return scores
+
+
+def _turn_advantages(
+    episodes: Sequence[Episode], agent: str, scores: Mapping[int, float], rules: ClosingRules, credit: Credit
+) -> dict[int, list[float]]:
+    """The advantage of each reply that the agent gave outside of forks, by the episode's place."""
+    returns = [
+        returns_to_go(score, payments_by_turn(episodes[place], agent), credit.discount)
+        for place, score in scores.items()
+    ]
+    compared = compare_turns(returns, lambda values: group_advantages(values, rules.advantage).tolist())
+    return dict(zip(scores, compared, strict=True))
+
+
+def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequence[float]) -> Episode:
+    """The episode with the advantages of one agent; ``turns`` is empty where turns have none of their own."""
+    own = iter(turns)
+    trajectories = []
+    for trajectory in episode.trajectories:
+        if trajectory.agent != agent:
+            trajectories.append(trajectory)
+            continue
+        spans = tuple(replace(span, advantage=None if span.fork else next(own, None)) for span in trajectory.spans)
+        advantage = 0.0 if trajectory.reward is None else overall
+        trajectories.append(replace(trajectory, advantage=advantage, spans=spans))
+    return replace(episode, trajectories=tuple(trajectories))
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -146,6 +169,12 @@ def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     group_advantages(listed)  # refuses what is not finite
     return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)
+
+
+def _advantages(trajectory: Trajectory) -> list[float]:
+    """What the trajectory's replies are trained with; its own where it has no reply."""
+    replies = [trajectory.advantage if span.advantage is None else span.advantage for span in trajectory.spans]
+    return replies or [trajectory.advantage]
 
 
 def _summary(group: Group) -> RewardSummary:
@@ -156,7 +185,7 @@ def _summary(group: Group) -> RewardSummary:
         for trajectory in episode.trajectories:
             if trajectory.reward is not None:
                 by_agent.setdefault(trajectory.agent, []).append(trajectory.reward)
-                constant = constant and trajectory.advantage == 0.0
+                constant = constant and not any(_advantages(trajectory))
         rewards += [_mean(own) for own in by_agent.values()]
     values = np.array(rewards, dtype=np.float64)
     mean, spread, least, most = (float(of) for of in (values.mean(), values.std(), values.min(), values.max()))

@@ -32,6 +32,10 @@ def _fault(sequence: TrainSequence, vocabulary: int) -> str:
         return "its first token is marked as sampled, but nothing precedes it"
     if not np.isfinite(sequence.advantage):
         return f"its advantage is {sequence.advantage}"
+    if sequence.advantages is not None and sequence.advantages.shape != tokens.shape:
+        return f"tokens have shape {tokens.shape}, their advantages {sequence.advantages.shape}"
+    if sequence.advantages is not None and not np.isfinite(sequence.advantages).all():
+        return "the advantage of a token is not finite"
     if not (logprobs <= 1e-3).all() or not np.isfinite(logprobs).all():
         return "a log-probability is positive or not finite"
     return ""

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..trajectories import Logprobs, Tokens
 from .group_check import check_group, fault_of
 from .importance import ImportanceNotes
-from .model import B, Model
+from .model import B, Model, Slopes
 from .policy_loss import PolicyLoss
 from .policy_memory import PolicyMemory
 from .protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
@@ -81,23 +81,27 @@ def _gradient(
     base: Tensor | None,
     logp: Tensor,
     entropy: Tensor,
-) -> Tensor:
-    """The gradient of each policy's loss by its tokens' ``logp``, (N,); ``base``, ``logp`` and ``entropy`` are (N,)."""
+) -> Slopes:
+    """The gradient of each policy's loss by its tokens' ``logp`` and ``entropy``; these and ``base`` are (N,)."""
     result = torch.zeros_like(logp)
+    bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
+    by_entropy = torch.zeros_like(entropy) if bonus else None
     for lesson in lessons:
         memory, own = policies[lesson.policy], lesson.tokens
         by_base = base[own] if base is not None and memory.config.kl > 0.0 else None
         values = logp[own].detach()
-        gradient = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own])
-        fault = fault_of(lesson, values.detach(), gradient)
+        slopes = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own])
+        fault = fault_of(lesson, values.detach(), slopes.logp)
         if fault:
             memory.fault = memory.fault or fault
             continue
-        result[own] = gradient
+        result[own] = slopes.logp
+        if by_entropy is not None and slopes.entropy is not None:
+            by_entropy[own] = slopes.entropy
         notes[lesson.policy].note(lesson, values.detach())
         if memory.config.epochs > 1 and lesson.trained.proximal is None:
             memory.rehearsal += _noted(lesson, values.detach())
-    return result
+    return Slopes(result, by_entropy)
 
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
@@ -113,7 +117,14 @@ def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
     """Whether the group's gradient can differ from zero."""
-    return config.kl > 0.0 or any(sequence.advantage != 0.0 for sequence in group.sequences)
+    return config.kl > 0.0 or config.entropy > 0.0 or any(map(_pulls, group.sequences))
+
+
+def _pulls(sequence: TrainSequence) -> bool:
+    """Whether any sampled token has an advantage."""
+    if sequence.advantages is None:
+        return sequence.advantage != 0.0
+    return bool(sequence.advantages[sequence.mask != 0].any())
 
 
 def sequence_logprobs(

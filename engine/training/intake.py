@@ -12,7 +12,7 @@ import numpy as np
 
 from ..trajectories import Episode, Group, Trajectory
 from .overlong import KEEP, Overlong
-from .protocol import LogWeights, TrainGroup, TrainSequence
+from .protocol import Advantages, LogWeights, TrainGroup, TrainSequence
 
 
 def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
@@ -43,7 +43,20 @@ def _sequences(episode: Episode, overlong: Overlong) -> list[TrainSequence]:
     tokens: Counter[str] = Counter()
     for trajectory in trained:
         tokens[trajectory.agent] += int(np.count_nonzero(trajectory.mask))
-    return [TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage, tokens[t.agent]) for t in trained]
+    return [
+        TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage, tokens[t.agent], advantages=_advantages(t))
+        for t in trained
+    ]
+
+
+def _advantages(trajectory: Trajectory) -> Advantages | None:
+    """Those of its tokens (T,) where turns have advantages of their own."""
+    if all(span.advantage is None for span in trajectory.spans):
+        return None
+    result = np.zeros(len(trajectory.tokens), dtype=np.float32)
+    for span in trajectory.spans:
+        result[span.start : span.stop] = trajectory.advantage if span.advantage is None else span.advantage
+    return result
 
 
 def _trainable(trajectory: Trajectory) -> bool:

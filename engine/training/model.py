@@ -7,6 +7,7 @@ transformers and PEFT. Knows nothing of losses, optimizers or files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from torch import Tensor
@@ -29,8 +30,20 @@ B = TypeVar("B", bound=Batch)
 
 Groups = Iterable[TrainGroup]
 """The groups of one policy."""
-Criterion = Callable[[Tensor, Tensor], Tensor]
-"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by the former, (N,).
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """The gradient of a loss, all on the host."""
+
+    logp: Tensor
+    """(N,): by the log-probabilities of a batch's trained tokens."""
+    entropy: Tensor | None = None
+    """(N,): by the entropies of the distributions that they were drawn from; None where no policy has a bonus."""
+
+
+Criterion = Callable[[Tensor, Tensor], Slopes]
+"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by both.
 
 All on the host: losses are a few small operations, which would each wait for a device."""
 

@@ -116,14 +116,18 @@ class PeftModel:
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
         """Log-probabilities of the trained tokens, (N,), without a gradient; by the base alone unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
-            return self._scores(batch, *temperatures)[0].cpu()
+            return self._scores(batch, temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policy's gradient."""
         self._again = not self._budget.keeps_all(self._config, batch.inputs.size, batch.inputs.shape[1])
-        logp, entropy = self._scores(batch, *temperatures)
-        gradient = criterion(logp.detach().cpu(), entropy.detach().cpu()).to(logp.device)
-        logp.backward(gradient)  # type: ignore[no-untyped-call]
+        bonus = self._mounted is not None and self._mounted.config.entropy > 0.0
+        logp, entropy = self._scores(batch, temperatures, bonus)
+        slopes = criterion(logp.detach().cpu(), entropy.detach().cpu())
+        if slopes.entropy is None:
+            logp.backward(slopes.logp.to(logp.device))  # type: ignore[no-untyped-call]
+        else:
+            torch.autograd.backward([logp, entropy], [s.to(logp.device) for s in (slopes.logp, slopes.entropy)])
 
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
@@ -138,17 +142,22 @@ class PeftModel:
             return forward(*args, **kwargs)
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
-    def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies, (N,), chunk by chunk, so that only one chunk's logits are in memory."""
+    def _scores(
+        self, batch: PaddedBatch, temperatures: tuple[float, ...], bonus: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies, (N,), chunk by chunk, so that only one chunk's logits are in memory.
+
+        The entropies have a gradient where there is a ``bonus`` for them.
+        """
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
         )
-        hidden = self._hidden_states(inputs, rows, columns)
+        hidden, (temperature,) = self._hidden_states(inputs, rows, columns), temperatures
         size = max(1, MAX_LOGITS // self.vocabulary)
         scores = [
             # computed once more in the backward pass, because its logits are not kept
-            checkpoint(self._chunk, chunk, some, temperature, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(self._chunk, chunk, some, temperature, bonus, use_reentrant=False, preserve_rng_state=False)
             for chunk, some in zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
         ]
         logp, entropy = zip(*scores, strict=True)
@@ -166,8 +175,8 @@ class PeftModel:
             self._model(input_ids=inputs, use_cache=False)
         return found[0]
 
-    def _chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        return token_logprobs(self._logits(hidden).float(), targets, temperature)
+    def _chunk(self, hidden: Tensor, targets: Tensor, temperature: float, bonus: bool) -> tuple[Tensor, Tensor]:
+        return token_logprobs(self._logits(hidden).float(), targets, temperature, bonus)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Logits (N, V) for inputs of the head, (N, H), with what the model does to its logits after the head.

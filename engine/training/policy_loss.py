@@ -1,7 +1,7 @@
 """A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
 
-The gradient is by the log-probabilities of a batch, and not yet divided (``step.divisor``). Knows nothing of models and
-adapters.
+The gradient is by the log-probabilities and entropies of a batch, and not yet divided (``step.divisor``). Knows nothing
+of models and adapters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..spec import published
 from .losses.catalogue import LOSSES
 from .losses.divergence import kl_to_base
 from .losses.terms import TokenView
+from .model import Slopes
 from .protocol import PolicyConfig
 from .tokens import TrainedTokens
 
@@ -38,10 +39,11 @@ class PolicyLoss:
         base: Tensor | None,
         logp: Tensor,
         entropy: Tensor,
-    ) -> Tensor:
-        """The gradient of this batch's part of the step's loss by ``logp``, (N,), before it is divided.
+    ) -> Slopes:
+        """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, before it is divided.
 
-        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term.
+        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term. The
+        entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347, equation 9).
         """
         config = self.config
         behaviour, advantage, sequence, share = (
@@ -57,10 +59,13 @@ class PolicyLoss:
                 divergence = kl_to_base(leaf, base)
                 values = values + config.kl * divergence
                 self.kl += float(divergence.detach().sum())
+            spread = entropy.detach().requires_grad_()
+            if config.entropy > 0.0:
+                values = values - config.entropy * spread
             if published(config.loss).mean == "sequence":
                 values = values * share
             loss = values.sum()
-            (gradient,) = torch.autograd.grad(loss, leaf)
+            gradient, by_entropy = torch.autograd.grad(loss, (leaf, spread), allow_unused=True)
         gap = (logp.detach() - behaviour).abs()
         self.measured += len(trained.targets)
         self.loss += float(loss.detach())
@@ -68,4 +73,4 @@ class PolicyLoss:
         self.clipped += int(terms.clipped.sum())
         self.gap_sum += float(gap.sum())
         self.gap_max = max(self.gap_max, float(gap.max()))
-        return gradient
+        return Slopes(gradient, by_entropy)

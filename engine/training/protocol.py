@@ -19,6 +19,7 @@ from ..trajectories import Logprobs, Mask, Tokens
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
+Advantages: TypeAlias = "NDArray[np.float32]"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class PolicyConfig:
     importance_floor: float = 0.0
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
     denominator: float = 1.0
     """The divisor of a step's sums, where it is known before the first group: see ``spec/losses.py``."""
     temperature: float = 1.0
@@ -72,11 +75,15 @@ class TrainSequence:
     logprobs: Logprobs
     """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
     advantage: float
+    """Of each of its sampled tokens, unless ``advantages`` says otherwise."""
     episode_tokens: int = 0
     """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
     proximal: Logprobs | None = None
     """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
     epochs."""
+    advantages: Advantages | None = None
+    """float32 (T,): that of each token, where turns have advantages of their own; what stands at tokens that were not
+    sampled does not count."""
 
 
 @dataclass(frozen=True)
@@ -176,8 +183,8 @@ class PolicyTrainer(Protocol):
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        A group of equal rewards costs nothing without KL. Groups of one call may share passes; for a gradient that is
-        the same to the last bit, give the groups one by one, in order.
+        A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
+        for a gradient that is the same to the last bit, give the groups one by one, in order.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:

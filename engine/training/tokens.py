@@ -63,11 +63,18 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
     return TrainedTokens(
         targets=np.concatenate([s.tokens[own] for s, own in pairs]).astype(np.int64),
         behaviour=np.concatenate([s.logprobs[own] for s, own in pairs]).astype(np.float32),
-        advantage=np.repeat(np.array([s.advantage for s in sequences], dtype=np.float32), counts),
+        advantage=np.concatenate([_advantages(s, own) for s, own in pairs]),
         sequence=np.repeat(np.arange(len(sequences)), counts),
         share=np.repeat((1.0 / np.array(whole)).astype(np.float32), counts),
         proximal=np.concatenate(proximal).astype(np.float32) if proximal else None,
     )
+
+
+def _advantages(sequence: TrainSequence, own: Ints) -> Floats:
+    """Those of the tokens at ``own`` (n,)."""
+    if sequence.advantages is None:
+        return np.full(len(own), sequence.advantage, dtype=np.float32)
+    return sequence.advantages[own]
 
 
 def count_trained(group: TrainGroup) -> int:

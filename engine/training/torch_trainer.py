@@ -132,7 +132,8 @@ class TorchTrainer:
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
 
-        A group whose advantages are all zero is skipped unless there is a KL term: its tokens count, the rest is 0.
+        A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
+        count, the rest is 0.
         """
         return await self._run(self._accumulate, policy, groups)
 

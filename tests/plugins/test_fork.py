@@ -115,3 +115,16 @@ async def test_forks_share_tools_and_reward() -> None:
     assert played.rewards.by_agent == {"solver": 2.0}
     assert [len(ask.tools) for ask in played.asks] == [1, 0, 0]
     assert [ask.branch for ask in played.asks] == [0, 1, 2]
+
+
+async def test_a_fork_with_a_name_is_paid_by_its_own_replies() -> None:
+    """Its history is another agent's: what is paid after its first reply belongs to that, not to a third one."""
+    episode = Episode(turned("a", "b", "c"))
+    root = episode.agent("root")
+    await root.ask("one")
+    await root.ask("two")
+    branch = root.fork("branch")
+    await branch.ask("three")
+    episode.reward(1.0)
+    assert branch.turns == 3
+    assert [(paid["agent"], paid["turns"]) for paid in episode.paid] == [("root", 2), ("branch", 1)]

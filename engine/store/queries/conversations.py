@@ -75,10 +75,13 @@ def episode(reader: Reader, id: int) -> list[StoredConversation]:
 
 def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajectory:
     ids, logprobs, mask = array("i", row["tokens"] or b""), array("f", row["logprobs"] or b""), row["mask"] or b""
-    spans = tuple((start, stop, version) for start, stop, version in json.loads(row["spans"] or "[]"))
+    stored = json.loads(row["spans"] or "[]")
+    spans = tuple((start, stop, version) for start, stop, version, *_ in stored)
+    own = tuple(span[4] if len(span) > 4 else None for span in stored)
+    own = own if any(advantage is not None for advantage in own) else ()
     weights = _weights(reader, head, row["id"], sum(mask)) if head["weights"] and ids else ()
     turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
-    return StoredTrajectory(row["id"], row["length"], turns, Tokens(ids, mask, logprobs, spans, weights))
+    return StoredTrajectory(row["id"], row["length"], turns, Tokens(ids, mask, logprobs, spans, weights, own))
 
 
 def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:

@@ -112,7 +112,7 @@ def _episode(member: int, rows: Sequence[sqlite3.Row]) -> RecordedEpisode:
 def _agent(rows: Sequence[sqlite3.Row]) -> RecordedAgent:
     return RecordedAgent(
         turns=tuple(Turn(**turn) for row in rows for turn in json.loads(row["turns"] or "[]")),
-        replies=tuple(stop - start for row in rows for start, stop, _ in json.loads(row["spans"] or "[]")),
+        replies=tuple(stop - start for row in rows for start, stop, *_ in json.loads(row["spans"] or "[]")),
         reward=rows[-1]["reward"],
         cut=bool(rows[-1]["cut"]),
         step=rows[-1]["step"],

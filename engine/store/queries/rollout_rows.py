@@ -104,6 +104,8 @@ class Tokens:
     weights: Sequence[float] = ()
     """(N,): the logarithm of each sampled token's importance weight, trainer over sampler; NaN where it was not trained
     on. Empty where no weights are stored."""
+    advantages: tuple[float | None, ...] = ()
+    """Of each reply; None: it has that of the conversation. Empty where this is so for all."""
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,10 @@ class Decoder:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
         keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
-        grad = criterion(logp.cpu(), entropy.cpu()).to(logp.device, non_blocking=True)
-        run_backward(self._over, tape, grad)
+        slopes = criterion(logp.cpu(), entropy.cpu())
+        grad = slopes.logp.to(logp.device, non_blocking=True)
+        by_entropy = None if slopes.entropy is None else slopes.entropy.to(logp.device, non_blocking=True)
+        run_backward(self._over, tape, grad, by_entropy)
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:

@@ -6,6 +6,9 @@ exponentials, and of the head's rows weighted by them, both relative to the larg
 (Dao et al., arXiv 2205.14135). The second sum is all that the backward pass needs, whatever the loss: with
 m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the entropy is
 log Σ exp − hidden · m / temperature. So logits are computed once for forward and backward pass.
+
+An entropy bonus alone needs them again: the gradient of an entropy is −Σ p_v · (log p_v + entropy) · W_v / temperature,
+whose weights are known only once the whole distribution is.
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ class HeadTape:
     """(N,): which of the M places predicts each token."""
     targets: Tensor
     """(N,)"""
+    hidden: Tensor
+    """(M, H): the head's inputs, divided by the temperature."""
+    total: Tensor
+    """(M,): log Σ exp of each place's logits."""
+    entropy: Tensor
+    """(M,): of each place, in nats."""
 
 
 def token_scores(
@@ -55,7 +64,11 @@ def token_scores(
     mean = torch.zeros_like(hidden)
     total = _normalisers(cooled, head, tile, mean)
     entropy = (total - _dot(cooled, mean)).clamp_(min=0.0)
-    return _of_targets(cooled, head, source, targets, total), entropy[source], HeadTape(mean, source, targets)
+    return (
+        _of_targets(cooled, head, source, targets, total),
+        entropy[source],
+        HeadTape(mean, source, targets, cooled, total, entropy),
+    )
 
 
 def token_logprobs(
@@ -78,6 +91,25 @@ def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperatur
     result = tape.mean * total.neg_()[:, None]
     chosen = head[tape.targets].float().mul_(share[:, None])
     return result.index_put_((tape.source,), chosen, accumulate=True)  # same bits on a GPU, too, unlike index_add
+
+
+def entropies_backward(
+    grad: Tensor, tape: HeadTape, head: Tensor, temperature: float | Tensor, tile: Tile = CACHED
+) -> Tensor:
+    """Gradient by the hidden states, (M, H), from that by the entropies, (N,), for one more product of logits."""
+    share = tape.total.new_zeros(len(tape.total)).index_put_((tape.source,), grad, accumulate=True)
+    result = torch.zeros_like(tape.mean)
+    rows, columns = tile
+    for start in range(0, len(result), rows):
+        part = slice(start, start + rows)
+        total, entropy = tape.total[part, None], tape.entropy[part, None]
+        for first in range(0, len(head), columns):
+            entries = head[first : first + columns].float()
+            logprobs = product(tape.hidden[part], entries.T).sub_(total)
+            weights = logprobs.exp()
+            add_product(result[part], weights.mul_(logprobs.add_(entropy)), entries)
+    factor = -share[:, None]
+    return result.mul_(factor / temperature)
 
 
 def _cooled(hidden: Tensor, temperature: float | Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...base import Base, Layer, rms_norm, rms_norm_backward
 from .compute import Compute
-from .head import HeadTape, token_logprobs, token_scores, token_scores_backward
+from .head import HeadTape, entropies_backward, token_logprobs, token_scores, token_scores_backward
 from .layer import LayerTape, Normed, PassLayout, backward, forward
 from .linear import Linear
 from .packing import PackedBatch
@@ -75,10 +75,12 @@ def run(over: Decoding, batch: PackedBatch, temperatures: Temperatures, keep: Ke
     return logp, entropy, Tape(place, kept, norm, head, temperature)
 
 
-def run_backward(over: Decoding, tape: Tape, grad: Tensor) -> None:
-    """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities."""
+def run_backward(over: Decoding, tape: Tape, grad: Tensor, by_entropy: Tensor | None = None) -> None:
+    """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities, and that by the entropies."""
     base, layers = over.base, over.layers
     by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
+    if by_entropy is not None:
+        by_hidden += entropies_backward(by_entropy, tape.head, base.head, tape.temperature, over.compute.tile)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
         kept, last = tape.layers[number], number == len(layers) - 1

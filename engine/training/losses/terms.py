@@ -19,7 +19,7 @@ class TokenView:
     behaviour: Tensor
     """float32 (N,): log-probabilities by the policy that sampled."""
     advantage: Tensor
-    """float32 (N,): each token has its sequence's."""
+    """float32 (N,): each token has that of its turn, or of its whole sequence."""
     sequence: Tensor
     """int64 (N,): which sequence of the batch, ascending from 0; for losses over whole sequences."""
     proximal: Tensor | None = None

@@ -112,8 +112,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3},
     "dapo": {"schedule": "cosine", "weight_decay": 0.1, "importance": "mask"},
     "cispo": {"clip_high": 1.5, "clip_norm": 0.0},
-    "gspo": {"clip_low": 0.5, "clip_high": 0.5},
-    "reinforce": {"importance": "none", "advantage": "mean"},
+    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5},
+    "reinforce": {"entropy": 0.1, "importance": "none", "advantage": "mean"},
     "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02},
 }
 
@@ -126,6 +126,30 @@ async def test_every_loss_is_made_again(loss: str, base: str, tmp_path: Path) ->
     assert not report.problems and report.proven["updates"] == 3
     doctor(made, lambda db: db.execute("UPDATE tasks SET config = replace(config, '0.001', '0.0011')"))
     assert found(audit(made.root), "updates differ")
+
+
+TURNS = TrainSpec(
+    groups_per_step=BATCH, group_size=SIZE, max_staleness=1, learning_rate=1e-3, advantage_level="turn", discount=0.9
+)
+
+
+@pytest.mark.parametrize("loss", ["dr_grpo", "grpo", "gspo"])
+async def test_advantages_of_turns_are_made_again(loss: str, base: str, tmp_path: Path) -> None:
+    """The last member of each group is paid after its first reply and after its second."""
+    made = await make_home(tmp_path / "home", base, spec(replace(TURNS, loss=loss, **LOSSES.get(loss, {}))))
+    report = audit(made.root)
+    assert not report.problems and report.proven["updates"] == 3
+    assert report.proven["turns and payments"] == 3 * BATCH * (SIZE + 1)
+    for change, says in (
+        ("UPDATE tasks SET config = replace(config, '0.9', '0.8')", "turns and payments differ"),
+        ("UPDATE trajectories SET paid = NULL", "turns and payments differ"),
+        ("UPDATE trajectories SET spans = json_set(spans, '$[0][4]', advantage + 0.1)", "first moments differ"),
+    ):
+        doctored = Home(tmp_path / "doctored")
+        shutil.copytree(made.root, doctored.root)
+        doctor(doctored, lambda db, change=change: db.execute(change))  # type: ignore[misc]
+        assert found(audit(doctored.root, updates="moments" in says), says)
+        shutil.rmtree(doctored.root)
 
 
 async def test_an_update_that_lacks_a_group_is_found(base: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.torch_trainer import TorchTrainer
-from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, TurnReward
 from tests.engine.training.tiny_qwen import VOCABULARY
 
 BATCH, SIZE, STEPS = 2, 3, 3
@@ -37,11 +37,12 @@ def spec(train: TrainSpec | None = None) -> TaskSpec:
 
 
 def group(number: int, version: int) -> Group:
-    """Random tokens and rewards from the number; the last member has no reward, one trajectory is in two parts."""
+    """Random tokens, rewards and payments from the number; the last member's trajectory is in two parts."""
     draw = np.random.default_rng(number)
     episodes = [Episode(member, "ok", (_trajectory(draw, version),)) for member in range(SIZE - 1)]
     parts = (_trajectory(draw, version, reward=0.25), _trajectory(draw, version, reward=0.25))
-    return Group(number, number, version, "e1", (*episodes, Episode(SIZE - 1, "ok", parts)))
+    paid = (TurnReward("agent", 1, float(draw.normal()), "try"), TurnReward("agent", 2, 0.125))
+    return Group(number, number, version, "e1", (*episodes, Episode(SIZE - 1, "ok", parts, paid=paid)))
 
 
 def _trajectory(draw: np.random.Generator, version: int, reward: float | None = None) -> Trajectory:

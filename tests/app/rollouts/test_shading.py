@@ -37,6 +37,8 @@ def test_each_token_has_the_style_of_its_class() -> None:
     assert token_styles(LOGPROB, one, TOKENS) == [GIVEN, GIVEN, *(PROBABILITIES.styles[c] for c in (4, 2, 0))]
     assert token_styles(WEIGHT, one, TOKENS) == [GIVEN, GIVEN, WEIGHTS.styles[2], WEIGHTS.styles[3], UNKNOWN]
     assert token_styles(ADVANTAGE, one, TOKENS)[2:] == [ADVANTAGES.styles[4]] * 3
+    turns = replace(TOKENS, spans=((2, 4, 7), (4, 5, 8)), advantages=(-0.75, None))
+    assert token_styles(ADVANTAGE, one, turns)[2:] == [ADVANTAGES.styles[0]] * 2 + [ADVANTAGES.styles[4]]
     versions = token_styles(VERSION, one, TOKENS)
     assert versions[:2] == [GIVEN] * 2 and versions[2] == versions[3] != versions[4]
     assert [label for label, _ in shading_of(VERSION, one).legend] == ["v7", "v8"]

@@ -234,3 +234,11 @@ async def test_what_a_hostile_plugin_may_ask(monkeypatch: pytest.MonkeyPatch) ->
     assert await failing(Ask("a", said), Ask("a", said, branch=1, fork=Fork("a", 0, 10**9))) == ""
     many = [Ask(f"a{number}", said) for number in range(3)]
     assert "more than 2 conversations" in await failing(*many)
+
+
+async def test_replies_in_forks_without_a_name_are_marked_so() -> None:
+    """Also of a fork made before the agent spoke; a fork with a name is an agent of its own."""
+    script = [("fork", 0), ("ask", 0), ("ask", 1), ("fork", 0), ("ask", 2), ("name", 2), ("ask", 3), ("ask", 0)]
+    played = await play(Witness(), FakeRenderer(), script)
+    marks = [(t.agent, [span.fork for span in t.spans]) for t in played.episode.trajectories]
+    assert marks == [("a", [False, False]), ("a", [True]), ("a", [True]), ("b5", [False])]

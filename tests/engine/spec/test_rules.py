@@ -30,6 +30,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         task(train={"overlong": "mask", "overlong_buffer": 8}),
         "'train.overlong' is \"mask\"",
     ),
+    "a discount of whole episodes": (task(train={"discount": 0.9}), "all that an episode is paid counts alike"),
     "patience without evaluations": (task(eval={"patience": 2, "every": 0}), "'eval.every' = 0 measures only"),
 }
 
@@ -52,6 +53,7 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"loss": "cispo", "clip_high": 0.5, "importance": "mask", "importance_floor": 0.5},
         {"overlong": "penalty", "overlong_buffer": 32},
         {"schedule": "cosine", "warmup": 59},
+        {"advantage_level": "turn", "discount": 0.5, "loss": "gspo"},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
         *({"loss": loss} for loss in PUBLISHED),
     ],

@@ -12,7 +12,9 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript
+from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, close_group
+from marlaas.engine.training.turn_credit import Credit
+from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript, TurnReward
 
 
 def group(number: int, version: int = 0) -> Group:
@@ -49,6 +51,27 @@ def test_trajectories_come_back_token_for_token(store: Store, policy: int, datab
         failed, good = reader.trajectories(1)
     assert good.turns[0].text == "2+2=" and good.reward == 1.0
     assert failed.failure == "it broke" and failed.reward is None
+
+
+def test_a_restart_gives_turns_the_same_advantages(store: Store, policy: int) -> None:
+    """Payments, forks and advantages of turns come back, so that closing a stored group again changes no bit."""
+    own = group(3).episodes[0].trajectories[0]
+    forked = replace(own, spans=(Span(1, 3, 0, fork=True),))
+    mine = replace(own, spans=(Span(1, 2, 0), Span(2, 3, 0)))
+    paid = (TurnReward("agent", 1, 0.1, "near"), TurnReward("other", 0, 1 / 3), TurnReward("agent", 2, 0.7))
+    first = Episode(0, "ok", (mine, forked, replace(own, agent="other", reward=1 / 3)), paid=paid)
+    second = Episode(1, "ok", (replace(mine, reward=0.3), replace(own, agent="other", reward=0.0)))
+    rules = ClosingRules("standard", credit=Credit(0.9))
+    closed = close_group(Group(3, 0, 0, "env1", (first, second)), rules)
+    assert isinstance(closed, ClosedGroup)
+    store.experience.add_group(policy, "train", closed.group, {})
+    (back,) = store.experience.waiting(policy)
+    assert [sorted(e.paid, key=str) for e in back.episodes] == [sorted(paid, key=str), []]
+    again = close_group(back, rules)
+    assert isinstance(again, ClosedGroup) and again.rewards == closed.rewards
+    spans = [[t.spans for e in some.episodes for t in e.trajectories] for some in (closed.group, back, again.group)]
+    assert spans[0] == spans[1] == spans[2]
+    assert [span.advantage is None for span in spans[0][1]] == [True] and spans[0][0][1].advantage
 
 
 def test_the_trajectories_of_one_agent_stay_in_order(store: Store, policy: int, database: Path) -> None:

@@ -63,6 +63,7 @@ class TrainerContract:
             CONFIG,
             replace(CONFIG, clip_norm=1e-3, weight_decay=0.1, rank=3),
             replace(CONFIG, clip_norm=0.0, temperature=0.7, kl=0.5),
+            replace(CONFIG, clip_norm=0.0, temperature=0.7, entropy=0.5),
         ],
     )
     async def test_steps_are_those_of_plain_peft_and_adamw(
@@ -83,7 +84,7 @@ class TrainerContract:
         policies = {
             "a": CONFIG,
             "same rank": replace(CONFIG, seed=1),
-            "other rank": replace(CONFIG, rank=7, kl=0.3, learning_rate=0.5),
+            "other rank": replace(CONFIG, rank=7, kl=0.3, entropy=0.2, learning_rate=0.5),
             "other scale": replace(CONFIG, alpha=64.0, temperature=2.0),
         }
         alone, norms = new_trainer(), []

@@ -63,6 +63,21 @@ class LossContract:
         after = float((await trainer.score("a", asked, 2, 1.0))[0])
         assert np.exp(before) < 0.3 < 0.8 < np.exp(after)
 
+    @pytest.mark.parametrize("loss", LOSSES)
+    async def test_an_entropy_bonus_makes_answers_more_random(
+        self, trainer: Trainer, tmp_path: Path, loss: str
+    ) -> None:
+        """Of a group of equal rewards, too: its gradient is the bonus alone."""
+        config = replace(CONFIG, loss=loss, entropy=1.0, learning_rate=1e-2)
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        some = TrainGroup(1, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
+        spread = []
+        for number in range(1, 6):
+            stats = await trainer.accumulate("a", (replace(some, number=number),))
+            spread.append(stats.entropy / stats.measured)
+            await trainer.step("a", str(tmp_path / f"{number}"))
+        assert sorted(spread) == spread and spread[-1] > spread[0] + 0.01
+
     @pytest.mark.parametrize("kl", [0.0, 0.5])
     async def test_a_group_of_which_nothing_is_left_adds_nothing(
         self, trainer: Trainer, tmp_path: Path, kl: float

@@ -49,10 +49,13 @@ class Oracle:
         total = torch.zeros(())
         for sequence in (s for group in groups for s in group.sequences):
             targets = torch.from_numpy(sequence.tokens[1:].astype("int64"))[:, None]
-            logp = self.logprobs(sequence.tokens, config.temperature).gather(1, targets)[:, 0]
+            whole = self.logprobs(sequence.tokens, config.temperature)
+            logp = whole.gather(1, targets)[:, 0]
             mask = torch.from_numpy(sequence.mask[1:].astype("float32"))
             ratio = torch.exp(logp.detach() - torch.from_numpy(sequence.logprobs[1:]))
             total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * sequence.advantage).sum()
+            if config.entropy:
+                total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
             if config.kl:
                 before = self.logprobs(sequence.tokens, config.temperature, base=True).gather(1, targets)[:, 0]
                 k3 = torch.exp(before - logp) - (before - logp) - 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.spec.losses import constant_denominator
+from marlaas.engine.spec.losses import PUBLISHED, constant_denominator
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.protocol import PolicyConfig, TrainSequence
@@ -31,7 +31,7 @@ def gradients(loss: str, batches: list[list[TrainSequence]], kl: float = 0.0) ->
         trained = trained_tokens_of(sequences)
         logp = torch.full((len(trained.targets),), LOGP)
         base = logp - 0.5 if kl else None
-        found.append(policy.gradient(trained, base, logp, torch.zeros_like(logp)))
+        found.append(policy.gradient(trained, base, logp, torch.zeros_like(logp)).logp)
     shared = divisor(config, policy.measured)
     return (torch.cat(found) / shared).tolist(), policy, shared
 
@@ -80,3 +80,22 @@ def test_the_divergence_is_weighed_as_the_loss_is(loss: str, weight: float) -> N
 
 def test_a_step_without_a_token_divides_by_one() -> None:
     assert divisor(PolicyConfig(loss="dapo"), 0) == 1.0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_entropy_bonus_is_weighed_as_the_loss_is(loss: str) -> None:
+    """0.3 nats' worth off each token's loss, in the mean of the loss; without a weight there is no gradient at all."""
+    config = PolicyConfig(loss=loss, entropy=0.3, denominator=constant_denominator(loss, EPISODES, LONGEST))
+    trained = trained_tokens_of([sequence(1, 0.0), sequence(3, 0.0)])
+    policy, logp, entropy = PolicyLoss(config), torch.full((4,), LOGP), torch.tensor([1.0, 2.0, 3.0, 4.0])
+    slopes = policy.gradient(trained, None, logp, entropy)
+    shared = divisor(config, policy.measured)
+    weights = {"constant": [1 / 16] * 4, "episode": [1 / 2] * 4, "token": [1 / 4] * 4}
+    expected = [0.3 * w for w in weights.get(PUBLISHED[loss].mean, [1 / 2, 1 / 6, 1 / 6, 1 / 6])]
+    assert slopes.entropy is not None and not slopes.logp.any()
+    assert (slopes.entropy / shared).tolist() == pytest.approx([-weight for weight in expected])
+    assert policy.loss / shared == pytest.approx(
+        -sum(w * h for w, h in zip(expected, (1.0, 2.0, 3.0, 4.0), strict=True))
+    )
+    plain = PolicyLoss(PolicyConfig(loss=loss)).gradient(trained, None, logp.detach(), entropy)
+    assert plain.entropy is None

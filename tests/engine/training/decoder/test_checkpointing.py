@@ -11,6 +11,7 @@ from marlaas.engine.base.sizes import PassSize
 from marlaas.engine.training.decoder.compute import Compute, compute_on, for_card
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.decoder.packing import families, pack
+from marlaas.engine.training.model import Slopes
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from ..held import Held
@@ -54,7 +55,7 @@ def differentiated(base: BaseModel, compute: Compute, group: TrainGroup, room: i
     model.mount([memory])
     batch = pack([(0, family) for family in families(group)])
     with Held() as held:
-        model.differentiate(batch, (1.0,), lambda logp, _: torch.ones_like(logp))
+        model.differentiate(batch, (1.0,), lambda logp, _: Slopes(torch.ones_like(logp)))
     return memory.gradient, held.most
 
 

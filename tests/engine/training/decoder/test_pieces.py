@@ -13,7 +13,7 @@ from marlaas.engine.base.arithmetic import (
     swiglu,
     swiglu_backward,
 )
-from marlaas.engine.training.decoder.head import token_logprobs, token_scores, token_scores_backward
+from marlaas.engine.training.decoder.head import entropies_backward, token_logprobs, token_scores, token_scores_backward
 
 from ..largest import Largest
 
@@ -82,6 +82,30 @@ def test_the_head_gives_the_same_in_tiles_of_any_size(tile: tuple[int, int]) -> 
 
 
 @pytest.mark.usefixtures("each_library")
+@pytest.mark.parametrize("tile", [(1, 1), (2, 5), (100, 100)])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, torch.tensor([[0.5], [1.0], [1.3], [0.8], [1.0], [2.0]])])
+def test_the_entropies_have_their_derivative(tile: tuple[int, int], temperature: float | Tensor) -> None:
+    """Against autograd over whole logits, and finite differences of these in double precision."""
+    hidden, head, grad = 2 * draw(6, 4), draw(11, 4, seed=1), draw(9, seed=2)
+    source, targets = torch.tensor([0, 0, 1, 2, 3, 3, 4, 5, 5]), torch.tensor([3, 3, 0, 10, 1, 2, 9, 4, 4])
+
+    def plain(hidden: Tensor) -> Tensor:
+        logprobs = torch.log_softmax(hidden @ head.to(hidden.dtype).T / temperature, -1)
+        return -(logprobs.exp() * logprobs).sum(-1)[source]
+
+    with torch.no_grad():
+        _, entropy, tape = token_scores(hidden, head, source, targets, temperature, tile)
+        by_hidden = entropies_backward(grad, tape, head, temperature, tile)
+    torch.testing.assert_close(entropy, plain(hidden))
+    torch.testing.assert_close(by_hidden, by_autograd(plain, hidden, grad))
+    for place in ((0, 1), (3, 2), (5, 0)):
+        moved = torch.zeros(6, 4, dtype=torch.float64)
+        moved[place] = 1e-6
+        slope = (plain(hidden.double() + moved) - plain(hidden.double() - moved)) @ grad.double() / 2e-6
+        assert float(by_hidden[place]) == pytest.approx(float(slope), rel=1e-4, abs=1e-5)  # of float32's rounding
+
+
+@pytest.mark.usefixtures("each_library")
 @pytest.mark.parametrize("size", [30.0, 300.0])
 def test_the_head_is_precise_where_logits_are_large(size: float) -> None:
     """Sums relative to the largest logit so far neither overflow nor vanish, whichever tile holds the largest."""
@@ -94,7 +118,16 @@ def test_the_head_is_precise_where_logits_are_large(size: float) -> None:
     with torch.no_grad():
         logp, entropy, tape = token_scores(hidden, head, source, targets, 1.0, (2, 7))
         by_hidden = token_scores_backward(grad, tape, head, 1.0)
+        by_entropy = entropies_backward(grad, tape, head, 1.0, (2, 7))
     exact = plain(hidden.double())
+
+    def spread(hidden: Tensor) -> Tensor:
+        logprobs = torch.log_softmax(hidden @ head.double().T, -1)
+        return -(logprobs.exp() * logprobs).sum(-1)[source]
+
+    slope = by_autograd(spread, hidden.double(), grad.double())
+    # a logit of 1,000 has an ulp of 6e-5 in float32, which a weight p · (log p + H) has, too
+    torch.testing.assert_close(by_entropy.double(), slope, rtol=1e-3, atol=2e-3)
     torch.testing.assert_close(logp.double(), exact, rtol=1e-5, atol=1e-4)
     assert float(entropy.min()) >= 0.0 and float(entropy.max()) < 4.16
     torch.testing.assert_close(
@@ -106,5 +139,6 @@ def test_the_head_never_holds_the_logits_of_a_step() -> None:
     """Its largest tensors are one tile and a few as large as the hidden states."""
     hidden, head, targets = draw(200, 8), draw(30_000, 8, seed=1), torch.arange(200)
     with torch.no_grad(), Largest(head.numel()) as largest:
-        token_scores(hidden, head, targets, targets, 0.9)
+        _, _, tape = token_scores(hidden, head, targets, targets, 0.9)
+        entropies_backward(draw(200), tape, head, 0.9)
     assert largest.elements == 200 * 1024

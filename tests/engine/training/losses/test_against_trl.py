@@ -52,7 +52,7 @@ def ours(name: str, stale: bool, kl: float = 0.0) -> tuple[float, np.ndarray[Any
     config = PolicyConfig(loss=name, kl=kl, denominator=constant_denominator(name, len(lengths), REFERENCE["longest"]))
     loss, logp = PolicyLoss(config), torch.from_numpy(GIVEN["logp"][TRAINED])
     base = torch.from_numpy(GIVEN["base"][TRAINED]) if kl else None
-    gradient = loss.gradient(trained, base, logp, torch.zeros_like(logp))
+    gradient = loss.gradient(trained, base, logp, torch.zeros_like(logp)).logp
     shared = divisor(config, int(TRAINED.sum()))
     return loss.loss / shared, gradient.numpy() / shared
 

@@ -33,6 +33,15 @@ def test_a_token_pulls_at_its_whole_sequence() -> None:
     assert gradient[:2] == pytest.approx([4.0, 4.0])
 
 
+def test_turns_of_a_sequence_pull_with_their_own_advantage() -> None:
+    """GSPO-token (section 4.3): s = 4 is common to both tokens; each has the gradient −s · A of its own, or none."""
+    values, clipped, gradient = loss_of(view(LOGP, BEHAVIOUR, [-1.0, -0.5, 3.0], SEQUENCE), WIDE)
+    assert values == pytest.approx([4.0, 2.0, -1.5])
+    assert clipped == [False] * 3 and gradient == pytest.approx([4.0, 2.0, -1.5], abs=1e-9)
+    _, clipped, gradient = loss_of(view(LOGP, BEHAVIOUR, [-1.0, 0.5, 0.0], SEQUENCE), WIDE)
+    assert clipped == [False, True, False] and gradient == pytest.approx([4.0, 0.0, 0.0])
+
+
 def test_the_published_range_is_narrow() -> None:
     # mean log ratios of 3.5e-4 and 4.5e-4: s is 1.00035 and 1.00045, the range ends at 1.0004
     tokens = view([-1.0, -1.0], [-1.0 - 3.5e-4, -1.0 - 4.5e-4], [1.0, 1.0], [0, 1])
