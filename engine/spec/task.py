@@ -40,7 +40,9 @@ class TrainSpec:
     """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
     ``auto`` is what the loss was published with."""
     dynamic_sampling: bool | None = field(default=None)
-    """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
+    """Fill groups of equal rewards again, until the batch is full; absent: only with the loss ``dapo``."""
+    dynamic_limit: int = between(8, 1, 64)
+    """With ``dynamic_sampling``: how often one group is filled again at most; then it counts as it is."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")
     """What becomes of episodes that the length limit ended."""
     overlong_buffer: int = between(0, 0, 1048576)
