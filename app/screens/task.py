@@ -25,7 +25,7 @@ from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
-from ..words.metrics import HELD_OUT, REWARD, in_order, value_text, words
+from ..words.metrics import HELD_OUT, REWARD, in_order, newest_text, words
 from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
@@ -151,9 +151,9 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         names = in_order(name for name, track in tracks.items() if track.steps)
         metrics = self.query_one(MetricList)
         metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
+        newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
         metrics.rows = tuple(
-            MetricRow(name, words(name).title, value_text(name, tracks[name].values[-1]), tuple(tracks[name].values))
-            for name in names
+            MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in names
         )
 
     def why_not(self, action: str) -> str:

@@ -6,7 +6,7 @@ Names of metrics may come from anywhere (``add_metrics``), so an unknown one is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marlaas.engine.store import stale_age
@@ -133,7 +133,33 @@ _KNOWN = {
     "replaced": Words(
         "replaced",
         "groups of equal rewards that were played again",
-        normal="0 without `dynamic_sampling`, else at most twice `groups_per_step`",
+        normal="0 without `dynamic_sampling`, else at most `dynamic_limit` times `groups_per_step`",
+    ),
+    "discarded": Words(
+        "discarded",
+        "share of the groups played for the step that had equal rewards and were played again",
+        True,
+        "0 without `dynamic_sampling`; near 100 % the batch costs many times its size: choose other prompts",
+    ),
+    "epoch": Words(
+        "epoch",
+        "how often all rows of the train split were drawn",
+        normal="rises steadily; beyond a few epochs, watch whether held-out still follows the reward",
+    ),
+    "prompts_between": Words(
+        "learnable",
+        'rows met so far that are solved sometimes, with `sampling = "difficulty"`',
+        normal="most of the rows; these are drawn most",
+    ),
+    "prompts_solved": Words(
+        "solved",
+        "rows met so far whose last group had the highest reward throughout",
+        normal="grows as the policy learns; these are drawn less",
+    ),
+    "prompts_unsolved": Words(
+        "unsolved",
+        "rows met so far whose last group had the lowest reward throughout",
+        normal="falls; rows that stay here may be wrong or too hard, and are drawn less, but never left out",
     ),
     "errors": Words(
         "errors",
@@ -153,7 +179,9 @@ _KNOWN = {
 }
 BANDS = {REWARD: ("reward_min", "reward_max")}
 """Metrics that are the lower and upper edge of another metric's band."""
-_EDGES = {edge for edges in BANDS.values() for edge in edges}
+ROWS = "rows"
+"""A metric that stands in the line of ``epoch``: the rows of the train split."""
+_EDGES = {ROWS, *(edge for edges in BANDS.values() for edge in edges)}
 
 
 def words(name: str) -> Words:
@@ -179,11 +207,17 @@ def value_text(name: str, value: float | None) -> str:
         return number(value)
     if name in (REWARD, HELD_OUT):
         return score(value)
-    if name in ("tokens", "length_max"):
+    if name in ("tokens", "length_max") or name.startswith("prompts_"):
         return count(round(value))
     if _KNOWN.get(name, Words("", "")).unit:
         return share(value)
     return duration(value) if name.endswith("seconds") else number(value)
+
+
+def newest_text(name: str, values: Mapping[str, float]) -> str:
+    """The value of a metric among those of its step, which may say more of it: epoch 1.4 of 2,000 rows."""
+    text = value_text(name, values.get(name))
+    return f"{text} of {values[ROWS]:,.0f} rows" if name == "epoch" and ROWS in values else text
 
 
 def exact(value: float | None) -> str:

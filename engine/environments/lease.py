@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,8 @@ class Lease:
     """The parameters that it was bound for, typed and completed by this version."""
     by_version: bool = False
     """Bound by its version, not as the newest one: it is never cut off."""
+    data: Mapping[str, Any] | None = None
+    """The rows that the task names; None: the environment's own."""
     released: bool = False
 
     def __post_init__(self) -> None:

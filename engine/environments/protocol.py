@@ -6,9 +6,11 @@ code that may be broken or hostile, so it arrives validated or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from marlaas.plugins.data import Survey
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
@@ -42,6 +44,8 @@ class EpisodeSpec:
     config: dict[str, Any] = field(default_factory=dict)
     timeout: float | None = None
     """Seconds; None takes the environment's own."""
+    data: Mapping[str, Any] | None = None
+    """The data that the task names, as ``plugins.data.Source.record`` writes it; None: the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,20 @@ class Ranking:
     """What a group's ranking gave each of its members, in their order: finite rewards by agent."""
 
     rewards: tuple[dict[str, float], ...]
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What is known of the rows from which an environment draws its tasks."""
+
+    train: int = 0
+    """Rows of the train split; 0: it draws its tasks from nothing, and they never end."""
+    held_out: int = 0
+    """Rows of the evaluation split."""
+    digest: str = ""
+    """A hash of the evaluation rows in their order: scores on the same digest are scores on the same rows."""
+    survey: Survey | None = None
+    """What was found in the rows, where that was asked for."""
 
 
 @dataclass(frozen=True)

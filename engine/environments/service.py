@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from .names import find
 from .outcomes import OutcomeCounts
 from .plugin import unserved
 from .probe import first_ask
-from .protocol import EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
+from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
 from .registry import Registry
 from .serving import Serving, settings_of
 
@@ -129,11 +130,17 @@ class EnvironmentService:
             raise unserved(plugin, rest)
         return completed
 
-    async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Lease:
+    async def bind(
+        self,
+        name: str,
+        version: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
+    ) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed.
 
         ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that version. ``Lease.rest``
-        says whether it rests with them.
+        says whether it rests with them. ``data`` takes the place of the environment's own rows (``Source.record``).
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
@@ -142,7 +149,7 @@ class EnvironmentService:
             plugin = self._registry.plugins[self.resolve(name).name.partition("/")[0]]
         serving = await plugin.acquire(environment, version)
         full, described = f"{plugin.name}/{environment}", serving.environments[environment]
-        lease = Lease(full, described, serving, by_version=by_version)
+        lease = Lease(full, described, serving, by_version=by_version, data=data)
         if config is not None:
             try:
                 lease.config = _completed(serving, environment, config)
@@ -159,6 +166,7 @@ class EnvironmentService:
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
+        spec = spec if lease.data is None else replace(spec, data=lease.data)
         outcome = await lease.serving.play(lease.declared.name, spec, answer, counts)
         if counts:
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
@@ -176,6 +184,13 @@ class EnvironmentService:
         if counts and isinstance(verdict, EpisodeOutcome):
             self.outcomes.overturn(lease.environment, lease.environment_version, members, verdict)
         return verdict
+
+    async def facts(self, lease: Lease, survey: bool = False) -> DataFacts:
+        """What there is to know of the rows that the lease's episodes draw from; ``survey``: also what is in them.
+
+        Raises ``EnvironmentFailure`` where they cannot be had, in a sentence that says why.
+        """
+        return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
         """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""

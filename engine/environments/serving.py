@@ -21,7 +21,7 @@ from .probe import probe
 from .process.child import BrokenPlugin, Child
 from .process.launch import Folders
 from .process.wire import Described
-from .protocol import EpisodeOutcome, EpisodeSpec, EventKind, Ranking
+from .protocol import DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking
 from .recorder import Recorder
 from .scoring import ScoringPool
 
@@ -133,6 +133,21 @@ class Serving:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         return await self._scoring.rank(self.environments[environment], members)
+
+    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool = False) -> DataFacts:
+        """What there is to know of the rows of an environment, or of ``data`` in their place.
+
+        Raises ``BrokenPlugin`` with the reason why they cannot be had.
+        """
+        child = self._child or await self._child_alive()
+        try:
+            found = await child.facts(environment, data, survey)
+        finally:
+            if self.retired:
+                self.stop_if_done()
+        if isinstance(found, DataFacts):
+            return found
+        raise BrokenPlugin(found.failure or Failure(f"{environment} ended as {found.status}"), child.dead is not None)
 
     def hold(self, by_version: bool) -> None:
         """A lease begins."""

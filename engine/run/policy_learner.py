@@ -18,6 +18,7 @@ from ..store import Version
 from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
+from .drawing import epochs
 from .endings import never_spoke
 from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
@@ -69,6 +70,7 @@ class PolicyLearner:
         self._published = trained.published
         self._moved = moved
         self._hopeless = hopeless
+        self._environment = environment
         self._rules = closing_rules(spec)
         self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
@@ -156,6 +158,8 @@ class PolicyLearner:
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
+        if rows := self._environment.rows:
+            metrics |= {"rows": float(rows), "epoch": epochs((step + 1) * self._batch, rows)}
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
+from itertools import islice
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -19,6 +20,7 @@ from ..spec import TaskSpec
 from ..store import PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
+from .drawing import TaskRows, instances
 from .endings import first_failure
 from .environment import TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
@@ -27,18 +29,10 @@ from .rules import closing_rules, replacements
 from .selfplay.match import Match
 from .selfplay.participants import Participants
 
-STRIDE = 1_000_003
-"""Distance between the instances that successive attempts at one group number draw; a prime, so that tables of rows
-are walked through evenly."""
 MAX_FAILURES = 5
 """Attempts at one group that may fail in the environment before the task pauses."""
 MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
-
-
-def instance(number: int, attempt: int) -> int:
-    """The instance of a group: a pure function, so that a restart draws the same ones."""
-    return number + attempt * STRIDE
 
 
 class Wanting(Protocol):
@@ -74,6 +68,7 @@ class Producer:
         self._participants = participants
         self._held_out = held_out
         self._replacements = replacements(spec)
+        self._rows = TaskRows(services, environment)
 
     async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
@@ -85,12 +80,13 @@ class Producer:
         for attempt in range(MAX_ATTEMPTS):
             match = self._participants.match(number, attempt)
             async with self._participants.playing(match), self._environment.bound() as lease:
-                played = await self._play(number, attempt, match, lease)
+                drawn = await self._drawn(number, attempt, lease)
+                played = await self._play(number, attempt, drawn, match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
             if played is None or (cut and any(one.episode.status == "cancelled" for one in played)):
                 continue
             episodes = tuple(one.episode for one in played)
-            play = Play(number, instance(number, attempt), environment_version, episodes, replaced)
+            play = Play(number, drawn, environment_version, episodes, replaced)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(groups, rules)
             if isinstance(closed, TooFewRewards):
@@ -123,11 +119,16 @@ class Producer:
         await store.patiently(lambda: store.experience.add_play("train", parts, beside))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, number: int, attempt: int, match: Match, lease: Lease) -> list[Played] | None:
-        """All members of one attempt, or None where the prompt is held out."""
+    async def _drawn(self, number: int, attempt: int, lease: Lease) -> int:
+        """The instance of an attempt."""
+        rows = (await self._rows.of(lease)).train
+        return next(islice(instances(number, self._spec.train.seed, rows), attempt, None))
+
+    async def _play(self, number: int, attempt: int, drawn: int, match: Match, lease: Lease) -> list[Played] | None:
+        """All members of one attempt at an instance, or None where the prompt is held out."""
         held_out = await self._held_out.of(lease)
         members = [
-            asyncio.ensure_future(self._member(number, attempt, member, match, lease, held_out))
+            asyncio.ensure_future(self._member(number, attempt, drawn, member, match, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -147,10 +148,17 @@ class Producer:
         return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
 
     async def _member(
-        self, number: int, attempt: int, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
+        self,
+        number: int,
+        attempt: int,
+        drawn: int,
+        member: int,
+        match: Match,
+        lease: Lease,
+        held_out: Set[PromptHash],
     ) -> Played:
         seed = self._spec.train.seed
-        spec = EpisodeSpec("train", instance(number, attempt), seed, member, lease.config)
+        spec = EpisodeSpec("train", drawn, seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", number, attempt, member)
         roles = match.roles(self._participants.endpoints(match, number), sampling, sampling.temperature, noise)

@@ -7,10 +7,6 @@ from typing import cast
 from ..spec import AdvantageKind, TaskSpec, constant_denominator, published
 from ..training import ClosingRules, Credit, Overlong, PolicyConfig
 
-REPLACEMENTS = 2
-"""Groups of equal rewards that may be replaced under one number: together at most twice a step's groups. Each number
-has its own allowance: a common one would go to whichever group ends first, and a run would not repeat itself."""
-
 
 def closing_rules(spec: TaskSpec) -> ClosingRules:
     """How the task's rewards become advantages."""
@@ -21,9 +17,14 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
 
 
 def replacements(spec: TaskSpec) -> int:
-    """How often a group number is filled anew because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2)."""
-    wanted = spec.train.dynamic_sampling
-    return REPLACEMENTS if (published(spec.train.loss).dynamic_sampling if wanted is None else wanted) else 0
+    """How often a group number is filled anew because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2).
+
+    Each number has its own allowance: a common one would go to whichever group ends first, and a run would not repeat
+    itself.
+    """
+    train = spec.train
+    wanted = published(train.loss).dynamic_sampling if train.dynamic_sampling is None else train.dynamic_sampling
+    return train.dynamic_limit if wanted else 0
 
 
 def policy_config(spec: TaskSpec) -> PolicyConfig:

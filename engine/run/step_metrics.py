@@ -68,13 +68,15 @@ class StepTally:
         members = max(1, sum(closed.rewards.count for closed in self.groups))
         episodes = [episode for closed in self.groups for episode in closed.group.episodes]
         lengths = [_sampled(episode) for episode in episodes]
+        replaced = sum(closed.group.replaced for closed in self.groups)
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
             "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
             "reward_max": math.fsum(c.rewards.most for c in spoken) / len(spoken),
             "reward_spread": math.fsum(c.rewards.spread for c in spoken) / len(spoken),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
-            "replaced": float(sum(closed.group.replaced for closed in self.groups)),
+            "replaced": float(replaced),
+            "discarded": replaced / (replaced + len(self.groups)),
             "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
             "entropy": math.fsum(stats.entropy for stats in self.stats) / measured,
             "clipped": sum(stats.clipped for stats in self.stats) / measured,

@@ -45,7 +45,9 @@ class TrainSpec:
     discount: float = between(1.0, 0.0, 1.0)
     """With ``turn``: by what a payment is multiplied for each turn that it comes later."""
     dynamic_sampling: bool | None = field(default=None)
-    """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
+    """Fill groups of equal rewards again, until the batch is full; absent: only with the loss ``dapo``."""
+    dynamic_limit: int = between(8, 1, 64)
+    """With ``dynamic_sampling``: how often one group is filled again at most; then it counts as it is."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")
     """What becomes of episodes that the length limit ended."""
     overlong_buffer: int = between(0, 0, 1048576)

@@ -1,14 +1,15 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-The engine sends ``start reply cancel ping``, or ``score rank`` where this process scores instead of playing. The host
-answers ``hello`` or ``broken``, then ``ask end ranked pong``. It keeps the table of episodes and of asks in flight, and
-nothing else.
+The engine sends ``start reply cancel facts ping``, or ``score rank`` where this process scores instead of playing. The
+host answers ``hello`` or ``broken``, then ``ask end ranked facts pong``. It keeps the table of episodes and of asks in
+flight, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -19,11 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..data import rows_of
+from ..data import Source, row_at, rows_of
 from ..definition import Environment
 from ..messages import Ask, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record
+from .facts import facts
 from .instances import Instances
 from .loading import Loaded, load_all
 from .records import message_record
@@ -46,11 +48,15 @@ class PluginHost:
         self._runs: dict[int, Run] = {}
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
-        self._rows: dict[tuple[str, str], asyncio.Future[Sequence[Any]]] = {}
+        self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
+        self._kept = Path.cwd() / "rows"
+        """Where what is to be found again of large files is kept: among the scratch files."""
         self._heard = time.monotonic()
         self._loading = True
         self._scoring: ScoringRun | None = None
         self._instances = Instances()
+        self._asking: set[asyncio.Task[None]] = set()
+        """Answers about rows under way."""
         self._closed = asyncio.Event()
 
     async def serve(self, channel: Channel) -> None:
@@ -97,6 +103,9 @@ class PluginHost:
                     run_or_none.cancel()
             case "score" | "rank":
                 self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
+            case "facts":
+                self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
+                asking.add_done_callback(self._asking.discard)
             case "ping":
                 self._heard = time.monotonic()
                 self._channel.send({"op": "pong"})
@@ -131,15 +140,24 @@ class PluginHost:
         self._asks[self._asked] = future
         return future
 
-    async def row(self, environment: Environment, split: str, index: int) -> Any:
-        """See ``runner.Host``. Rows are read once per split, in a thread."""
-        key = environment.name, split
+    async def row(self, environment: Environment, start: Record) -> Any:
+        """See ``runner.Host``."""
+        split = start["split"]
+        rows = await self.rows(environment, split, start.get("data"))
+        return rows[row_at(split, start["seed"], start["index"], len(rows))]
+
+    async def rows(self, environment: Environment, split: str, data: Record | None) -> Sequence[Any]:
+        """The rows of a split, which are found once, in a thread. Raises as ``rows_of`` does."""
+        key = json.dumps((environment.name, split, data), sort_keys=True)
         if key not in self._rows:
             folder = self._path if self._path.is_dir() else self._path.parent
-            reading = asyncio.to_thread(rows_of, environment.data, split, folder)
-            self._rows[key] = asyncio.ensure_future(reading)
-        rows = await asyncio.shield(self._rows[key])
-        return rows[index % len(rows)]
+            given = Source.of(data) if data is not None else None
+            finding = asyncio.to_thread(rows_of, environment.data, split, folder, given, self._kept)
+            self._rows[key] = asyncio.ensure_future(finding)
+        return await asyncio.shield(self._rows[key])
+
+    async def _tell_facts(self, question: Record) -> None:
+        self._channel.send(await facts(self, question, self._environments[question["environment"]]))
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
         """See ``runner.Host``."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from marlaas.plugins import Environment, Episode, Invalid, Reply
 from marlaas.plugins.blocking import BlockingEpisode, wait_on
-from marlaas.plugins.data import rows_of
+from marlaas.plugins.data import row_at, rows_of
 from marlaas.plugins.host.threads import in_thread
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.parameters import complete
@@ -64,7 +64,7 @@ async def play(
     episode = Episode(answer, split=split, index=index, member=member, config=settings, declared=environment.agents)
     if environment.data is not None:
         rows = rows_of(environment.data, split, Path())
-        episode.task = rows[index % len(rows)]
+        episode.task = rows[row_at(split, 0, index, len(rows))]
     if environment.takes_task:
         settings["task"] = episode.task
     instance: Any = environment() if environment.form is not None else None

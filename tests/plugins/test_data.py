@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.plugins import data
-from marlaas.plugins.data import rows_of
+from marlaas.plugins.data import rows, rows_of
 
 
 def test_rows_are_divided_by_content(tmp_path: Path) -> None:
@@ -21,9 +20,9 @@ def test_rows_are_divided_by_content(tmp_path: Path) -> None:
 
 def test_files_with_a_division_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "marked.jsonl").write_text('{"n": 1, "split": "train"}\n\n{"n": 2, "split": "eval"}\n')
-    assert rows_of("marked.jsonl", "eval", tmp_path) == [{"n": 2, "split": "eval"}]
+    assert list(rows_of("marked.jsonl", "eval", tmp_path)) == [{"n": 2, "split": "eval"}]
     (tmp_path / "x.eval.jsonl").write_text("[1]\n")
-    assert rows_of("x.{split}.jsonl", "eval", tmp_path) == [[1]]
+    assert list(rows_of("x.{split}.jsonl", "eval", tmp_path)) == [[1]]
     with pytest.raises(FileNotFoundError, match=r"x\.train\.jsonl is not part of this plugin"):
         rows_of("x.{split}.jsonl", "train", tmp_path)
 
@@ -31,7 +30,7 @@ def test_files_with_a_division_of_their_own(tmp_path: Path) -> None:
 def test_lines_end_where_json_says(tmp_path: Path) -> None:
     """Not at the line separators that JSON allows within texts; and a mark at the beginning is no part of a row."""
     (tmp_path / "x.train.jsonl").write_text('"a\u2028b"\r\n"c"\n', encoding="utf-8-sig", newline="")
-    assert rows_of("x.{split}.jsonl", "train", tmp_path) == ["a\u2028b", "c"]
+    assert list(rows_of("x.{split}.jsonl", "train", tmp_path)) == ["a\u2028b", "c"]
 
 
 def test_whatever_can_be_iterated_has_rows() -> None:
@@ -53,7 +52,7 @@ def test_rows_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             yield split
 
-    monkeypatch.setattr(data, "MOST_ROWS", 1000)
+    monkeypatch.setattr(rows, "MOST_ROWS", 1000)
     with pytest.raises(ValueError, match="over 1,000 rows for the split 'eval': a generator has to end"):
         rows_of(endless, "eval", Path())
     assert len(rows_of(lambda _: range(1000), "eval", Path())) == 1000

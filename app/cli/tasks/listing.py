@@ -114,6 +114,7 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
     from ...reading.opening import find_task, reading
+    from ...words.metrics import newest_text
     from ...words.tasks import state_word, task_detail_json
 
     with reading(home_of(args)) as reader:
@@ -144,6 +145,7 @@ def show_task(args: argparse.Namespace) -> int:
         *(("policy", _policy(each, task.steps)) for each in task.policies),
         ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
         ("step", f"{own.step} of {own.steps}"),
+        ("epoch", newest_text("epoch", newest.metrics) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
         ("best", score(own.best)),

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 
 from marlaas.plugins.messages import Answer
@@ -56,7 +57,7 @@ class SubjectProcess:
             await self.renew()
             return await self.play(spec, answer)
         self._calm(serving.pids)
-        return await serving.play(self._lease.declared.name, spec, answer)
+        return await serving.play(self._lease.declared.name, replace(spec, data=self._lease.data), answer)
 
     async def _stop(self) -> None:
         serving, self._serving = self._serving, None

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
@@ -20,10 +20,23 @@ from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .launch import Folders, Launched, launch
 from .scoring_wire import encode_rank, encode_score
-from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, WireError, decode, encode_reply, encode_start
+from .wire import (
+    Asked,
+    Broken,
+    Described,
+    Ended,
+    Hello,
+    Outcome,
+    Pong,
+    WireError,
+    decode,
+    encode_facts,
+    encode_reply,
+    encode_start,
+)
 
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
@@ -147,6 +160,14 @@ class Child:
         kinds = (Ranking, EpisodeOutcome)
         ended = self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
         return cast(Ranking | EpisodeOutcome, await ended)
+
+    async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
+        """What there is to know of the rows of an environment, or of ``data`` in their place; an outcome says why
+        that failed."""
+        self._beat()
+        kinds = (DataFacts, EpisodeOutcome)
+        ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
+        return cast(DataFacts | EpisodeOutcome, await ended)
 
     def interrupt(self) -> None:
         """Have the plugin's code raise at the line that it is at."""

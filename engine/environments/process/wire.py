@@ -8,6 +8,7 @@ what it holds. Keys that they do not name are ignored.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,7 +20,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -69,7 +70,7 @@ class Described:
         return self.scored or self.ranked
 
 
-Outcome = EpisodeOutcome | Unscored | Ranking
+Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ended:
-    """An episode, a scoring or a ranking is over."""
+    """An episode, a scoring, a ranking or a question about rows is over."""
 
     episode: int
     outcome: Outcome
@@ -214,6 +215,23 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
         self.rewards = tuple(map(_named, self.rewards))
 
 
+class _Survey(Struct):
+    blocks: _Table[_Count]
+    repeated: _Count
+    shared: _Count
+
+    def __post_init__(self) -> None:
+        self.blocks = _named(self.blocks)
+
+
+class _Facts(Struct, tag_field="op", tag="facts"):
+    episode: _Count
+    train: _Count
+    held_out: _Count
+    digest: Annotated[str, Meta(max_length=64)]
+    survey: _Survey | None = None
+
+
 class _Parameter(Struct):
     name: _Name
     type: Literal["int", "float", "str", "bool", "json"]
@@ -267,7 +285,7 @@ class _Pong(Struct, tag_field="op", tag="pong"):
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _End | _Ranked | _Hello | _Broken | _Pong
+    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken | _Pong
 
 
 def decode(record: Record) -> Received:
@@ -282,6 +300,8 @@ def decode(record: Record) -> Received:
                 return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True))
             case _Ranked() as ranked:
                 return Ended(ranked.episode, Ranking(ranked.rewards))
+            case _Facts() as facts:
+                return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
             case _Hello() as hello:
                 return convert(hello, Hello, from_attributes=True)
             case _Broken() as broken:
@@ -325,7 +345,13 @@ def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
         "member": spec.member,
         "config": spec.config,
         "timeout": spec.timeout,
+        "data": spec.data,
     }
+
+
+def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
+    """The message that asks about an environment's rows."""
+    return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
 
 
 def encode_reply(id: int, reply: Reply) -> Record:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from marlaas.app.words.metrics import exact, in_order, value_text, words
+from marlaas.app.words.metrics import exact, in_order, newest_text, value_text, words
 
 
 def test_the_important_come_first_and_edges_are_hidden() -> None:
@@ -34,3 +34,10 @@ def test_values(name: str, value: float | None, text: str) -> None:
 def test_a_metric_of_strangers() -> None:
     assert words("[/m]\x1b[31m").title == "[/m]" and words("\x1b[2J").title == "?"
     assert (exact(None), exact(0.123456789)) == ("-", "0.123457")
+
+
+def test_an_epoch_says_of_how_many_rows() -> None:
+    values = {"epoch": 1.4, "rows": 2000.0, "loss": 0.5}
+    assert newest_text("epoch", values) == "1.4 of 2,000 rows"
+    assert (newest_text("loss", values), newest_text("epoch", {"epoch": 2.0})) == ("0.5", "2")
+    assert in_order(values) == ["loss", "epoch"]

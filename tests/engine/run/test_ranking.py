@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
-from marlaas.engine.run.producer import STRIDE
+from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.trajectories import Failure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.run.rules import REPLACEMENTS, closing_rules, policy_config, replacements
+from marlaas.engine.run.rules import closing_rules, policy_config, replacements
 from marlaas.engine.spec.losses import PUBLISHED
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
@@ -42,7 +42,7 @@ def test_the_trainer_accepts_what_a_task_file_says(loss: str) -> None:
 
 def test_the_loss_or_the_author_has_groups_replaced() -> None:
     assert [loss for loss in PUBLISHED if replacements(task(TrainSpec(loss=loss)))] == ["dapo"]
-    assert replacements(task(TrainSpec(dynamic_sampling=True))) == REPLACEMENTS == 2
+    assert replacements(task(TrainSpec(dynamic_sampling=True))) == 8
     assert replacements(task(TrainSpec(loss="dapo", dynamic_sampling=False))) == 0
 
 

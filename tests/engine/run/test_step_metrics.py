@@ -54,6 +54,7 @@ def test_means_are_over_what_was_measured() -> None:
         "reward_spread": 0.25,
         "no_signal": 0.5,
         "replaced": 3.0,
+        "discarded": 0.6,
         "loss": -0.25,
         "entropy": 0.5,
         "clipped": 0.5,

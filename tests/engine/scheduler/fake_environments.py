@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
+from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message
@@ -41,6 +41,7 @@ class FakeEnvironments:
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
     score: Callable[[EpisodeSpec], float | None] = lambda spec: None
     ranking: Callable[[Sequence[EpisodeOutcome]], Ranking | EpisodeOutcome] | None = None
+    data: DataFacts = field(default_factory=DataFacts)
     begun: list[EpisodeSpec] = field(default_factory=list)
     """Training episodes, in the order in which they began."""
     ends: str = ""
@@ -60,7 +61,9 @@ class FakeEnvironments:
     def resolve(self, name: str) -> Any:
         return SimpleNamespace(name=name, agents=())
 
-    async def bind(self, name: str, version: str | None = None, config: dict[str, Any] | None = None) -> Any:
+    async def bind(
+        self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
+    ) -> Any:
         await self.chance.wait()
         return SimpleNamespace(
             environment=name,
@@ -72,6 +75,10 @@ class FakeEnvironments:
             rest=None,
             release=lambda: None,
         )
+
+    async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+        await self.chance.wait()
+        return self.data
 
     async def rank(
         self, lease: Any, members: Sequence[EpisodeOutcome], counts: bool = False

@@ -1,0 +1,11 @@
+"""Rows for environments that draw their tasks from data: where they lie, how they are divided, in which order they go.
+
+Begin with ``rows.py``.
+"""
+
+from .order import position_of, row_at
+from .rows import MOST_ROWS, held_out, rows_of
+from .source import Source
+from .survey import Survey, digest_of, survey
+
+__all__ = ["MOST_ROWS", "Source", "Survey", "digest_of", "held_out", "position_of", "row_at", "rows_of", "survey"]

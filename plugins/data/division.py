@@ -1,0 +1,159 @@
+"""Which rows of one file are for which split, so that no row, and no copy of a row, is in two of them.
+
+What is kept of each row is its place, 8 bytes. Of a large file that is written down beside the scratch files of the
+plugin, and mapped into memory: the processes of a plugin share it, and the next start finds it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+from .source import Source
+
+EXACT = 100_000
+"""Rows up to which each split gets its share of the different rows exactly. Of more rows no list is sorted: a row is in
+a split if its hash lies in the split's part of all hashes, so rows that are added later move no other."""
+KEPT = 20_000
+"""Rows from which the places are written down: below, it is quicker to find them again."""
+_RULE = 1
+"""Raise it when the same file would be divided differently."""
+_RANGE = 1 << 64
+canonical = json.JSONEncoder(sort_keys=True, default=repr).encode
+"""A value as one text, however its tables are ordered."""
+
+SPLITS = ("train", "eval", "test")
+"""The splits that a file may mark its rows for."""
+
+Places = Sequence[int]
+
+
+class Stored(Protocol):
+    """Rows that are read when they are drawn."""
+
+    @property
+    def parts(self) -> list[Path]:
+        """The files that it consists of."""
+
+    def scan(self) -> Iterator[tuple[int, Any]]:
+        """Every row with its place."""
+
+    def read(self, place: int) -> Any:
+        """The row at a place."""
+
+
+def key_of(content: Any) -> int:
+    """64 bits of the hash of what a row says; equal for copies, however their columns are ordered."""
+    return key_of_text(canonical(content))
+
+
+def key_of_text(content: str) -> int:
+    """The same of a text that stands for the row."""
+    return int.from_bytes(sha256(content.encode(errors="surrogatepass")).digest()[:8])
+
+
+def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[str]:
+    """The split of each row, by the keys of their contents: ``train``, or one that has a share of the different rows.
+
+    Raises ``ValueError``, which names the data, where there are fewer different rows than splits.
+    """
+    if len(keys) > EXACT:
+        bounds = _bounds([(split, share * _RANGE) for split, share in shares.items()])
+        return (next((split for split, end in bounds if key < end), "train") for key in keys)
+    distinct = sorted(set(keys))
+    if len(distinct) <= len(shares):
+        many = "two" if len(shares) == 1 else str(len(shares) + 1)
+        raise ValueError(f"{name} needs at least {many} different rows: one to train on and one to evaluate with")
+    counts = [(split, max(1, int(len(distinct) * share + 1e-9))) for split, share in shares.items()]
+    owners: dict[int, str] = {}
+    for split, end in _bounds(counts):
+        owners |= dict.fromkeys(distinct[len(owners) : int(end)], split)
+    return (owners.get(key, "train") for key in keys)
+
+
+def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Each split with the end of its part, where the parts lie one after the other."""
+    ends, end = [], 0.0
+    for split, size in sizes:
+        end += size
+        ends.append((split, end))
+    return ends
+
+
+def places(
+    stored: Stored, source: Source, split: str, name: str, cache: Path | None = None, whole: bool = False
+) -> Places:
+    """The places of the rows of a split, from the folder ``cache`` where they were written down.
+
+    ``whole``: all rows are of this split. Raises ``ValueError`` as ``divide`` does.
+    """
+    if cache is None:
+        return _find(stored, source, name, split if whole else "").get(split, array("Q"))
+    key = _cache_key(stored.parts, source, split if whole else "")
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:  # one process looks through a file; the others wait for what it finds
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (cache / f"{key}.done").exists():
+            return _mapped(cache / f"{key}.{split}")
+        found = _find(stored, source, name, split if whole else "")
+        if sum(map(len, found.values())) >= KEPT:
+            _write(cache, key, found)
+        return found.get(split, array("Q"))
+
+
+def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, array[int]]:
+    """The places by split: all of them of ``whole``, unless it is empty; else as the rows' own column ``split`` says,
+    else by their content."""
+    if whole:
+        return {whole: array("Q", (place for place, _ in stored.scan()))}
+    every, keys, marks = array("Q"), array("Q"), array("b")
+    marked = all(isinstance(share, str) for share in source.split.values())
+    known = {source.named_as(split): number for number, split in enumerate(SPLITS)}
+    for place, row in stored.scan():
+        every.append(place)
+        marked = marked and isinstance(row, dict) and "split" in row
+        if marked:
+            marks.append(known.get(str(row["split"]), -1))
+        try:
+            source.renamed(row)
+            keys.append(key_of(source.content(row)))
+        except ValueError as error:
+            raise ValueError(f"{name}, row {len(every):,}: {error}") from None
+    found = {split: array("Q") for split in SPLITS}
+    splits = (SPLITS[mark] if mark >= 0 else "" for mark in marks) if marked else divide(keys, source.shares, name)
+    for place, split in zip(every, splits, strict=True):
+        if split:
+            found[split].append(place)
+    return {split: numbers for split, numbers in found.items() if numbers}
+
+
+def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:
+    stamps = [(str(part), stat.st_ino, stat.st_size, stat.st_mtime_ns) for part in parts for stat in (part.stat(),)]
+    path = sha256(f"{source.path}/{whole}".encode()).hexdigest()[:16]
+    content = canonical([_RULE, stamps, dict(source.columns), dict(source.split), whole])
+    return f"{path}-{sha256(content.encode()).hexdigest()[:16]}"
+
+
+def _write(cache: Path, key: str, found: Mapping[str, array[int]]) -> None:
+    """Write places down; those of what the same file was before go."""
+    for old in cache.glob(f"{key.partition('-')[0]}-*"):
+        old.unlink(missing_ok=True)
+    for split, numbers in found.items():
+        (cache / f"{key}.{split}").write_bytes(numbers.tobytes())
+    fresh = cache / f"{key}.new"
+    fresh.write_text("")
+    os.replace(fresh, cache / f"{key}.done")
+
+
+def _mapped(path: Path) -> Places:
+    if not path.exists() or not path.stat().st_size:
+        return array("Q")
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")

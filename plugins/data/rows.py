@@ -1,0 +1,135 @@
+"""The rows of a split: of a data function, of a file beside the plugin, or of the data that a task file names.
+
+A file is not read into memory: a row is read when it is drawn. A file without a division of its own is divided so that
+no row, and no copy of a row, is in two splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, overload
+
+from ..definition import Data
+from .division import Places, Stored, divide, key_of_text, places
+from .lines import Lines
+from .order import permuted
+from .source import SPLIT, Source
+from .tables import Table, is_table, saved_splits
+
+MOST_ROWS = 1_000_000
+"""Of a split of a data function: they are held in memory, so that any of them can be drawn."""
+_CHOSEN = b"limit"
+
+
+class Rows(Sequence[Any]):
+    """The rows of a split, which are read when they are drawn."""
+
+    def __init__(self, stored: Stored, places: Places, source: Source, limit: int = 0) -> None:
+        """``limit``: the most rows that there are to be, chosen among all; 0: all."""
+        self._stored = stored
+        self._places = places
+        self._source = source
+        self._all = len(places)
+        self._count = min(limit, self._all) if limit else self._all
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int) -> Any: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Any]: ...
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(self._count))]
+        if not -self._count <= number < self._count:
+            raise IndexError(number)
+        number %= self._count
+        if self._count < self._all:  # the same rows for every seed, and not the first of a sorted file
+            number = permuted(number, self._all, _CHOSEN)
+        return self._source.renamed(self._stored.read(self._places[number]))
+
+
+def rows_of(
+    data: Data | None, split: str, folder: Path, given: Source | None = None, cache: Path | None = None
+) -> Sequence[Any]:
+    """The rows of a split; never empty.
+
+    ``data`` is what the environment declares and ``folder`` where its plugin lies; ``given`` is what the task file
+    names, and takes its place. ``cache`` is a folder for what is to be found again of large files; None: nothing is
+    kept. Raises ``ValueError``, ``TypeError`` or ``OSError`` in words for people, and whatever a data function raises.
+    """
+    rows: Sequence[Any]
+    if given is not None:
+        rows = _rows(given, split, cache, f"There is no {given.file(split)}: [data] path names it")
+    elif data is None:
+        raise ValueError("the environment has no data")
+    elif isinstance(data, str):
+        source = Source(folder / data)
+        missing = (
+            f"{source.file(split).name} is not part of this plugin: a package brings the files in its folder, "
+            f"a single file NAME.py those beside it that are called NAME.something"
+        )
+        rows = _rows(source, split, cache, missing)
+    else:
+        rows = _listed(data(split), split)
+    if not rows:
+        raise ValueError(f"the data has no rows for the split {split!r}")
+    return rows
+
+
+def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
+    """Raises ``FileNotFoundError`` with what is ``missing``, and as ``rows_of`` does."""
+    path = source.file(split)
+    if not path.exists():
+        raise FileNotFoundError(missing)
+    whole = SPLIT in str(source.path)
+    if path.is_dir() and (names := saved_splits(path)) is not None:
+        path, whole = _chosen(path, names, source, split), len(names) > 1
+    stored: Stored = Table(path, cache) if is_table(path) else Lines(path)
+    if whole and isinstance(stored, Table):
+        found: Places = range(len(stored))
+    else:
+        found = places(stored, source, split, path.name, cache, whole)
+    rows = Rows(stored, found, source, source.limit if split == "train" else 0)
+    if rows:
+        try:
+            rows[0]
+        except ValueError as error:
+            raise ValueError(f"{path.name}: {error}") from None
+    return rows
+
+
+def _chosen(folder: Path, names: Sequence[str], source: Source, split: str) -> Path:
+    """The folder, within a saved ``DatasetDict``, of a split; of its only one where it has but one."""
+    name = names[0] if len(names) == 1 and not source.named else source.named_as(split)
+    if name not in names:
+        raise ValueError(
+            f"{folder.name} has the splits {', '.join(names)}, and none is called {name!r}: "
+            f"say which is for what, as in split = {{eval = {names[-1]!r}}} below [data]"
+        )
+    return folder / name
+
+
+def _listed(given: Any, split: str) -> list[Any]:
+    if isinstance(given, str | bytes | Mapping) or not (hasattr(given, "__iter__") or hasattr(given, "__getitem__")):
+        raise TypeError(f"the data function must return the rows of the split {split!r}, not {type(given).__name__}")
+    listed = list(islice(given, MOST_ROWS + 1))
+    if len(listed) > MOST_ROWS:
+        raise ValueError(
+            f"the data has over {MOST_ROWS:,} rows for the split {split!r}: a generator has to end; "
+            f"an environment whose tasks never end draws them from ep.rng instead"
+        )
+    return listed
+
+
+def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
+    """The rows of a split, where a tenth of the different rows, chosen by hash, is for evaluation.
+
+    ``contents``: what makes a row different from another, one text for each. Raises ``ValueError``, which names the
+    data, where there are fewer than two different rows.
+    """
+    splits = divide([key_of_text(content) for content in contents], {"eval": 0.1}, name)
+    return [row for row, own in zip(rows, splits, strict=True) if own == split]

@@ -1,0 +1,75 @@
+"""Which data a task trains on, as its task file says in ``[data]``. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SPLIT = "{split}"
+"""What stands in a path for the name of the split."""
+HELD_OUT = 0.1
+"""The share of the different rows that is for evaluation, where nobody says which rows are."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder of rows."""
+
+    path: Path
+    """A file of JSON lines, Parquet or Arrow, or a folder that ``datasets`` has saved; with ``{split}`` in its name,
+    one for each split."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns of the file by the names that the environment knows them by; the others keep theirs."""
+    split: Mapping[str, str | float] = field(default_factory=dict)
+    """By split: its name in the data, or the share of the different rows that it gets."""
+    limit: int = 0
+    """The most rows of the train split; 0: all."""
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Source:
+        """From what travels to the plugin's process, whose values were checked before."""
+        return cls(Path(table["path"]), table["columns"], table["split"], table["limit"])
+
+    def record(self) -> dict[str, Any]:
+        """As it travels, in JSON; ``of`` takes it back."""
+        split, columns = dict(self.split), dict(self.columns)
+        return {"path": str(self.path), "columns": columns, "split": split, "limit": self.limit}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of the different rows that each split but ``train`` gets."""
+        said = {name: share for name, share in self.split.items() if not isinstance(share, str) and name != "train"}
+        return said or {"eval": HELD_OUT}
+
+    @property
+    def named(self) -> bool:
+        """Whether it says what its splits are called in the data."""
+        return any(isinstance(name, str) for name in self.split.values())
+
+    def named_as(self, split: str) -> str:
+        """What a split is called in the data."""
+        name = self.split.get(split, split)
+        return name if isinstance(name, str) else split
+
+    def file(self, split: str) -> Path:
+        """Where the rows of a split lie."""
+        return Path(str(self.path).replace(SPLIT, self.named_as(split)))
+
+    def renamed(self, row: Any) -> Any:
+        """A row under the names that the environment knows; ``ValueError`` where a column is missing."""
+        if not self.columns:
+            return row
+        if not isinstance(row, dict):
+            raise ValueError(f"a row is {type(row).__name__}, not a table, so it has no columns to rename")
+        for column in self.columns.values():
+            if column not in row:
+                raise ValueError(f"there is no column {column!r}; there are {', '.join(map(str, row)) or 'none'}")
+        taken = set(self.columns.values())
+        kept = {name: value for name, value in row.items() if name not in taken}
+        return kept | {name: row[column] for name, column in self.columns.items()}
+
+    def content(self, row: Any) -> Any:
+        """What makes a row different from another: the columns that the task names, else all of it."""
+        return {name: row[column] for name, column in self.columns.items()} if self.columns else row

@@ -1,0 +1,68 @@
+"""What there is to know of an environment's rows before anybody trains on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
+from typing import Any
+
+from .division import canonical, key_of
+
+SAMPLED = 2000
+"""Rows, evenly spaced, in which an order is looked for."""
+COMPARED = 200_000
+"""Most rows of a split that are compared with others."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The train and the evaluation split beside each other."""
+
+    blocks: Mapping[str, int]
+    """Columns by which the train rows lie sorted, or in blocks, each with its number of different values."""
+    repeated: int
+    """Evaluation rows that are copies of another evaluation row."""
+    shared: int
+    """Evaluation rows that are train rows, too."""
+
+
+def digest_of(rows: Sequence[Any]) -> str:
+    """A hash of what the rows say, in their order: 64 hexadecimal digits."""
+    digest = sha256()
+    for row in rows:
+        digest.update(key_of(row).to_bytes(8))
+    return digest.hexdigest()
+
+
+def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
+    """Look through the rows of both splits, of very large ones through a part."""
+    keys = [key_of(held[number]) for number in range(min(len(held), COMPARED))]
+    wanted = set(keys)
+    met = {key for number in range(min(len(train), COMPARED)) if (key := key_of(train[number])) in wanted}
+    sample = [train[len(train) * number // SAMPLED] for number in range(SAMPLED)] if len(train) > SAMPLED else train
+    return Survey(blocks_of(list(sample)), len(keys) - len(wanted), sum(key in met for key in keys))
+
+
+def blocks_of(rows: Sequence[Any]) -> dict[str, int]:
+    """The columns whose equal values lie beside each other, with the number of different values of each.
+
+    A column counts if it has at least two values and four times as many rows as values, and if its rows change their
+    value less than half as often as in a shuffled file: there, a row differs from the one before with the probability
+    ``1 - Σ share²``.
+    """
+    tables = [row for row in rows if isinstance(row, dict)]
+    if len(tables) < 8 or len(tables) < len(rows):
+        return {}
+    found = {}
+    for column in tables[0]:
+        values = [canonical(row.get(column)) for row in tables]
+        shares = [count / len(values) for count in Counter(values).values()]
+        if len(shares) < 2 or len(shares) * 4 > len(values):
+            continue
+        changes = sum(one != other for one, other in pairwise(values))
+        if changes < 0.5 * (1 - sum(share * share for share in shares)) * (len(values) - 1):
+            found[str(column)] = len(shares)
+    return found

@@ -1,0 +1,142 @@
+"""Rows of Parquet and Arrow files and of folders that ``datasets`` has saved, through pyarrow.
+
+pyarrow is imported only where such data are used, and comes from the plugin's own libraries. Arrow files are mapped
+into memory, so that a row costs what is read of it. A row of a Parquet file cannot be had without unpacking thousands,
+so the file is written out once, batch by batch, as an Arrow file beside the scratch files of the plugin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
+_BATCH = 4096
+"""Rows that are unpacked together where a table is read from end to end."""
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file or folder is read through pyarrow."""
+    return path.is_dir() or path.suffix.lower() in (*PARQUET, *ARROW)
+
+
+def saved_splits(folder: Path) -> list[str] | None:
+    """The splits of a ``DatasetDict`` that was saved in a folder; None where the folder holds one data set.
+
+    Raises ``ValueError`` where ``datasets`` has saved nothing there.
+    """
+    if (folder / "dataset_dict.json").is_file():
+        return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
+    if (folder / "state.json").is_file():
+        return None
+    raise ValueError(
+        f"{folder.name} is a folder that datasets has not saved: it has neither state.json nor dataset_dict.json; "
+        f"name a file, or save it with save_to_disk"
+    )
+
+
+class Table:
+    """The rows of one or more files."""
+
+    def __init__(self, path: Path, cache: Path | None) -> None:
+        """``cache``: where Parquet files are written out; None: nowhere, they are unpacked into memory.
+
+        Raises ``ValueError`` where pyarrow is missing or the file is not what its name says.
+        """
+        self._path = path
+        self.parts = _saved_files(path) if path.is_dir() else [path]
+        """The files that it consists of."""
+        self._batches = _batches(path, self.parts, cache)
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def scan(self) -> Iterator[tuple[int, Any]]:
+        """Every row with its number, in the order of the files."""
+        number = 0
+        for batch in self._batches:
+            for begin in range(0, batch.num_rows, _BATCH):
+                for row in batch.slice(begin, _BATCH).to_pylist():
+                    yield number, row
+                    number += 1
+
+    def read(self, place: int) -> Any:
+        """The row of a number."""
+        batch = bisect_right(self._ends, place)
+        begin = self._ends[batch - 1] if batch else 0
+        return self._batches[batch].slice(place - begin, 1).to_pylist()[0]
+
+
+def _batches(path: Path, files: Sequence[Path], cache: Path | None) -> list[Any]:
+    try:
+        import pyarrow  # type: ignore[import-not-found,unused-ignore]
+        from pyarrow import ipc, parquet  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise ValueError(
+            f"{path.name} is read with pyarrow, which the Python of this plugin does not have: "
+            f"add it to the plugin's dependencies, or save the data as JSON lines"
+        ) from None
+    found: list[Any] = []
+    for file in files:
+        try:
+            if file.suffix.lower() not in PARQUET:
+                found += _arrow(pyarrow, ipc, file)
+            elif cache is None:
+                found += parquet.ParquetFile(file).iter_batches()
+            else:
+                found += _arrow(pyarrow, ipc, _written_out(pyarrow, ipc, parquet, file, cache))
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+            raise ValueError(f"{file.name} cannot be read: {error}") from None
+    return found
+
+
+def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
+    """The batches of an Arrow file, in either of its two formats, which stay in the file."""
+    mapped = pyarrow.memory_map(str(file), "r")
+    if mapped.read(6) == b"ARROW1":
+        reader = ipc.open_file(mapped)
+        return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    mapped.seek(0)
+    return list(ipc.open_stream(mapped))
+
+
+def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) -> Path:
+    """The Arrow file with what a Parquet file holds, written unless that was done."""
+    stat = file.stat()
+    name = sha256(str(file).encode()).hexdigest()[:16]
+    content = f"{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"
+    made = cache / f"{name}-{content}.arrow"
+    if made.exists():
+        return made
+    cache.mkdir(parents=True, exist_ok=True)
+    for old in cache.glob(f"{name}-*.arrow"):
+        old.unlink(missing_ok=True)
+    fresh = cache / f"{name}-{os.getpid()}.new"
+    source = parquet.ParquetFile(file)
+    with pyarrow.OSFile(str(fresh), "wb") as sink, ipc.new_file(sink, source.schema_arrow) as writer:
+        for batch in source.iter_batches():
+            writer.write_batch(batch)
+    os.replace(fresh, made)
+    return made
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    """The Arrow files of a saved data set, in order."""
+    state = _json(folder / "state.json")
+    if state.get("_indices_files") or state.get("_indices_data_files"):
+        raise ValueError(f"{folder.name} was saved with a selection of its rows: call flatten_indices() and save again")
+    return [folder / Path(str(one["filename"])).name for one in state["_data_files"]]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.parent.name}/{path.name} is no JSON: {error}") from None
