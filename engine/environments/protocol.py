@@ -58,6 +58,10 @@ class EpisodeOutcome:
     failure: Failure | None = None
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
+    overloaded: bool = False
+    """Whether a limit of wall time ended it because the machine was overloaded: the environment is not to blame."""
+    died: bool = False
+    """Whether its process died: by this episode, or by another one that it played."""
     task: Any = None
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None

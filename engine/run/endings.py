@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Fruitless
+from ..errors import Fruitless, Paused
 from ..rollout import Played
 
 
@@ -14,6 +14,20 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
     return Fruitless(
         f"{asked} never asked in {where}, so the policy {policy} learns nothing.",
         "Let the environment ask, or give that policy a `frozen` version.",
+    )
+
+
+def all_lost(draws: int, played: Sequence[Played]) -> Paused:
+    """The error for a group number whose draws lose all of their members."""
+    return Paused(f"The environment failed {draws} groups in a row: {first_failure(played)}.")
+
+
+def too_few(draws: int, wanted: int, played: Sequence[Played]) -> Paused:
+    """The error for a group number whose draws lose more members than a group of ``wanted`` can do without."""
+    return Paused(
+        f"In {draws} draws for one group fewer than {wanted} of {len(played)} members had a reward:"
+        f" {first_failure(played)}.",
+        "Catch the exception and pay a reward, declare `on_error`, or lower 'train.min_members'.",
     )
 
 

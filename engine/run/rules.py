@@ -16,9 +16,8 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
     """How the task's rewards become advantages."""
     train, sampling = spec.train, spec.sampling
     kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
-    return ClosingRules(
-        kind, Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
-    )
+    overlong = Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
+    return ClosingRules(kind, overlong, train.fewest_members)
 
 
 def replacements(spec: TaskSpec) -> int:

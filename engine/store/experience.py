@@ -6,13 +6,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from sqlite_utils import Database
 
 from ..faults import Point, reach
-from ..trajectories import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
+from ..trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
@@ -94,6 +94,8 @@ class ExperienceTable:
             "state": "complete",
             "step": step,
             "replaced": group.replaced,
+            "lost": group.lost,
+            "replayed": group.replayed,
             "play": play,
             "created": time.time(),
         }
@@ -112,6 +114,8 @@ class ExperienceTable:
                 environment_version=g["environment_version"],
                 episodes=self._episodes(g["id"]),
                 replaced=g["replaced"],
+                lost=g["lost"],
+                replayed=g["replayed"],
             )
             for g in list(groups)
         ]
@@ -167,7 +171,7 @@ class ExperienceTable:
         return {row["environment_version"] for row in self._db.query("SELECT DISTINCT environment_version FROM groups")}
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
-        episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
+        episodes: dict[int, tuple[Episode, list[Trajectory]]] = {}
         for row in self._db.query(
             "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
         ):
@@ -181,11 +185,12 @@ class ExperienceTable:
                 advantage=row["advantage"],
                 cut=bool(row["cut"]),
             )
-            episodes.setdefault(row["member"], []).append((row["status"], trajectory, json.loads(row["parts"])))
-        return tuple(
-            Episode(member, entries[0][0], tuple(t for _, t, _ in entries), entries[0][2])
-            for member, entries in episodes.items()
-        )
+            if row["member"] not in episodes:
+                failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
+                episode = Episode(row["member"], row["status"], (), json.loads(row["parts"]), failure=failure)
+                episodes[row["member"]] = episode, []
+            episodes[row["member"]][1].append(trajectory)
+        return tuple(replace(episode, trajectories=tuple(own)) for episode, own in episodes.values())
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:

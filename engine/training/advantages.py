@@ -20,7 +20,7 @@ from .overlong import KEEP, Overlong
 DEVIATION_FLOOR = 1e-4
 """Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
 MIN_REWARDED = 2
-"""The least rewards of a group: the mean of one reward is that reward, so there is nothing to learn."""
+"""The least rewards of a group, whatever the task says: the mean of one reward is that reward."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TooFewRewards:
     """A group that cannot be trained on: its number is to be filled again."""
 
     rewarded: int
-    """Members (episodes) that do have a reward: 0 or 1."""
+    """Members (episodes) that do have a reward."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,12 @@ class ClosingRules:
 
     advantage: AdvantageKind = "mean"
     overlong: Overlong = KEEP
+    min_members: int = MIN_REWARDED
+    """Members that must have ended well."""
 
 
 PLAIN = ClosingRules()
-"""Rewards minus their mean, whatever the length."""
+"""Rewards minus their mean, whatever the length and however many members there are."""
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
@@ -103,12 +105,16 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     overlong episodes are masked they keep 0, too, and are not part of the baseline (``overlong``). A group without
     episodes, which its policy skips, is closed.
 
+    Returns ``TooFewRewards`` where fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
+    have a reward. Those two differ where a policy's agents did not speak in every episode: that is no failure.
+
     Raises ``ValueError`` if a reward is not finite.
     """
     if not group.episodes:
         return ClosedGroup(group, NOTHING)
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
-    if rewarded < MIN_REWARDED:
+    finished = sum(episode.status == "ok" for episode in group.episodes)
+    if finished < rules.min_members or rewarded < MIN_REWARDED:
         return TooFewRewards(rewarded)
     by_agent = {agent: _agent_advantages(group.episodes, agent, rules) for agent in _agents(group.episodes)}
     episodes = tuple(
