@@ -56,6 +56,7 @@ class EpisodeOutcome:
     invalid: str = ""
     """Why the environment called the agent's play invalid; such an episode is ``ok`` and has a reward."""
     failure: Failure | None = None
+    """Why it failed; with status ``ok``, the exception for which the environment pays ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     overloaded: bool = False

@@ -35,7 +35,7 @@ def first_failure(played: Sequence[Played]) -> str:
     """What went wrong in the first failed episode, with the place in the plugin."""
     for one in played:
         failure = one.episode.failure
-        if failure:
+        if failure and one.episode.status != "ok":
             place = f" ({failure.file}, line {failure.line})" if failure.file else ""
             return f"{failure.message}{place}"
     if any(one.episode.status == "ok" for one in played):

@@ -6,7 +6,8 @@
     [args]
     min_terms = 2
 
-Several environments in one file are ``[[environments]]`` tables of the same form. A mistake in the file is a
+``on_error`` may stand beside ``adapter``, as in ``@env``. Several environments in one file are ``[[environments]]``
+tables of the same form. A mistake in the file is a
 ``TomlError`` with the line, in words for its author.
 """
 
@@ -16,10 +17,11 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..definition import Environment
+from ..definition import Environment, paid_on_error
 from .gymnasium_worlds import gymnasium
 from .openenv_worlds import openenv
 from .reasoning_gym_datasets import reasoning_gym
@@ -66,7 +68,7 @@ def environments_in(path: Path) -> list[Environment]:
 
 def _environment(path: Path, text: str, table: Mapping[str, Any]) -> Environment:
     given = dict(table)
-    adapter = given.pop("adapter", None)
+    adapter, on_error = given.pop("adapter", None), given.pop("on_error", None)
     if adapter not in ADAPTERS:
         raise _error(path, _line_of(text, "adapter"), f"adapter must be one of {', '.join(ADAPTERS)}, not {adapter!r}")
     make = ADAPTERS[adapter]
@@ -76,7 +78,8 @@ def _environment(path: Path, text: str, table: Mapping[str, Any]) -> Environment
         raise _error(path, _line_of(text, "args"), "args must be a table: [args]")
     for key in given:
         if key not in (what, *settings):
-            words = f"the adapter {adapter} knows no {key!r}; it knows {', '.join((what, *settings))}, and [args]"
+            known = ", ".join((what, *settings, "on_error"))
+            words = f"the adapter {adapter} knows no {key!r}; it knows {known}, and [args]"
             raise _error(path, _line_of(text, key), words)
     if not isinstance(given.get(what), str):
         raise _error(path, _line_of(text, "adapter"), f"the adapter {adapter} needs {what!r}, a text")
@@ -84,7 +87,8 @@ def _environment(path: Path, text: str, table: Mapping[str, Any]) -> Environment
         if key in (what, *settings):
             raise _error(path, _line_of(text, key), f"{key!r} is not one of the args: it belongs before [args]")
     try:
-        return make(**given, **options)
+        made = make(**given, **options)
+        return replace(made, on_error=paid_on_error(on_error, made.name))
     except (TypeError, ValueError) as error:
         raise _error(path, _line_of(text, what), str(error)) from error
 

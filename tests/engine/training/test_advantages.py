@@ -64,7 +64,9 @@ MEMBERS = st.lists(st.tuples(st.sampled_from(get_args(EpisodeStatus)), st.boolea
 
 
 @given(MEMBERS, st.integers(2, 10))
-def test_a_group_closes_with_enough_members_that_ended_well(members: list[tuple[str, bool]], least: int) -> None:
+def test_a_group_closes_with_enough_members_that_ended_well(
+    members: list[tuple[EpisodeStatus, bool]], least: int
+) -> None:
     """Of a policy that did not speak everywhere fewer may be rewarded, though never fewer than two."""
     some = group(*((trajectory(1.0 if status == "ok" and spoke else None),) for status, spoke in members))
     episodes = zip(some.episodes, members, strict=True)
