@@ -93,6 +93,7 @@ class Episode:
     metrics: dict[str, float | str] = field(default_factory=dict)
     """What the environment logged."""
     failure: Failure | None = None
+    """Why it failed; with status ok, the exception for which the environment pays ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     """In the order in which they were paid."""
@@ -112,6 +113,10 @@ class Group:
     episodes: tuple[Episode, ...]
     replaced: int = 0
     """Earlier groups of this number that it replaced because their rewards were equal (dynamic sampling)."""
+    lost: int = 0
+    """Members that failed each time they were played; those of draws that were given up under this number count."""
+    replayed: int = 0
+    """Plays of members that had failed before, of those draws, too."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from .agent import MOST_AGENTS, check_name
 from .class_form import play_of
 from .parameters import Parameter, parameters_of, signature_of
+from .rewards import finite
 from .scoring import Function, checked
 
 Data = Callable[[str], Iterable[Any]] | str
@@ -41,6 +42,8 @@ class Environment:
     """The class, in the class form: one instance of it plays all episodes of a process."""
     agents: tuple[str, ...] = ()
     """The agents that speak in it, so that a task can say who plays whom; empty where the author does not say."""
+    on_error: float | None = None
+    """The reward of an episode that an exception ended after a reply; None: such an episode has no reward."""
 
     def score(self, function: Function) -> Function:
         """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.
@@ -87,6 +90,7 @@ def env(
     timeout: float = 60.0,
     score_timeout: float = 30.0,
     agents: Sequence[str] = (),
+    on_error: float | None = None,
 ) -> Callable[[Callable[..., Any]], Environment]: ...
 def env(
     function: Callable[..., Any] | None = None,
@@ -97,8 +101,9 @@ def env(
     timeout: float = 60.0,
     score_timeout: float = 30.0,
     agents: Sequence[str] = (),
+    on_error: float | None = None,
 ) -> Environment | Callable[[Callable[..., Any]], Environment]:
-    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…, score_timeout=…, agents=…)``.
+    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…, score_timeout=…, agents=…, on_error=…)``.
 
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
@@ -107,8 +112,12 @@ def env(
     ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
     ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
     and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there are several:
-    tasks are then checked for a policy for each of them. Raises ``TypeError`` or ``ValueError``, in words for the
-    author, where no task could play it.
+    tasks are then checked for a policy for each of them. ``on_error`` is the reward
+    of every agent where the environment, or its score function, raises an exception after a reply: what ``ep.reward``
+    earned is added, and the exception stays visible. Without it such an episode has no reward. Time limits, want of
+    memory or files, and the death of the process are never paid for.
+
+    Raises ``TypeError`` or ``ValueError``, in words for the author, where no task could play it.
     """
 
     def declare(target: Callable[..., Any]) -> Environment:
@@ -116,7 +125,8 @@ def env(
             raise TypeError(
                 f"@env stands over a function or class, with settings by name: @env(name=…), not {target!r:.40}"
             )
-        return _declared(target, name or target.__name__, data, timeout, score_timeout, agents)
+        made = _declared(target, name or target.__name__, data, timeout, score_timeout, agents)
+        return replace(made, on_error=paid_on_error(on_error, made.name))
 
     return declare(function) if function is not None else declare
 
@@ -157,6 +167,11 @@ def _declared(
         form=form,
         agents=_distinct(agents, name),
     )
+
+
+def paid_on_error(value: object, of: str) -> float | None:
+    """What the environment ``of`` declares as ``on_error``. Raises ``TypeError`` or ``ValueError``."""
+    return None if value is None else finite(value, f"on_error of {of}")
 
 
 def _distinct(agents: Sequence[str], of: str) -> tuple[str, ...]:

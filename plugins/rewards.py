@@ -26,7 +26,7 @@ class Invalid(Exception):
     """Raise it where the agent broke the rules: the episode ends with ``reward`` and is trained on.
 
     The reward is that of every agent, and what ``ep.reward`` earned is added. Any other exception is an error of the
-    environment: such an episode has no reward.
+    environment: such an episode has no reward, unless the environment declares ``on_error``.
     """
 
     def __init__(self, message: str = "", reward: float = 0.0) -> None:

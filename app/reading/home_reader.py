@@ -80,6 +80,9 @@ class HomeReader(Protocol):
     def needs(self, task: int) -> list[TaskRow]:
         """The tasks on which this one depends."""
 
+    def warnings(self, task: int) -> list[str]:
+        """What people should know of a task, oldest first."""
+
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""
 

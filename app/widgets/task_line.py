@@ -1,4 +1,4 @@
-"""A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended."""
+"""A task in a few lines: its tenant and name, then its numbers, or why it waits or has ended, or what is wrong."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class TaskLine(Widget):
     """Which of its policies is meant, in words."""
 
     def watch_row(self) -> None:
-        """Make room for another reason; other numbers need none."""
-        room = max(1, self.content_size.width)
-        reason = line(self.row.reason, _REASON_LINES * room) if self.row else ""
-        height = 1 + min(_REASON_LINES, max(1, -(-cells(reason) // max(1, room - _RAGGED))))
+        """Make room for another reason or warning; other numbers need none."""
+        room, row = max(1, self.content_size.width), self.row
+        reason, warning = (row.reason, "" if row.reason else row.warning) if row else ("", "")
+        height = 1 + max(1, _lines(reason, room)) + _lines(warning, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
 
@@ -62,4 +62,13 @@ class TaskLine(Widget):
         name = line(f"{task.id}  {task.tenant} / {whose}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
-        return Content.assemble((name, "bold"), gap, state, "\n", (below, "$text-muted"))
+        parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state, "\n", (below, "$text-muted")]
+        if task.warning and not task.reason:
+            parts += ["\n", (line(task.warning, _REASON_LINES * width), "$text-warning")]
+        return Content.assemble(*parts)
+
+
+def _lines(sentence: str, room: int) -> int:
+    """Lines that a sentence takes, at most ``_REASON_LINES``."""
+    shown = line(sentence, _REASON_LINES * room)
+    return min(_REASON_LINES, -(-cells(shown) // max(1, room - _RAGGED)))

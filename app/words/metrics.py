@@ -166,6 +166,21 @@ _KNOWN = {
         "episodes without a reward: their environment failed",
         normal="0; `marlaas env show NAME` says where the environment failed",
     ),
+    "lost": Words(
+        "lost",
+        "members that failed each time they were played, with those of draws that were given up",
+        normal="0; rewards are means over the members that were not lost",
+    ),
+    "replayed": Words(
+        "played again",
+        "plays of members that had failed before",
+        normal="0; more where an environment fails now and then, or the machine is overloaded",
+    ),
+    "on_error": Words(
+        "paid on error",
+        "episodes whose environment raised an exception and pays `on_error` for it",
+        normal="0 without `on_error`; the rollouts view shows each exception",
+    ),
     "gap_followed": Words(
         "followed",
         "share of the trainer's change that the sampler made, too; 1 is right",

@@ -132,15 +132,21 @@ def task_json(task: TaskRow) -> dict[str, Any]:
 
 
 def task_detail_json(
-    task: TaskRow, needs: Sequence[TaskRow], evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
+    task: TaskRow,
+    needs: Sequence[TaskRow],
+    evals: Sequence[EvalRow],
+    newest: StepRow | None,
+    config: dict[str, Any],
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics and configuration."""
+    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics, configuration, warnings."""
     return {
         **asdict(task),
         "depends_on": [needed.id for needed in needs],
         "eval": [asdict(row) for row in evals],
         "metrics": newest.metrics if newest else {},
         "config": config,
+        "warnings": list(warnings),
     }
 
 

@@ -84,5 +84,5 @@ class OutcomeCounts:
             self._failures.setdefault((last.environment, last.version), last.failure)
 
     def _note(self, environment: str, version: str, outcome: EpisodeOutcome) -> None:
-        if outcome.failure is not None and outcome.status in ("error", "timeout"):
+        if outcome.failure is not None and outcome.status in ("ok", "error", "timeout"):  # ok: paid ``on_error``
             self._failures[environment, version] = outcome.failure

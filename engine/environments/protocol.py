@@ -60,8 +60,13 @@ class EpisodeOutcome:
     invalid: str = ""
     """Why the environment called the agent's play invalid; such an episode is ``ok`` and has a reward."""
     failure: Failure | None = None
+    """Why it failed; with status ``ok``, the exception for which the environment pays ``on_error``."""
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
+    overloaded: bool = False
+    """Whether a limit of wall time ended it because the machine was overloaded: the environment is not to blame."""
+    died: bool = False
+    """Whether its process died: by this episode, or by another one that it played."""
     task: Any = None
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Fruitless
+from ..errors import Fruitless, Paused
 from ..rollout import Played
 
 
@@ -17,11 +17,25 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
     )
 
 
+def all_lost(draws: int, played: Sequence[Played]) -> Paused:
+    """The error for a group number whose draws lose all of their members."""
+    return Paused(f"The environment failed {draws} groups in a row: {first_failure(played)}.")
+
+
+def too_few(draws: int, wanted: int, played: Sequence[Played]) -> Paused:
+    """The error for a group number whose draws lose more members than a group of ``wanted`` can do without."""
+    return Paused(
+        f"In {draws} draws for one group fewer than {wanted} of {len(played)} members had a reward:"
+        f" {first_failure(played)}.",
+        "Catch the exception and pay a reward, declare `on_error`, or lower 'train.min_members'.",
+    )
+
+
 def first_failure(played: Sequence[Played]) -> str:
     """What went wrong in the first failed episode, with the place in the plugin."""
     for one in played:
         failure = one.episode.failure
-        if failure:
+        if failure and one.episode.status != "ok":
             place = f" ({failure.file}, line {failure.line})" if failure.file else ""
             return f"{failure.message}{place}"
     if any(one.episode.status == "ok" for one in played):

@@ -18,6 +18,7 @@ from ..spec import TaskSpec, agent_map_of, spec_of
 from ..store import Version
 from .admission import Admitting
 from .background import Background
+from .bias_watch import BiasWatch
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
@@ -99,7 +100,8 @@ class Learner:
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
-        producer = Producer(services, self._spec, environment, participants, held_out)
+        bias = BiasWatch(services.store, self._task)
+        producer = Producer(services, self._spec, environment, participants, held_out, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))

@@ -22,12 +22,30 @@ class Play:
     episodes: tuple[Episode, ...]
     replaced: int = 0
     """How many plays with equal rewards it replaces under this number."""
+    lost: int = 0
+    """See ``Group.lost``."""
+    replayed: int = 0
+    """See ``Group.replayed``."""
+
+    @property
+    def rewarded(self) -> int:
+        """Members with a reward for anybody who spoke."""
+        return sum(any(t.reward is not None for t in episode.trajectories) for episode in self.episodes)
 
 
 def part_of(play: Play, version: int, agents: Set[str] | None) -> Group:
     """The group of one policy, whose ``version`` spoke for ``agents`` (None: for all)."""
     episodes = tuple(episode_of(episode, agents) for episode in play.episodes)
-    return Group(play.number, play.index, version, play.environment_version, episodes, play.replaced)
+    return Group(
+        number=play.number,
+        index=play.index,
+        version=version,
+        environment_version=play.environment_version,
+        episodes=episodes,
+        replaced=play.replaced,
+        lost=play.lost,
+        replayed=play.replayed,
+    )
 
 
 def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
@@ -57,12 +75,17 @@ def besides(
     return tuple(found)
 
 
-def close_parts(groups: Sequence[Group], rules: Sequence[ClosingRules]) -> tuple[ClosedGroup, ...] | TooFewRewards:
+def close_parts(
+    play: Play, groups: Sequence[Group], rules: Sequence[ClosingRules]
+) -> tuple[ClosedGroup, ...] | TooFewRewards:
     """Close the groups of all policies of a play.
 
-    A group with too few rewards, such as one whose agents did not speak, counts as empty; where all have too few,
-    returns ``TooFewRewards``, and the play is to be made again.
+    Returns ``TooFewRewards``, and the play is to be made again, where fewer members than any of the rules asks for have
+    a reward. A group with too few rewards in a play with enough of them, such as one whose agents did not speak, counts
+    as empty; where all are, ``TooFewRewards`` is returned, too.
     """
+    if play.rewarded < max(own.min_members for own in rules):
+        return TooFewRewards(play.rewarded)
     closed = [close_group(group, own) for group, own in zip(groups, rules, strict=True)]
     if all(isinstance(one, TooFewRewards) for one in closed):
         return next(one for one in closed if isinstance(one, TooFewRewards))

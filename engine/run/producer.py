@@ -1,18 +1,20 @@
 """Fills groups: plays the members of one instance with the current versions, and closes what each policy gets of it.
 
-A play from which no group can be closed (too few rewards, a held-out prompt, an unusable draw) is made again from
-another instance, under the same number. With dynamic sampling, so is one of equal rewards, a few times.
+A member that fails is played again by itself (``members``). A play from which no group can be closed even so (too few
+rewards, a held-out prompt, an unusable draw) is made again from another instance, under the same number. With dynamic
+sampling, so is one of equal rewards, a few times.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
-from ..errors import Fruitless, Paused
+from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services
 from ..rollout import HeldOutPrompt, Played, PromptHash, noise_seed
@@ -20,17 +22,22 @@ from ..spec import TaskSpec
 from ..store import PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
+from .bias_watch import BiasWatch
 from .drawing import TaskRows, instances
-from .endings import first_failure
+from .endings import all_lost, too_few
 from .environment import TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
+from .members import Member, play_member
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .rules import closing_rules, replacements
 from .selfplay.match import Match
 from .selfplay.participants import Participants
 
 MAX_FAILURES = 5
-"""Attempts at one group that may fail in the environment before the task pauses."""
+"""Attempts at one group in which every member may fail in the environment before the task pauses."""
+MAX_SHORT = 20
+"""Attempts at one group that may lose too many members, though not all, before the task pauses. Where one reply in five
+fails every other group of eight loses two members or more, and one number in a million is tried so often."""
 MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
 
@@ -61,12 +68,14 @@ class Producer:
         environment: TaskEnvironment,
         participants: Participants,
         held_out: HeldOutPrompts,
+        bias: BiasWatch,
     ) -> None:
         self._services = services
         self._spec = spec
         self._environment = environment
         self._participants = participants
         self._held_out = held_out
+        self._bias = bias
         self._replacements = replacements(spec)
         self._rows = TaskRows(services, environment)
 
@@ -75,25 +84,31 @@ class Producer:
 
         Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves, ``WorkerDied``.
         """
-        failures = replaced = 0
+        failures = short = replaced = lost = replayed = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
         for attempt in range(MAX_ATTEMPTS):
             match = self._participants.match(number, attempt)
             async with self._participants.playing(match), self._environment.bound() as lease:
                 drawn = await self._drawn(number, attempt, lease)
-                played = await self._play(number, attempt, drawn, match, lease)
+                members = await self._play(number, attempt, drawn, match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
-            if played is None or (cut and any(one.episode.status == "cancelled" for one in played)):
+            if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
+            self._bias.see(environment_version, members)
+            played = [one.played for one in members]
+            lost += sum(one.lost for one in members)
+            replayed += sum(len(one.before) for one in members)
             episodes = tuple(one.episode for one in played)
-            play = Play(number, drawn, environment_version, episodes, replaced)
+            play = Play(number, drawn, environment_version, episodes, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
-            closed = close_parts(groups, rules)
+            closed = close_parts(play, groups, rules)
             if isinstance(closed, TooFewRewards):
-                failures += self._failed(played)
-                if failures >= MAX_FAILURES:
+                failures += all(one.lost for one in members)
+                short += any(one.lost for one in members)
+                if failures >= MAX_FAILURES or short >= MAX_SHORT:
                     await self._environment.check()  # where it rests, the task waits instead of pausing
-                    raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
+                    wanted = max(own.min_members for own in rules)
+                    raise all_lost(failures, played) if failures >= MAX_FAILURES else too_few(short, wanted, played)
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
             else:
@@ -124,28 +139,29 @@ class Producer:
         rows = (await self._rows.of(lease)).train
         return next(islice(instances(number, self._spec.train.seed, rows), attempt, None))
 
-    async def _play(self, number: int, attempt: int, drawn: int, match: Match, lease: Lease) -> list[Played] | None:
+    async def _play(self, number: int, attempt: int, drawn: int, match: Match, lease: Lease) -> list[Member] | None:
         """All members of one attempt at an instance, or None where the prompt is held out."""
         held_out = await self._held_out.of(lease)
-        members = [
+        playing = [
             asyncio.ensure_future(self._member(number, attempt, drawn, member, match, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
-            played = await asyncio.gather(*members)
+            members = await asyncio.gather(*playing)
         except BaseException as error:
-            for member in members:
-                member.cancel()
-            await asyncio.gather(*members, return_exceptions=True)
+            for one in playing:
+                one.cancel()
+            await asyncio.gather(*playing, return_exceptions=True)
             if isinstance(error, HeldOutPrompt):
                 return None
             raise
-        return await self._ranked(played, lease) if lease.declared.ranked else played
+        return await self._ranked(members, lease) if lease.declared.ranked else members
 
-    async def _ranked(self, played: Sequence[Played], lease: Lease) -> list[Played]:
+    async def _ranked(self, members: Sequence[Member], lease: Lease) -> list[Member]:
         """The members with the rewards that the environment gave by comparing them, where it ranks groups."""
-        outcomes = await ranked(self._services.environments, lease, [one.outcome for one in played], counts=True)
-        return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
+        outcomes = [one.played.outcome for one in members]
+        verdicts = await ranked(self._services.environments, lease, outcomes, counts=True)
+        return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
     async def _member(
         self,
@@ -156,16 +172,17 @@ class Producer:
         match: Match,
         lease: Lease,
         held_out: Set[PromptHash],
-    ) -> Played:
+    ) -> Member:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", drawn, seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", number, attempt, member)
         roles = match.roles(self._participants.endpoints(match, number), sampling, sampling.temperature, noise)
         name = f"{next(iter(match.versions.values())).name}/g{number}.{attempt}.{member}"
-        play = self._environment.player(lease)
-        return await self._services.rollout.play(play, spec, roles, name, held_out.__contains__)
+        play, rollout = self._environment.player(lease), self._services.rollout
 
-    def _failed(self, played: Sequence[Played]) -> int:
-        """1 if the environment is to blame, 0 if the draw was merely unusable."""
-        return int(any(one.episode.status in ("error", "timeout") for one in played))
+        async def once(plays: int) -> Played:
+            own = f"{name}.{plays}" if plays else name
+            return await rollout.play(play, spec, roles, own, held_out.__contains__)
+
+        return await play_member(once, given_up=lambda: lease.cut or lease.rest is not None)

@@ -13,7 +13,8 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
     train, sampling = spec.train, spec.sampling
     kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
     overlong = Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
-    return ClosingRules(kind, overlong, Credit(train.discount) if train.advantage_level == "turn" else None)
+    credit = Credit(train.discount) if train.advantage_level == "turn" else None
+    return ClosingRules(kind, overlong, credit, train.fewest_members)
 
 
 def replacements(spec: TaskSpec) -> int:

@@ -60,6 +60,9 @@ class StepTally:
           in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
         - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
           the length limit ended.
+        - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
+          were played, also in draws that were given up; ``replayed``: plays of members that had failed before;
+          ``on_error``: episodes for whose exception the environment pays a reward.
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
@@ -92,6 +95,9 @@ class StepTally:
             "length_max": float(max(lengths, default=0)),
             "cut": sum(any(t.cut for t in episode.trajectories) for episode in episodes) / max(1, len(episodes)),
             "errors": float(sum(episode.status != "ok" for episode in episodes)),
+            "lost": float(sum(closed.group.lost for closed in self.groups)),
+            "replayed": float(sum(closed.group.replayed for closed in self.groups)),
+            "on_error": float(sum(episode.status == "ok" and episode.failure is not None for episode in episodes)),
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
             "seconds": seconds,
         } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}

@@ -27,6 +27,12 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             "Raise 'sampling.max_episode_tokens'.",
         ),
         (
+            train.min_members is not None and train.min_members > train.group_size,
+            ("train.min_members", "train.group_size"),
+            f"is {train.min_members}, but a group has only {train.group_size} members.",
+            "No group would ever be complete.",
+        ),
+        (
             train.deterministic and train.max_staleness > 0,
             ("train.deterministic", "train.max_staleness"),
             f"needs 'train.max_staleness' = 0, not {train.max_staleness}.",

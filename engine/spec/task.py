@@ -32,6 +32,9 @@ class TrainSpec:
     """Groups that one optimizer step consumes."""
     group_size: int = between(8, 2, 4096)
     """Episodes of the same instance, whose rewards are compared."""
+    min_members: int | None = between(None, 2, 4096)
+    """Members of a group that must have a reward, or it is played anew on another instance; absent: all, less one in
+    eight."""
     max_staleness: int = between(2, 0, 64)
     """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
     epochs: int = between(1, 1, 16)
@@ -77,6 +80,11 @@ class TrainSpec:
     it was drawn with. Above 0 the policy stays more random."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
+
+    @property
+    def fewest_members(self) -> int:
+        """Members of a group that must have a reward: ``min_members`` with its default."""
+        return self.group_size - self.group_size // 8 if self.min_members is None else self.min_members
 
 
 @dataclass(frozen=True)

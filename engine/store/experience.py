@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 from sqlite_utils import Database
@@ -14,7 +14,6 @@ from sqlite_utils import Database
 from ..faults import Point, reach
 from ..trajectories import (
     Episode,
-    EpisodeStatus,
     Failure,
     Group,
     Span,
@@ -105,6 +104,8 @@ class ExperienceTable:
             "state": "complete",
             "step": step,
             "replaced": group.replaced,
+            "lost": group.lost,
+            "replayed": group.replayed,
             "play": play,
             "created": time.time(),
         }
@@ -123,6 +124,8 @@ class ExperienceTable:
                 environment_version=g["environment_version"],
                 episodes=self._episodes(g["id"]),
                 replaced=g["replaced"],
+                lost=g["lost"],
+                replayed=g["replayed"],
             )
             for g in list(groups)
         ]
@@ -178,7 +181,7 @@ class ExperienceTable:
         return {row["environment_version"] for row in self._db.query("SELECT DISTINCT environment_version FROM groups")}
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
-        episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
+        episodes: dict[int, tuple[Episode, list[Trajectory]]] = {}
         paid: defaultdict[int, list[TurnReward]] = defaultdict(list)
         for row in self._db.query(
             "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
@@ -193,11 +196,15 @@ class ExperienceTable:
                 advantage=row["advantage"],
                 cut=bool(row["cut"]),
             )
-            episodes.setdefault(row["member"], []).append((row["status"], trajectory, json.loads(row["parts"])))
+            if row["member"] not in episodes:
+                failure = Failure(**json.loads(row["failure"])) if row["failure"] else None
+                episode = Episode(row["member"], row["status"], (), json.loads(row["parts"]), failure=failure)
+                episodes[row["member"]] = episode, []
+            episodes[row["member"]][1].append(trajectory)
             paid[row["member"]] += [TurnReward(row["agent"], *one) for one in json.loads(row["paid"] or "[]")]
         return tuple(
-            Episode(member, entries[0][0], tuple(t for _, t, _ in entries), entries[0][2], paid=tuple(paid[member]))
-            for member, entries in episodes.items()
+            replace(episode, trajectories=tuple(own), paid=tuple(paid[member]))
+            for member, (episode, own) in episodes.items()
         )
 
 

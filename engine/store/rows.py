@@ -96,6 +96,8 @@ class TaskRow:
     """All policies in the order of the task file; empty where it has only one."""
     reason_code: str = ""
     """The reason as a ``ReasonCode``."""
+    warning: str = ""
+    """The newest thing that people should know of it, such as rewards that are biased; empty where there is none."""
 
     @property
     def trained(self) -> tuple[str, ...]:

@@ -185,6 +185,11 @@ class TaskTable:
                 [(note, task) for task, note in notes.items()],
             )
 
+    def warn(self, task: int, about: str, message: str) -> bool:
+        """Keep what people should know of a task for as long as the task is there; False: it is known already."""
+        row = [task, about, message, time.time()]
+        return bool(self._db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?, ?, ?)", row).rowcount)
+
     def add_seconds(self, seconds: Mapping[int, float]) -> None:
         """Add running time, by task."""
         with transaction(self._db):

@@ -21,7 +21,7 @@ from .turn_credit import Credit, compare_turns, payments_by_turn, returns_to_go
 DEVIATION_FLOOR = 1e-4
 """Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
 MIN_REWARDED = 2
-"""The least rewards of a group: the mean of one reward is that reward, so there is nothing to learn."""
+"""The least rewards of a group, whatever the task says: the mean of one reward is that reward."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class TooFewRewards:
     """A group that cannot be trained on: its number is to be filled again."""
 
     rewarded: int
-    """Members (episodes) that do have a reward: 0 or 1."""
+    """Members (episodes) that do have a reward."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,12 @@ class ClosingRules:
     overlong: Overlong = KEEP
     credit: Credit | None = None
     """How each turn gets an advantage of its own; None: it has the episode's."""
+    min_members: int = MIN_REWARDED
+    """Members that must have ended well."""
 
 
 PLAIN = ClosingRules()
-"""Rewards minus their mean, whatever the length."""
+"""Rewards minus their mean, whatever the length and however many members there are."""
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
@@ -108,13 +110,16 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
 
     With ``ClosingRules.credit`` each reply has an advantage of its own besides (``Span.advantage``, ``turn_credit``).
     Replies in forks without a name keep the whole episode's: what was paid cannot be told apart by their order.
+    Returns ``TooFewRewards`` where fewer than ``rules.min_members`` episodes ended with status ok, or fewer than two
+    have a reward. Those two differ where a policy's agents did not speak in every episode: that is no failure.
 
     Raises ``ValueError`` if a reward is not finite.
     """
     if not group.episodes:
         return ClosedGroup(group, NOTHING)
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
-    if rewarded < MIN_REWARDED:
+    finished = sum(episode.status == "ok" for episode in group.episodes)
+    if finished < rules.min_members or rewarded < MIN_REWARDED:
         return TooFewRewards(rewarded)
     episodes = list(group.episodes)
     for agent in sorted({t.agent for episode in episodes for t in episode.trajectories}):

@@ -6,8 +6,9 @@
     [args]
     min_terms = 2
 
-Several environments in one file are ``[[environments]]`` tables of the same form; what is wrong in one of them is no
-reason against the others. A mistake is a ``TomlError`` with line and key, in words for the author of the file.
+``on_error`` may stand beside ``adapter``, as in ``@env``. Several environments in one file are ``[[environments]]``
+tables of the same form; what is wrong in one of them is no reason against the others. A mistake is a ``TomlError`` with
+line and key, in words for the author of the file.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import inspect
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..definition import Environment
+from ..definition import Environment, paid_on_error
 from .declaring import usable
 from .gymnasium_worlds import gymnasium
 from .library import missing
@@ -142,7 +143,7 @@ def _entries(tables: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[
 
 def _environment(path: Path, table: _Table) -> Environment:
     given = dict(table.content)
-    adapter = given.pop("adapter", None)
+    adapter, on_error = given.pop("adapter", None), given.pop("on_error", None)
     if adapter not in ADAPTERS:
         words = f"adapter must be one of {', '.join(ADAPTERS)}, not {adapter!r}"
         raise table.error(path, "adapter", words)
@@ -153,7 +154,7 @@ def _environment(path: Path, table: _Table) -> Environment:
         raise table.error(path, "args", "args must be a table: [args]")
     for key, value in given.items():
         if key not in known:
-            words = f"the adapter {adapter} knows no {key!r}; it knows {', '.join(known)}, and [args]"
+            words = f"the adapter {adapter} knows no {key!r}; it knows {', '.join((*known, 'on_error'))}, and [args]"
             raise table.error(path, key, words)
         if key != what and not any(type(value) is kind for kind in known[key]):
             kinds = " or ".join(_KIND_WORDS[kind] for kind in known[key])
@@ -164,9 +165,10 @@ def _environment(path: Path, table: _Table) -> Environment:
         if key in known:
             raise table.error(path, key, f"{key!r} is not one of the args: it belongs before [args]")
     try:
-        return make(**given, **options)
+        made = make(**given, **options)
+        return replace(made, on_error=paid_on_error(on_error, made.name))
     except (TypeError, ValueError) as error:
-        key = _named_in(str(error), (*options, *settings), what)
+        key = _named_in(str(error), (*options, *settings, "on_error"), what)
         raise table.error(path, key, f"{key!r}: {error}") from error
     except ModuleNotFoundError:  # it says what to install
         raise

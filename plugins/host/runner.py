@@ -23,6 +23,7 @@ from .blame import Blame
 from .channel import Record
 from .clock import Clock
 from .instances import Late
+from .paying import may_pay
 from .threads import Stopped, in_thread
 
 GRACE = 5.0
@@ -73,6 +74,8 @@ class Run:
             declared=environment.agents,
         )
         self._asks: set[asyncio.Future[Reply]] = set()
+        self._replied = False
+        """Whether any agent has answered: what fails before does not depend on what was said."""
         self._began = time.monotonic()
         self._grace: asyncio.TimerHandle | None = None
         self.task = self._loop.create_task(self._play())
@@ -107,21 +110,26 @@ class Run:
         self._host.ended(self, end)
 
     async def _outcome(self) -> Record:
-        invalid = ""
+        invalid, failure = "", None
         try:
             result = await self._call()
         except Invalid as error:
             result, invalid = error.reward, str(error) or "invalid"
+        except Exception as error:
+            if self.environment.on_error is None or not self._replied or not may_pay(error):
+                raise
+            result, failure = self.environment.on_error, self._host.blame.of(error)
         try:
             if invalid:
                 result = finite(result, "the reward of Invalid")
             task = self._task()
-            if self.environment.scorer is not None and not invalid:
+            if self.environment.scorer is not None and not invalid and failure is None:
                 return self._unscored(result) | task
             rewards = rewards_of(result, self._episode.payees, self._episode.earned)
         except (TypeError, ValueError) as error:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
-        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | task
+        end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
+        return end | ({} if failure is None else {"failure": failure}) | task
 
     def _task(self) -> Record:
         """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""
@@ -165,7 +173,9 @@ class Run:
         self._asks.add(reply)
         self._clock.pause()
         try:
-            return await reply
+            said = await reply
+            self._replied = True
+            return said
         finally:
             self._asks.discard(reply)
             self._clock.resume()

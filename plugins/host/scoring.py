@@ -18,6 +18,7 @@ from ..rewards import Skip
 from ..scoring import Member, ranks_of, score_of
 from .blame import Blame
 from .channel import Record
+from .paying import may_pay
 from .records import read_transcript
 from .threads import Stopped
 
@@ -65,13 +66,21 @@ class ScoringRun:
 
     async def _scored(self) -> Record:
         transcript = read_transcript(self._request["transcript"])
-        result = await self._call(self._request["task"], transcript)
+        failure = None
+        try:
+            result = await self._call(self._request["task"], transcript)
+        except Exception as error:
+            spoke = any(message.role == "assistant" for said in transcript.agents.values() for message in said)
+            if self.environment.on_error is None or not spoke or not may_pay(error):
+                raise
+            result, failure = self.environment.on_error, self._host.blame.of(error)
         payees = tuple(dict.fromkeys((*self.environment.agents, *transcript.agents)))
         try:
             rewards = score_of(result, payees, self._request["earned"])
         except (TypeError, ValueError) as error:
             return self._refused(error)
-        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}
+        end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}
+        return end if failure is None else end | {"failure": failure}
 
     async def _ranked(self) -> Record:
         members = [

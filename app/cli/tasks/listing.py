@@ -122,6 +122,7 @@ def show_task(args: argparse.Namespace) -> int:
         assert reader is not None
         policy, (_, own) = policy_of(args, task), faces(args, task)[0]
         evals, config, needs = reader.evals(task.id, policy), reader.task_config(task.id), reader.needs(task.id)
+        warnings = reader.warnings(task.id)
         newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
         rewards = reader.rewards(task.id, policy=policy)
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
@@ -131,7 +132,7 @@ def show_task(args: argparse.Namespace) -> int:
         print(written(config), end="")
         return output.OK
     if args.json:
-        output.result_json(task_detail_json(own, needs, evals, newest, config))
+        output.result_json(task_detail_json(own, needs, evals, newest, config, warnings))
         return output.OK
     fields = [
         ("tenant", line(task.tenant)),
@@ -139,6 +140,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("environment", line(task.environment)),
         ("state", state_word(task.state)),
         ("reason", line(task.reason)),
+        *(("warning", line(warning)) for warning in warnings),
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
         ("priority", str(task.priority) if task.priority else ""),
         ("tried again", _tries(task, config)),
@@ -160,7 +162,7 @@ def show_task(args: argparse.Namespace) -> int:
     output.result(f"task {task.id}: {line(task.name)}")
     seen: set[str] = set()
     for name, value in fields:
-        if value and value != "-" and (name not in seen or name == "policy"):
+        if value and value != "-" and (name not in seen or name in ("policy", "warning")):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     return output.OK

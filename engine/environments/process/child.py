@@ -177,7 +177,7 @@ class Child:
         self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
     ) -> Outcome:
         if self.dead is not None:
-            return EpisodeOutcome("error", failure=self.dead)
+            return EpisodeOutcome("error", failure=self.dead, died=True)
         self._started += 1
         number = self._started
         self._send(request(number))
@@ -328,7 +328,8 @@ class Child:
             self._hello.exception()
         for play in self._plays.values():
             if not play.ended.done():
-                play.ended.set_result(EpisodeOutcome(status, failure=failure, seconds=time.monotonic() - play.began))
+                seconds = time.monotonic() - play.began
+                play.ended.set_result(EpisodeOutcome(status, failure=failure, seconds=seconds, died=True))
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlite_utils import Database
 
-from .registry import migrations
+from .registry import migrations, table
 
 
 @migrations()
@@ -33,4 +33,18 @@ def m023_reason_code(db: Database) -> None:
         "UPDATE tasks SET reason_code = CASE WHEN state = 'failed' THEN 'failed'"
         " WHEN state = 'paused' AND reason = 'paused by a person' THEN 'person'"
         " WHEN state = 'paused' THEN 'itself' ELSE '' END"
+    )
+
+
+@migrations()
+def m027_lost_members(db: Database) -> None:
+    """Members of groups that failed to the end, plays that were made again; and what people should know of a task."""
+    db.table("groups").add_column("lost", int, not_null_default=0)
+    db.table("groups").add_column("replayed", int, not_null_default=0)
+    table(
+        db,
+        "warnings",
+        {"task": int, "about": str, "message": str, "created": float},  # about: what it is of, such as a line of code
+        pk=("task", "about"),
+        not_null={"message", "created"},
     )

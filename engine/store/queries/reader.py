@@ -49,7 +49,8 @@ SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, 
            (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
        (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
        (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
-           AS adapter_version
+           AS adapter_version,
+       (SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1) AS warning
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
 
@@ -144,6 +145,7 @@ class Reader:
 
     def _task(self, row: sqlite3.Row) -> TaskRow:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
+        values["warning"] = values["warning"] or ""
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
         values["policies"] = self._policies.of(row["id"], values["policies"], values.pop("agents"))
         return TaskRow(**values)
@@ -161,6 +163,10 @@ class Reader:
                 f"{_TASKS} WHERE t.id IN (SELECT needs FROM dependencies WHERE task = ?) ORDER BY t.id", task
             )
         ]
+
+    def warnings(self, task: int) -> list[str]:
+        """What people should know of a task, oldest first."""
+        return [row[0] for row in self.all("SELECT message FROM warnings WHERE task = ? ORDER BY created, about", task)]
 
     def tenants(self, day: str) -> list[TenantRow]:
         """Tenants that have tasks, a weight or quotas; ``day`` is today in UTC: 2026-11-21."""

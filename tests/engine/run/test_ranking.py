@@ -54,6 +54,7 @@ async def test_the_ranking_trains_and_evaluation_knows_none(world: World) -> Non
 
 
 async def test_who_has_no_reward_is_not_ranked(world: World) -> None:
+    world.spec = replace(world.spec, train=replace(world.spec.train, min_members=2))
     world.environments.failing = lambda spec: spec.split == "train" and spec.member == 0
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")
     assert {(member, reward) for member, reward, *_ in rows(world, "train")} == {(0, None), (1, 0.0), (2, -1.0)}

@@ -48,7 +48,7 @@ def test_the_loss_or_the_author_has_groups_replaced() -> None:
 
 @pytest.mark.parametrize("overlong", ["keep", "mask", "penalty"])
 def test_a_stored_group_closes_as_it_did(tmp_path: Path, overlong: str) -> None:
-    rules = closing_rules(task(TrainSpec(overlong=overlong, overlong_buffer=4, advantage="standard")))
+    rules = closing_rules(task(TrainSpec(group_size=4, overlong=overlong, overlong_buffer=4, advantage="standard")))
     rewards = (1.0, 0.0, 0.75, 1.0)
     trajectories = (said(10, cut=True), said(3), said(8), said(7, 6))
     episodes = tuple(

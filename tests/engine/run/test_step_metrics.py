@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.run.step_metrics import StepTally
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.training.protocol import GroupStats, StepResult
-from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory
 
 
 def group(
@@ -29,13 +29,17 @@ def group(
         Episode(member, status, (replace(trajectory, cut=member < cut),))  # type: ignore[arg-type]
         for member, status in enumerate(statuses)
     )
-    return ClosedGroup(Group(number, number, version, "e", episodes, replaced=number - 3), rewards)
+    made = Group(number, number, version, "e", episodes, replaced=number - 3, lost=number - 4, replayed=number)
+    return ClosedGroup(made, rewards)
 
 
 def test_means_are_over_what_was_measured() -> None:
     tally = StepTally(groups_per_step=2)
+    first = group(4, 1, RewardSummary(4, 0.5, 0.5, False, 0.0, 1.0), cut=1)
+    paid = replace(first.group.episodes[0], failure=Failure("ValueError: no number", "env.py", 3))
+    first = replace(first, group=replace(first.group, episodes=(paid, first.group.episodes[1])))
     tally.add(
-        [group(4, 1, RewardSummary(4, 0.5, 0.5, False, 0.0, 1.0), cut=1)],
+        [first],
         GroupStats(
             tokens=6, loss=-1.5, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
         ),
@@ -72,6 +76,9 @@ def test_means_are_over_what_was_measured() -> None:
         "length_max": 3.0,
         "cut": 0.25,
         "errors": 1.0,
+        "lost": 1.0,
+        "replayed": 9.0,
+        "on_error": 1.0,
         "training_seconds": 1.5,
         "seconds": 2.0,
     }

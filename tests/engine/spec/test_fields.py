@@ -26,7 +26,14 @@ def test_every_key_is_there_and_described() -> None:
         assert field.default is not None or field.key in REQUIRED or field.key in ABSENT, field.key
 
 
-ABSENT = {"train.dynamic_sampling", "train.clip_low", "train.clip_high", "sampling.thinking", "eval.target"}
+ABSENT = {
+    "train.min_members",
+    "train.dynamic_sampling",
+    "train.clip_low",
+    "train.clip_high",
+    "sampling.thinking",
+    "eval.target",
+}
 
 
 def test_a_few_by_name() -> None:

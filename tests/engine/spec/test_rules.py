@@ -17,6 +17,10 @@ def task(**tables: Any) -> dict[str, Any]:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a turn longer than its episode": (task(sampling={"max_tokens": 300}), "may have only 256 tokens"),
+    "more members than a group has": (
+        task(train={"group_size": 4, "min_members": 5}),
+        "is 5, but a group has only 4 members",
+    ),
     "repeatable and asynchronous": (task(train={"deterministic": True}), "needs 'train.max_staleness' = 0, not 2"),
     "a warm-up without an end": (task(steps=5, train={"warmup": 5}), "the task has only 5 steps"),
     "a clip that nothing uses": (task(train={"clip_low": 0.2}), "the loss dr_grpo clips no ratio from below"),
@@ -54,6 +58,7 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"overlong": "penalty", "overlong_buffer": 32},
         {"schedule": "cosine", "warmup": 59},
         {"advantage_level": "turn", "discount": 0.5, "loss": "gspo"},
+        {"group_size": 4, "min_members": 4},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
         *({"loss": loss} for loss in PUBLISHED),
     ],
@@ -61,3 +66,11 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
 def test_what_goes_together_is_accepted(train: dict[str, Any]) -> None:
     spec = parse(task(train=train), "task.toml")
     assert parse(spec.to_json(), "row") == spec
+
+
+@pytest.mark.parametrize(
+    ("train", "fewest"),
+    [({}, 7), ({"group_size": 7}, 7), ({"group_size": 16}, 14), ({"group_size": 2}, 2), ({"min_members": 3}, 3)],
+)
+def test_one_member_in_eight_may_be_lost(train: dict[str, int], fewest: int) -> None:
+    assert parse(task(train=train), "task.toml").train.fewest_members == fewest

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from marlaas.engine.training.advantages import (
     close_group,
     group_advantages,
 )
-from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, EpisodeStatus, Group, Span, Trajectory
 
 REWARDS = st.floats(-1e6, 1e6)
 
@@ -57,6 +58,27 @@ def test_a_member_without_reward_neither_counts_nor_trains() -> None:
 @pytest.mark.parametrize(("rewards", "rewarded"), [((None, None), 0), ((1.0,), 1), ((None, 1.0), 1)])
 def test_fewer_than_two_rewards_do_not_close(rewards: tuple[float | None, ...], rewarded: int) -> None:
     assert close_group(solo(*rewards)) == TooFewRewards(rewarded)
+
+
+MEMBERS = st.lists(st.tuples(st.sampled_from(get_args(EpisodeStatus)), st.booleans()), min_size=1, max_size=10)
+
+
+@given(MEMBERS, st.integers(2, 10))
+def test_a_group_closes_with_enough_members_that_ended_well(
+    members: list[tuple[EpisodeStatus, bool]], least: int
+) -> None:
+    """Of a policy that did not speak everywhere fewer may be rewarded, though never fewer than two."""
+    some = group(*((trajectory(1.0 if status == "ok" and spoke else None),) for status, spoke in members))
+    episodes = zip(some.episodes, members, strict=True)
+    some = replace(some, episodes=tuple(replace(one, status=status) for one, (status, _) in episodes))
+    well = sum(status == "ok" for status, _ in members)
+    rewarded = sum(status == "ok" and spoke for status, spoke in members)
+    result = close_group(some, ClosingRules(min_members=least))
+    assert isinstance(result, ClosedGroup) is (well >= least and rewarded >= 2)
+    if isinstance(result, TooFewRewards):
+        assert result.rewarded == rewarded
+    else:
+        assert result.rewards.count == rewarded
 
 
 def test_each_agent_has_a_baseline_of_its_own() -> None:

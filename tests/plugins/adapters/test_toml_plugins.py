@@ -37,6 +37,11 @@ def test_one_environment(tmp_path: Path) -> None:
     assert (found.name, found.timeout) == ("Nim-v0", 5.0)
 
 
+def test_an_exception_may_be_paid_for(tmp_path: Path) -> None:
+    (found,) = load(saved(tmp_path, f"{GAME}on_error = -1\n")).values()
+    assert found.on_error == -1.0
+
+
 def test_several_environments(tmp_path: Path) -> None:
     tables = "".join(f'[[environments]]\nname = "{name}"\n{GAME}' for name in ("one", "two"))
     assert set(load(saved(tmp_path, tables))) == {"one", "two"}
@@ -95,6 +100,7 @@ def test_a_file_without_a_good_entry_is_broken(tmp_path: Path) -> None:
         ('\nadapter = "chess"\n', 2, "not 'chess'"),
         ('adapter = "textarena"\n', 1, "the adapter textarena needs 'game', a text"),
         (f"{GAME}seats = 3\n", 3, "the adapter textarena knows no 'seats'; it knows game, players"),
+        (f'{GAME}on_error = "no"\n', 3, "on_error of Nim-v0 must be a number"),
         (f"{GAME}args = 3\n", 3, r"args must be a table: \[args\]"),
         (f"{GAME}[args]\nplayers = 3\n", 4, "'players' is not one of the args"),
         (f"[[environments]]\n{GAME}\n[more]\nx = 1\n", 5, "'more' belongs into an environment"),

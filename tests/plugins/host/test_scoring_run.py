@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,17 @@ async def test_a_function_that_is_not_there(tmp_path: Path) -> None:
     request = {"op": "score", "episode": 1, "timeout": 1.0, "task": 0, "transcript": SAID, "earned": {}}
     await asyncio.wait_for(ScoringRun(host, request, load(tmp_path / "q.py")["bare"]).task, 5)
     assert "bare has no score function" in host.answers[0]["failure"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("task", "said", "status"),
+    [("raises", SAID, "ok"), ("raises", {}, "error"), ("slow", SAID, "timeout"), ("leaves", SAID, "error")],
+)
+async def test_an_exception_is_paid_for_where_it_is_declared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, said: Record, status: str
+) -> None:
+    """Not where nothing was said, nor where the time is up."""
+    monkeypatch.setattr(sys.modules[__name__], "PLUGIN", PLUGIN.replace("@env\n", "@env(on_error=-1)\n"))
+    end = await answer(tmp_path, {"op": "score", "task": task, "transcript": said, "earned": {"": 0.25}})
+    assert end["status"] == status and "failure" in end
+    assert end.get("rewards") == ({"agent": -0.75} if status == "ok" else None)
