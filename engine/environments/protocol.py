@@ -62,6 +62,8 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+    overloaded: bool = False
+    """Whether it was ended by a wall limit because the machine was overloaded: it says nothing of the environment."""
 
 
 @dataclass(frozen=True)
