@@ -311,11 +311,12 @@ class PlayingPool:
 
     def _take(self) -> Worker | None:
         found: Worker | None = None
+        fewest = self._episodes
         for worker in self._workers:
-            if not worker.leaving and worker.live < self._episodes and (found is None or worker.live < found.live):
-                found = worker
+            if worker.live < fewest and not worker.leaving:
+                found, fewest = worker, worker.live
         if found is not None:
-            found.live += 1
+            found.live = fewest + 1
             if self._look is None:
                 self._look_later()
         return found

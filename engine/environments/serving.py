@@ -25,7 +25,7 @@ from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
 from .process.wire import Described
-from .protocol import EpisodeOutcome, EpisodeSpec, EventKind, Ranking
+from .protocol import EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
 from .scoring import ScoringPool
 from .sizing import Workers
@@ -137,44 +137,40 @@ class Serving:
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``."""
-        if not counts:
-            return (await self._play(environment, spec, answer))[0]
-        self._begun += 1
-        number = self._begun
-        self._undecided[number] = environment, spec
-        try:
-            outcome, child = await self._play(environment, spec, answer)
-        finally:
-            del self._undecided[number]
-        if child is not None and (outcome.status != "ok" or self.health.troubled):
-            self._judge(environment, spec, outcome, child, number)
-        return outcome
-
-    async def _play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> tuple[EpisodeOutcome, Child | None]:
-        """How an episode ended, and the process that played it; None where none did."""
         if self.cut:
-            return EpisodeOutcome("cancelled", failure=Failure(REPLACED)), None
-        worker = self._playing.take()
+            return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        playing = self._playing
+        worker = playing.take()
         if worker is None:
             try:
-                worker = await self._playing.wait()
+                worker = await playing.wait()
             except BrokenPlugin as error:
-                return EpisodeOutcome("error", failure=error.failure), None
+                return EpisodeOutcome("error", failure=error.failure)
             except Cut:
-                return EpisodeOutcome("cancelled", failure=Failure(REPLACED)), None
+                return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        found = self.environments[environment]
+        recorder = Recorder(answer) if found.recorded else None
+        if counts:
+            number = self._begun = self._begun + 1
+            self._undecided[number] = environment, spec
         try:
-            found, recorder = self.environments[environment], Recorder(answer)
-            played = await worker.child.play(environment, spec, recorder if found.recorded else answer)
+            try:
+                played = await worker.child.play(environment, spec, recorder or answer)
+            finally:
+                playing.leave(worker)
+                if self.retired:
+                    self.stop_if_done()
+            if recorder is None and isinstance(played, EpisodeOutcome):
+                outcome = played
+            else:
+                outcome = await self._scored(found, played, recorder or Recorder(answer))
         finally:
-            self._playing.leave(worker)
-            if self.retired:
-                self.stop_if_done()
-        if isinstance(played, EpisodeOutcome) and not found.ranked:
-            outcome = played
-        else:
-            outcome = await self._scoring.outcome(found, played, recorder)
+            if counts:
+                del self._undecided[number]
         self._times.add(outcome.seconds)
-        return outcome, worker.child
+        if counts and (outcome.status != "ok" or self.health.troubled):
+            self._judge(environment, spec, outcome, worker.child, number)
+        return outcome
 
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
         """Have the members of a group compared; an outcome says why that failed."""
@@ -262,6 +258,12 @@ class Serving:
         child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE)
         self.environments = child.environments
         return child
+
+    async def _scored(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
+        """The outcome of an episode that has a score function or may be ranked; it is scored in another process."""
+        if isinstance(played, EpisodeOutcome) and not found.ranked:
+            return played
+        return await self._scoring.outcome(found, played, recorder)
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child, number: int) -> None:
         """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``bury``."""
