@@ -1,13 +1,18 @@
-"""Whether a plugin version may go on playing: how often its process died, and which of its environments only fail.
+"""Whether a plugin version may go on playing: how often its processes died, and which of its environments only fail.
 
 What fails too often rests. A rest that did not help is followed by one twice as long.
+
+An environment that fails on a share of its instances goes on; only one that fails on all of them rests. So distinct
+instances are counted: one that failed before and fails again, as a group or a held-out prompt that is played again
+does, says nothing new. They are counted in the order in which their episodes began: failures often end sooner than
+successes, so the first that end are no fair sample.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..trajectories import Failure
@@ -16,8 +21,13 @@ WINDOW = 60.0
 """Seconds within which deaths count together; also the length of the first rest."""
 MOST_DEATHS = 3
 MOST_FAILURES = 8
-"""Instances of one environment, under the same parameters, that fail in a row before it rests. Instances, not episodes:
-all members of a group have the same bad row."""
+"""Instances of one environment, under the same parameters, that fail with no success among them before it rests."""
+MOST_AFTER_SUCCESS = 24
+"""The same where an episode has succeeded since the first failure. An environment that fails on half of its instances
+then rests by chance with a probability of 2 ** -24 at each instance: once in 1,600 runs of 10,000 instances. Before its
+first success the chance is 2 ** -8 at a share of one half, and 3e-6 at a share of one fifth."""
+REMEMBERED = 1 << 14
+"""Instances that failed and are remembered, of each environment under the same parameters; the oldest go first."""
 LONGEST_REST = 3600.0
 
 Settings = tuple[str, str]
@@ -41,12 +51,36 @@ class _Rest:
         return failure
 
 
-@dataclass
-class _Trouble:
-    """An environment under parameters with which no episode has succeeded lately."""
+def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bool:
+    """Whether an environment fails on all of its instances, as far as can be told.
 
-    failed: set[Instance] = field(default_factory=set)
+    ``failed``: for each distinct instance that failed for the first time since its last success, the number of the
+    episode that did; ``undecided``: the lowest number of an episode that is still being played, if any; ``worked``:
+    whether the environment has succeeded since its first failure. Episodes have numbers in the order in which they
+    began; only those count that began before the undecided one.
+    """
+    counted = sum(undecided is None or number < undecided for number in failed)
+    return counted >= (MOST_AFTER_SUCCESS if worked else MOST_FAILURES)
+
+
+@dataclass
+class _Record:
+    """What went wrong with an environment under parameters."""
+
+    failed: dict[Instance, int] = field(default_factory=dict)
+    """Instances that failed for the first time since the last success, with the number of the episode."""
+    known: dict[Instance, None] = field(default_factory=dict)
+    """Instances that failed before it, in the order of their failures."""
+    worked: bool = False
+    """Whether it has succeeded since the first failure."""
     rest: _Rest = field(default_factory=_Rest)
+
+    def succeeded(self) -> None:
+        self.worked, self.rest = True, _Rest()
+        self.known |= dict.fromkeys(self.failed)
+        self.failed.clear()
+        while len(self.known) > REMEMBERED:
+            del self.known[next(iter(self.known))]
 
 
 class Health:
@@ -57,7 +91,9 @@ class Health:
         """Seconds, from wherever they are counted."""
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._rest = _Rest()
-        self._troubles: dict[Settings, _Trouble] = {}
+        self._records: dict[Settings, _Record] = {}
+        self._troubled: set[Settings] = set()
+        """Those that have failed since their last success."""
 
     @property
     def deaths(self) -> int:
@@ -68,7 +104,7 @@ class Health:
     @property
     def troubled(self) -> bool:
         """Whether any environment has failed since its last success; if none has, successes need not be recorded."""
-        return bool(self._troubles)
+        return bool(self._troubled)
 
     def died(self, failure: Failure) -> Failure | None:
         """Record that the process died; returns the reason for a rest, if this was one death too many."""
@@ -79,24 +115,40 @@ class Health:
         message = f"it died {MOST_DEATHS} times within {WINDOW:g} s and rests; the last time: {failure.message}"
         return self._rest.begin(now, replace(failure, message=message))
 
-    def failed(self, settings: Settings, instance: Instance, failure: Failure) -> Failure | None:
-        """Record that an episode failed in the plugin's code; returns the reason for a rest, if one begins."""
-        now, trouble = self.clock(), self._troubles.setdefault(settings, _Trouble())
-        if now < trouble.rest.until:
+    def failed(
+        self,
+        settings: Settings,
+        instance: Instance,
+        failure: Failure,
+        number: int,
+        undecided: Callable[[], int | None] = lambda: None,
+    ) -> Failure | None:
+        """Record that an episode failed in the plugin's code; returns the reason for a rest, if one begins.
+
+        ``number`` and ``undecided``: as in ``only_fails``; the latter is called only where it matters.
+        """
+        now, record = self.clock(), self._records.setdefault(settings, _Record())
+        self._troubled.add(settings)
+        if now < record.rest.until:
             return None  # it was under way when the rest began
-        trouble.failed.add(instance)
-        if len(trouble.failed) < MOST_FAILURES:
+        if instance not in record.known:
+            record.failed.setdefault(instance, number)
+        numbers = record.failed.values()
+        if not only_fails(numbers, None, record.worked) or not only_fails(numbers, undecided(), record.worked):
             return None
         message = (
-            f"{settings[0]} failed on {MOST_FAILURES} instances in a row and rests for {trouble.rest.length:g} s;"
+            f"{settings[0]} failed on all of {len(record.failed)} instances and rests for {record.rest.length:g} s;"
             f" the last time: {failure.message}"
         )
-        return trouble.rest.begin(now, replace(failure, message=message))
+        return record.rest.begin(now, replace(failure, message=message))
 
     def did_well(self, settings: Settings) -> bool:
         """Record that an episode has a reward; returns whether that ends a series of rests."""
-        trouble = self._troubles.pop(settings, None)
-        return trouble is not None and trouble.rest.until > 0
+        record = self._records.setdefault(settings, _Record())
+        rested = record.rest.until > 0
+        record.succeeded()
+        self._troubled.discard(settings)
+        return rested
 
     @property
     def resting(self) -> Failure | None:
@@ -105,13 +157,13 @@ class Health:
 
     def resting_with(self, settings: Settings) -> Failure | None:
         """Why an environment is not played under these parameters, while it rests."""
-        trouble = self._troubles.get(settings)
-        if trouble is not None and self.clock() < trouble.rest.until:
-            return trouble.rest.failure
+        record = self._records.get(settings)
+        if record is not None and self.clock() < record.rest.until:
+            return record.rest.failure
         return self.resting
 
     def failing(self, environment: str) -> Failure | None:
         """Why an environment rested last, under any parameters, unless it has succeeded with them since."""
-        rests = [trouble.rest for (name, _), trouble in self._troubles.items() if name == environment]
+        rests = [record.rest for (name, _), record in self._records.items() if name == environment]
         begun = [rest for rest in rests if rest.until > 0]
         return max(begun, key=lambda rest: rest.until).failure if begun else None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
+from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.snapshots import Snapshots
 from .files.source import Source, Stamp, read_source
@@ -40,6 +41,7 @@ class Plugin:
         scratch: Path,
         interpreters: Interpreters,
         on_event: OnEvent,
+        budget: ProcessBudget,
         removed: bool = False,
     ) -> None:
         """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it."""
@@ -54,6 +56,7 @@ class Plugin:
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
         self._on_event = on_event
+        self._budget = budget
         self._active: Serving | None = None
         self._older: dict[str, Serving] = {}
         self._replaced: list[Serving] = []
@@ -268,7 +271,7 @@ class Plugin:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
     def _serving(self, version: str, path: Path, runtime: Runtime) -> Serving:
-        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell)
+        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell, self._budget)
 
     def _servings(self) -> list[Serving]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]

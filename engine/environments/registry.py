@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
+from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters
 from .files.snapshots import Snapshots
 from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
@@ -41,6 +42,7 @@ class Registry:
         self._interpreters = interpreters
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event
+        self._budget = ProcessBudget()
         self._only = only
         self._needed = needed
         self._untidy = TIDY_EVERY
@@ -141,7 +143,7 @@ class Registry:
             return None
 
     def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
-        return Plugin(name, path, self._scratch, self._interpreters, self._tell, removed)
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._budget, removed)
 
     def _remove_all_but(self, served: Collection[str]) -> None:
         contents = {plugin.content: name for name, plugin in self.plugins.items() if name in served}

@@ -1,28 +1,37 @@
 """The scoring processes of one plugin version: none until something is to be scored, then as few as will do.
 
-Each episode that is scored, or group that is compared, has an outcome in time, whatever the author's function does. A
-process has one request at a time, so the one that it dies of is known. Episodes are played in other processes.
+Their number has the same bounds as that of the processes that play, and grows while requests wait. Each episode that is
+scored, or group that is compared, has an outcome in time, whatever the author's function does. A process has one
+request at a time, so the one that it dies of is known. Episodes are played in other processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from ..trajectories import Failure
+from .budget import ProcessBudget
 from .process.child import BrokenPlugin, Child, Owner
+from .process.starved import waited
 from .process.wire import Described
 from .protocol import EpisodeOutcome, Ranking, Unscored
 from .recorder import Recorder
 
-MOST_PROCESSES = 4
 PATIENCE = 0.25
 """Seconds that a request waits for a process before it gets a further one."""
 GRACE = 0.5
 """Seconds beyond the time limit until a function is interrupted, and again until its process is killed."""
+FIRST_LOOK = 0.1
+"""Seconds after which it is noted how long the process has waited for a core: what is quicker does not need that."""
+WIDER = 10.0
+"""Time limits after which a function is ended however little it got of a core: with ten busy processes for each core it
+would have had its time. It is then played again elsewhere, as ended by overload."""
 REST = 60.0
 """Seconds after which processes beyond the first end, unless they are needed just then."""
 TRIES = 2
@@ -44,24 +53,38 @@ class ScoringPool:
         start: Callable[[Owner], Awaitable[Child]],
         reap: Callable[[Child], None],
         tell: Callable[[Failure], None],
+        most: int,
+        budget: ProcessBudget,
     ) -> None:
-        """``start`` starts a process of the version, ``reap`` sees a dead one off, ``tell`` hears of what died."""
+        """``start`` starts a process of the version, ``reap`` sees a dead one off, ``tell`` hears of what died.
+        ``most``: processes at the same time."""
         self._start = start
         self._reap = reap
         self._tell = tell
         self._alive: set[Child] = set()
         self._idle: list[Child] = []
+        self._most = most
+        self._budget = budget
         self._size = 1
-        self._free = asyncio.Semaphore(self._size)
+        """Requests that may have a process at the same time."""
+        self._busy = 0
+        """Requests that have one, or are about to."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._ends = 0
         self._ended = EpisodeOutcome("error")
         """What becomes of requests that the last end came upon."""
         self._rest: asyncio.TimerHandle | None = None
+        budget.join(self)
 
     @property
     def pids(self) -> list[int]:
         """Ids of the processes."""
         return [child.pid for child in self._alive]
+
+    @property
+    def further(self) -> int:
+        """See ``budget.Pool``."""
+        return self._size - 1
 
     async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
         """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
@@ -131,20 +154,36 @@ class ScoringPool:
         finally:
             if child is not None:
                 self._put_back(child)
-            self._free.release()
+            self._busy -= 1
+            self._hand_out()
 
     async def _turn(self) -> None:
         """Wait until a process is free or may be started: one more when all were busy for long."""
-        if self._size < MOST_PROCESSES:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._free.acquire()
-                    return
-            except TimeoutError:
-                if self._size < MOST_PROCESSES:
+        if self._busy < self._size and not self._waiting:
+            self._busy += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            while not turn.done():
+                await asyncio.wait((turn,), timeout=PATIENCE if self._size < self._most else None)
+                if not turn.done() and self._size < self._most and self._budget.left:
                     self._size += 1
-                    return
-        await self._free.acquire()
+                    self._hand_out()
+        except asyncio.CancelledError:
+            if turn.done():
+                self._busy -= 1
+                self._hand_out()
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(turn)
+            raise
+
+    def _hand_out(self) -> None:
+        """Let those who waited longest have a process, as many as may."""
+        while self._waiting and self._busy < self._size:
+            self._waiting.popleft().set_result(None)
+            self._busy += 1
 
     async def _started(self, ends: int) -> Child:
         if self._ends != ends:
@@ -177,6 +216,7 @@ class ScoringPool:
             child.kill("there was too little to be scored")
             self._bury(child)
         del self._idle[:-1]
+        self._size = max(1, self._busy)
 
     def _bury(self, child: Child) -> None:
         if child in self._alive:  # else it was ended with all others
@@ -192,18 +232,43 @@ class ScoringPool:
 
 
 async def _within(seconds: float, child: Child, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
-    """Wait for a verdict, but not for ever: past its time a function is interrupted, then its process killed."""
+    """Wait for a verdict, but not for ever: past its time a function is interrupted, then its process killed.
+
+    The time in which the process waits for a core is not its own, up to ``WIDER`` times as much.
+    """
     verdict = asyncio.ensure_future(ask(child))
     try:
-        await asyncio.wait((verdict,), timeout=seconds + GRACE)
+        starved = await _own_time(seconds, child, verdict)
         if not verdict.done():
             child.interrupt()
             await asyncio.wait((verdict,), timeout=GRACE)
-        if verdict.done():
-            return verdict.result()
-        return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
+        if not verdict.done():
+            failure = Failure(f"its score took longer than {seconds:g} s and did not stop")
+            return EpisodeOutcome("timeout", failure=failure, overloaded=starved)
+        judged = verdict.result()
+        if starved and isinstance(judged, EpisodeOutcome) and judged.status == "timeout":
+            return replace(judged, overloaded=True)
+        return judged
     finally:
         if not verdict.done():  # late, or nobody waits for it any more
             child.kill("it did not stop scoring")
             verdict.cancel()
             await asyncio.gather(verdict, return_exceptions=True)
+
+
+async def _own_time(seconds: float, child: Child, verdict: asyncio.Future[Verdict]) -> bool:
+    """Wait until there is a verdict or the process has had its time; True where others had the cores for too long."""
+    began = time.monotonic()
+    await asyncio.wait((verdict,), timeout=min(FIRST_LOOK, seconds))
+    if verdict.done():
+        return False
+    before, left = waited(child.pid), seconds + GRACE - (time.monotonic() - began)
+    while True:
+        await asyncio.wait((verdict,), timeout=left)
+        passed = time.monotonic() - began
+        left = seconds + GRACE - passed + max(0.0, waited(child.pid) - before)
+        if verdict.done() or left <= 0.0:
+            return False
+        if passed >= WIDER * seconds:
+            return True
+        left = min(max(left, GRACE), WIDER * seconds - passed)

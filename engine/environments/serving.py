@@ -1,6 +1,6 @@
 """One version of one plugin, kept served for as long as somebody needs it.
 
-When the process dies it is started again, later each time; what keeps dying or failing rests (``health``). A version
+When its process dies it is started again, later each time; what keeps dying or failing rests (``health``). A version
 that was replaced ends with its last lease, or after a grace.
 """
 
@@ -8,35 +8,53 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from marlaas.plugins.messages import Answer
 
 from ..trajectories import Failure
+from .budget import ProcessBudget
+from .grace import EpisodeTimes
 from .health import Health
+from .playing import Cut, PlayingPool
 from .probe import probe
-from .process.child import BrokenPlugin, Child
+from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
 from .process.wire import Described
-from .protocol import DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking
+from .protocol import DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
 from .scoring import ScoringPool
+from .sizing import Workers
 
 IMPORT_PATIENCE = 30.0
 """Seconds that importing a plugin may take."""
 REPLACED = "a newer version took its place"
-_FIRST_PAUSE = 0.05
 
 Told = Callable[[EventKind, str, Failure | None], None]
 
 
-class Serving:
-    """A version: its process if one is alive, its leases, and its health."""
+@dataclass(frozen=True)
+class Crew:
+    """The processes of a version, and what they are at."""
 
-    def __init__(self, version: str, path: Path, folders: Folders, tell: Told) -> None:
+    playing: int = 0
+    """Processes that play episodes."""
+    scoring: int = 0
+    """Processes that score or compare."""
+    live: int = 0
+    """Episodes under way."""
+    waiting: int = 0
+    """Episodes that wait for a place in a process."""
+
+
+class Serving:
+    """A version: its processes, its leases, and its health."""
+
+    def __init__(self, version: str, path: Path, folders: Folders, tell: Told, budget: ProcessBudget) -> None:
         self.version = version
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
@@ -46,7 +64,7 @@ class Serving:
         self.health = Health()
         self.leases = 0
         self.retired = False
-        """Whether no new groups begin: the process then ends with its last lease and episode."""
+        """Whether no new groups begin: the processes then end with the last lease and episode."""
         self.cut = False
         """Whether its grace is over: further episodes are cancelled."""
         self.cuts = 0
@@ -55,26 +73,32 @@ class Serving:
         self._path = path
         self._folders = folders
         self._tell = tell
-        self._child: Child | None = None
         self._shaken = False
-        """Whether the process died and no other runs yet."""
+        """Whether the only process died and no other runs yet."""
         self._times = EpisodeTimes()
+        self._begun = 0
+        """Number of the last episode that was begun for a task."""
+        self._undecided: dict[int, tuple[str, EpisodeSpec]] = {}
+        """Environments and episodes that are being played for tasks, by number: in the order in which they began."""
         self.grace = 0.0
         """Seconds that its episodes were given to end when it was replaced."""
         self._grace: asyncio.TimerHandle | None = None
-        self._starting: asyncio.Task[Child] | None = None
         self._ending: set[asyncio.Task[None]] = set()
+        bounds = folders.runtime.workers_within(budget.cores)
+        self._playing = PlayingPool(self._launched, self, bounds, folders.runtime.episodes, budget)
         self._scoring = ScoringPool(
-            start=lambda owner: Child.start(path, folders, owner, IMPORT_PATIENCE),
-            reap=self._reap,
+            start=self._launched,
+            reap=self.reap,
             tell=lambda failure: tell("died", version, failure),
+            most=bounds.most,
+            budget=budget,
         )
 
     async def prove(self) -> None:
         """Start a process and play up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
         try:
             while True:
-                child = await self._child_alive()
+                child = await self._playing.alive()
                 try:
                     self._unproven = await probe(child, each=self._path.suffix == ".toml")
                     return self._take(child)
@@ -86,46 +110,71 @@ class Serving:
             raise
 
     async def warm(self) -> None:
-        """Start the process if it is down; ``BrokenPlugin`` if that fails."""
-        await self._child_alive()
+        """Start a process where there is none; ``BrokenPlugin`` if that fails."""
+        await self._playing.alive()
 
     def apart(self) -> Serving:
-        """This version in separate processes: what happens there does not affect groups, and is not reported."""
-        return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None)
+        """This version in one separate process: what happens there does not affect groups, and is not reported."""
+        runtime = replace(self._folders.runtime, workers=Workers(1, 1))
+        folders = replace(self._folders, runtime=runtime)
+        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget())
 
     @property
     def pid(self) -> int | None:
-        """The process that plays, while one is alive."""
-        return self._child.pid if self._child is not None else None
+        """The first of the processes that play, while there is one."""
+        return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
-        """All processes: the one that plays, and those that score."""
-        return [*([self._child.pid] if self._child is not None else []), *self._scoring.pids]
+        """All processes: those that play, then those that score."""
+        return [*self._playing.pids, *self._scoring.pids]
+
+    @property
+    def crew(self) -> Crew:
+        """Its processes and their episodes at this moment."""
+        playing = self._playing
+        return Crew(len(playing.pids), len(self._scoring.pids), playing.live, playing.waiting)
 
     @property
     def over(self) -> bool:
         """Whether it has no lease and no process, not even one that is about to end."""
-        return not self.leases and not self.pids and not self._ending
+        return not self.leases and not self.pids and self._playing.over and not self._ending
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Play one episode on the process of this version, starting it where it is down; see ``EnvironmentService``."""
+        """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``."""
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
-        child = self._child
-        if child is None:
+        playing = self._playing
+        worker = playing.take()
+        if worker is None:
             try:
-                child = await self._child_alive()
+                worker = await playing.wait()
             except BrokenPlugin as error:
                 return EpisodeOutcome("error", failure=error.failure)
+            except Cut:
+                return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        found = self.environments[environment]
+        recorder = Recorder(answer) if found.recorded else None
+        if counts:
+            number = self._begun = self._begun + 1
+            self._undecided[number] = environment, spec
         try:
-            outcome = await self._played(child, environment, spec, answer)
+            try:
+                played = await worker.child.play(environment, spec, recorder or answer)
+            finally:
+                playing.leave(worker)
+                if self.retired:
+                    self.stop_if_done()
+            if recorder is None and isinstance(played, EpisodeOutcome):
+                outcome = played
+            else:
+                outcome = await self._scored(found, played, recorder or Recorder(answer))
         finally:
-            if self.retired:
-                self.stop_if_done()
+            if counts:
+                del self._undecided[number]
         self._times.add(outcome.seconds)
         if counts and (outcome.status != "ok" or self.health.troubled):
-            self._judge(environment, spec, outcome, child)
+            self._judge(environment, spec, outcome, worker.child, number)
         return outcome
 
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
@@ -139,7 +188,7 @@ class Serving:
 
         Raises ``BrokenPlugin`` with the reason why they cannot be had.
         """
-        child = self._child or await self._child_alive()
+        child = await self._playing.alive()
         try:
             found = await child.facts(environment, data, survey)
         finally:
@@ -163,10 +212,10 @@ class Serving:
         self.stop_if_done()
 
     def retire(self) -> None:
-        """Begin no new groups: the process ends when those under way are over, or when their grace is."""
+        """Begin no new groups: the processes end when those under way are over, or when their grace is."""
         self.retired = True
         self.stop_if_done()
-        if self._grace is None and (self.leases or self._child is not None):
+        if self._grace is None and (self.leases or not self._playing.over):
             self.grace = self._times.grace
             self._grace = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
@@ -176,17 +225,17 @@ class Serving:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
+        self._playing.fill()
 
     def idled(self) -> None:
-        """See ``child.Owner``."""
+        """See ``playing.Version``."""
         self.stop_if_done()
 
     def stop_if_done(self) -> None:
-        """End the process of a retired version once nobody plays on it."""
+        """End the processes of a retired version once nobody plays on them."""
         if self.retired and not self.leases:
             self._scoring.end(REPLACED)
-            if self._child is not None and self._child.idle:
-                self._end(self._child, REPLACED)
+            self._playing.end_idle(REPLACED)
 
     async def settle(self) -> None:
         """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
@@ -194,84 +243,70 @@ class Serving:
             await asyncio.wait(self._ending)
 
     async def stop(self, reason: str) -> None:
-        """End the process and wait until it is gone."""
+        """End the processes and wait until they are gone."""
         if self._grace is not None:
             self._grace.cancel()
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
         self._scoring.end(reason)
-        if self._child is not None:
-            self._end(self._child, reason)
+        await self._playing.stop(reason)
         await self.settle()
 
-    def died(self, failure: Failure) -> None:
-        """See ``child.Owner``."""
-        dead, self._child = self._child, None
-        if dead is not None:
-            self._reap(dead)
-        self._bury(failure)
-        if self.health.resting is None and (self.leases or not self.retired):
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-            self._starting.add_done_callback(_retrieve)
+    @property
+    def needed(self) -> bool:
+        """See ``playing.Version``."""
+        return self.leases > 0 or not self.retired
 
-    async def _played(self, child: Child, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """Play an episode on one process and, where it has a score function, score it on another."""
-        found, recorder = self.environments[environment], Recorder(answer)
-        played = await child.play(environment, spec, recorder if found.recorded else answer)
+    def started(self, child: Child) -> None:
+        """See ``playing.Version``."""
+        if self._shaken:
+            self._shaken = False
+            self._tell("restarted", self.version, None)
+        self.stop_if_done()  # it may not be needed any more
+
+    def bury(self, failure: Failure, alone: bool) -> None:
+        """See ``playing.Version``."""
+        self._shaken = self._shaken or alone
+        rest = self.health.died(failure)
+        self._tell("quarantined" if rest else "died", self.version, rest or failure)
+
+    def reap(self, child: Child) -> None:
+        """See ``playing.Version``."""
+        task = asyncio.get_running_loop().create_task(child.wait())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _launched(self, owner: Owner) -> Child:
+        child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE)
+        self._take(child)
+        return child
+
+    async def _scored(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
+        """The outcome of an episode that has a score function or may be ranked; it is scored in another process."""
         if isinstance(played, EpisodeOutcome) and not found.ranked:
             return played
         return await self._scoring.outcome(found, played, recorder)
-
-    async def _child_alive(self) -> Child:
-        if self._child is not None:
-            return self._child
-        if self._starting is None or self._starting.done():
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-            self._starting.add_done_callback(_retrieve)
-        return await asyncio.shield(self._starting)
-
-    async def _start(self) -> Child:
-        while True:
-            if rest := self.health.resting:
-                raise BrokenPlugin(rest)
-            if deaths := self.health.deaths:
-                await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
-            try:
-                child = await Child.start(self._path, self._folders, self, IMPORT_PATIENCE)
-            except BrokenPlugin as error:
-                if not error.died:
-                    raise
-                self._bury(error.failure)
-                continue
-            self._take(child)
-            self._child = child
-            if self._shaken:
-                self._shaken = False
-                self._tell("restarted", self.version, None)
-            self.stop_if_done()  # it may not be needed any more
-            return child
 
     def _take(self, child: Child) -> None:
         """Note what a process serves."""
         self.environments = {name: one for name, one in child.environments.items() if name not in self._unproven}
         self.refused = child.refused | self._unproven
 
-    def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child) -> None:
-        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``died``."""
+    def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child, number: int) -> None:
+        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``bury``."""
         settings = settings_of(environment, spec.config)
         if outcome.status == "ok":
             if self.health.did_well(settings):
                 self._tell("recovered", self.version, None)
-        elif outcome.status in ("error", "timeout") and child.dead is None:
+        elif outcome.status in ("error", "timeout") and child.dead is None and not outcome.overloaded:
             failure = outcome.failure or Failure(f"{environment} ended as {outcome.status}")
-            if rest := self.health.failed(settings, (spec.split, spec.seed, spec.index), failure):
+            instance = spec.split, spec.seed, spec.index
+            first = partial(self._first_undecided, environment, spec.config)
+            if rest := self.health.failed(settings, instance, failure, number, first):
                 self._tell("quarantined", self.version, rest)
 
-    def _bury(self, failure: Failure) -> None:
-        self._shaken = True
-        rest = self.health.died(failure)
-        self._tell("quarantined" if rest else "died", self.version, rest or failure)
+    def _first_undecided(self, environment: str, config: Mapping[str, Any]) -> int | None:
+        """Number of the first episode that is being played with these settings; None where there is none."""
+        undecided = self._undecided.items()
+        return next((n for n, (name, spec) in undecided if name == environment and spec.config == config), None)
 
     def expire(self) -> None:
         """The grace of a replaced version is over."""
@@ -280,54 +315,9 @@ class Serving:
             self.cut = True
             self.cuts += 1
             self._scoring.end(REPLACED, cut=True)
-            if self._child is not None:
-                self._end(self._child, REPLACED, cut=True)
-
-    def _end(self, child: Child, reason: str, cut: bool = False) -> None:
-        self._child = None
-        child.kill(reason, cut)
-        self._reap(child)
-
-    def _reap(self, child: Child) -> None:
-        task = asyncio.get_running_loop().create_task(child.wait())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+            self._playing.end(REPLACED, cut=True)
 
 
 def settings_of(environment: str, config: Mapping[str, Any]) -> tuple[str, str]:
     """The key under which failures are counted: an environment, and its parameters as text."""
     return environment, json.dumps(config, sort_keys=True, default=repr)
-
-
-def _retrieve(task: asyncio.Task[Child]) -> None:
-    """Retrieve the error of a start that nobody waits for; the next start raises it anew."""
-    if not task.cancelled():
-        task.exception()
-
-
-SHORTEST = 30.0
-LONGEST = 3600.0
-"""Least and most seconds of a grace, however long episodes take."""
-FACTOR = 3.0
-REMEMBERED = 256
-"""Number of episodes whose times are kept."""
-
-
-class EpisodeTimes:
-    """The seconds that the last episodes of a version took, the model's included."""
-
-    def __init__(self) -> None:
-        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
-        self.add = self._seconds.append
-        """Adds an episode's seconds; bound directly, for it is called for every episode."""
-
-    @property
-    def grace(self) -> float:
-        """Seconds that episodes under way get to end: three times what 95 % of them take."""
-        return min(LONGEST, max(SHORTEST, FACTOR * percentile(self._seconds, 0.95)))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that ``share`` of all do not exceed; 0 where there is none."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -78,7 +78,8 @@ class Interpreters:
             python, api = venv.python, author_api(self._folder)
         confined = not requirements.limits.network or self._settings.sandbox
         confinement = await self._confinement(python, api, warn) if confined else None
-        return Runtime(python, api, requirements.limits.memory_mb, confinement, self._nice)
+        limits = requirements.limits
+        return Runtime(python, api, limits.memory_mb, confinement, self._nice, limits.processes, limits.episodes)
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:
         """What stands between a plugin and its libraries."""

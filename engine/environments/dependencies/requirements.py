@@ -1,4 +1,4 @@
-"""What a plugin needs to run: libraries, a Python, memory, a network. Pure.
+"""What a plugin needs to run: libraries, a Python, memory, a network, processes. Pure.
 
 Requirements have one spelling, so that equal sets are equal.
 """
@@ -16,7 +16,10 @@ from packaging.utils import canonicalize_name
 
 from ...spec import between, build
 from ..process.launch import MEMORY_MB
+from ..sizing import EPISODES, Workers
 
+MOST_WORKERS = 256
+"""Processes of one version that an author may ask for."""
 _OURS = "marlaas"
 """Authors may name it; the author API is always there, and nothing else of marlaas is for plugins."""
 
@@ -37,6 +40,24 @@ class Limits:
     """Address space of the plugin's process."""
     network: bool = True
     """False asks for a process that reaches no network and sees no other files: see ``confinement``."""
+    workers: tuple[int, ...] | int = between((), 1, MOST_WORKERS)
+    """Least and most processes of each kind that one version has at the same time, or one number for both; empty: from
+    one up to the cores of the home."""
+    episodes: int = between(EPISODES, 1, 1 << 16)
+    """Most live episodes of one process; further ones wait for a place."""
+
+    def __post_init__(self) -> None:
+        ends = self.workers if isinstance(self.workers, tuple) else ()
+        if ends and (len(ends) != 2 or ends[0] > ends[1]):
+            wrong = f"[tool.marlaas]: 'workers' must be a number or [least, most], not {list(ends)}"
+            raise ValueError(f"{wrong:.200}.")
+
+    @property
+    def processes(self) -> Workers | None:
+        """The bounds on the number of processes; None where the author sets none."""
+        if isinstance(self.workers, int):
+            return Workers(self.workers, self.workers)
+        return Workers(*self.workers) if self.workers else None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .launch import Folders, Launched, launch
+from .load import Load
 from .scoring_wire import encode_rank, encode_score
 from .wire import (
     Asked,
@@ -93,6 +94,7 @@ class Child:
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
         self.dead: Failure | None = None
+        self.load = Load()
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
         self._process = process

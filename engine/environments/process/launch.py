@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...devices import environment
+from ..sizing import EPISODES, Workers
 from .confinement import Confinement, inner
 
 MEMORY_MB = 4096
@@ -36,6 +37,14 @@ class Runtime:
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
+    workers: Workers | None = None
+    """Bounds on the number of processes; None: from one up to the cores of the home."""
+    episodes: int = EPISODES
+    """Most live episodes of one process."""
+
+    def workers_within(self, cores: int) -> Workers:
+        """The bounds for an engine with so many cores."""
+        return self.workers or Workers(1, max(1, cores))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments import scoring
+from marlaas.engine.environments.budget import ProcessBudget
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, Unscored
 from marlaas.engine.environments.recorder import Recorder
-from marlaas.engine.environments.scoring import MOST_PROCESSES, ScoringPool
+from marlaas.engine.environments.scoring import ScoringPool
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer
 from marlaas.plugins.scoring import Transcript
 
+MOST = 5
 FOUND = Described("e", 60.0, "", (), scored=True, score_timeout=5.0)
 OK = EpisodeOutcome("ok", {"agent": 1.0})
 
@@ -47,13 +49,19 @@ class FakeChild:
 class Pool:
     """A pool of fakes."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST, cores: int = 64) -> None:
         self.children: list[FakeChild] = []
         self.reaped: list[FakeChild] = []
         self.broken: BrokenPlugin | None = None
         self.may_start = asyncio.Event()
         self.may_start.set()
-        self.pool = ScoringPool(self._start, lambda child: self.reaped.append(cast(FakeChild, child)), lambda _: None)
+        self.pool = ScoringPool(
+            self._start,
+            lambda child: self.reaped.append(cast(FakeChild, child)),
+            lambda _: None,
+            most,
+            ProcessBudget(cores),
+        )
 
     async def _start(self, owner: Owner) -> Child:
         if self.broken is not None:
@@ -87,11 +95,36 @@ async def test_there_are_a_few_when_it_is_slow(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(scoring, "PATIENCE", 0.0)
     made = Pool()
     requests = [made.score() for _ in range(10)]
-    await made.until_started(MOST_PROCESSES)
+    await made.until_started(MOST)
     for child in made.children:
         child.verdict.set_result(OK)
     assert await asyncio.gather(*requests) == [OK] * 10
-    assert made.pool.pids and len(made.children) == MOST_PROCESSES
+    assert made.pool.pids and len(made.children) == MOST
+
+
+@pytest.mark.parametrize(("most", "cores", "processes"), [(1, 64, 1), (3, 64, 3), (6, 64, 6), (64, 2, 3)])
+async def test_their_number_has_bounds(most: int, cores: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The author's, and the machine's: one process, and as many further ones as there are cores."""
+    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    made = Pool(most, cores)
+    requests = [made.score() for _ in range(10)]
+    await made.until_started(processes)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(made.children) == processes and made.pool.further == processes - 1
+    for child in made.children:
+        child.verdict.set_result(OK)
+    assert await asyncio.gather(*requests) == [OK] * 10
+
+
+async def test_a_request_that_gives_up_its_turn_holds_up_nobody() -> None:
+    made = Pool()
+    first, second, third = (made.score() for _ in range(3))
+    await made.until_started(1)
+    second.cancel()
+    await asyncio.wait((second,))
+    made.children[0].verdict.set_result(OK)
+    assert list(await asyncio.gather(first, third)) == [OK] * 2
 
 
 async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +138,7 @@ async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch
     assert await asyncio.gather(*requests) == [OK] * 3
     while len(made.pool.pids) > 1:
         await asyncio.sleep(0)
-    assert len(made.reaped) == 2 and all(child.dead for child in made.reaped)
+    assert len(made.reaped) == 2 and all(child.dead for child in made.reaped) and not made.pool.further
     assert await made.score() == OK and len(made.children) == 3
 
 

@@ -8,8 +8,8 @@ import signal
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments import serving as draining
-from marlaas.engine.environments.serving import LONGEST, SHORTEST, EpisodeTimes, percentile
+from marlaas.engine.environments import grace as draining
+from marlaas.engine.environments.grace import LONGEST, SHORTEST, EpisodeTimes, percentile
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 

@@ -1,0 +1,39 @@
+"""How many processes all plugins of an engine may have together.
+
+Each pool may have one process, or the least that its author asks for. What goes beyond that is shared by all: as many
+further processes as there are cores, since more could not compute at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+from weakref import WeakSet
+
+from ..devices import own_cores
+
+
+class Pool(Protocol):
+    """Processes of one kind of one version."""
+
+    @property
+    def further(self) -> int:
+        """How many processes it has, or is starting, beyond those that it may have in any case."""
+
+
+class ProcessBudget:
+    """What is left for pools that grow."""
+
+    def __init__(self, cores: int = 0) -> None:
+        """``cores``: those that the engine may use; 0 asks the system."""
+        self.cores = cores or len(own_cores()) or os.cpu_count() or 1
+        self._pools: WeakSet[Pool] = WeakSet()
+
+    def join(self, pool: Pool) -> None:
+        """Count this pool's processes, for as long as it exists."""
+        self._pools.add(pool)
+
+    @property
+    def left(self) -> int:
+        """Further processes that may be started."""
+        return max(0, self.cores - sum(pool.further for pool in self._pools))

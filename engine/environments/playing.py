@@ -1,0 +1,364 @@
+"""The processes in which episodes of one plugin version are played: as many as its work asks for (``sizing``).
+
+An episode goes to the process with the fewest. One that finds no place waits here, in the order in which they came;
+that is no error, and no time limit counts it. A process that dies takes only its own episodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from ..trajectories import Failure
+from .budget import ProcessBudget
+from .health import Health
+from .process.child import BrokenPlugin, Child, Owner
+from .sizing import Account, Work, Workers, wanted
+
+LOOK = 1.0
+"""Seconds between two looks at what the processes do, while episodes are under way."""
+HOLD = 60.0
+"""Seconds without a further process after one did not start."""
+_FIRST_PAUSE = 0.05
+
+
+class Cut(Exception):
+    """The version was replaced and its grace is over, while an episode waited for a place."""
+
+
+class Version(Protocol):
+    """What a pool tells the version that it belongs to."""
+
+    @property
+    def health(self) -> Health:
+        """Where deaths are recorded."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether a process that died is to be replaced."""
+
+    def started(self, child: Child) -> None:
+        """A process was started where there was none."""
+
+    def bury(self, failure: Failure, alone: bool) -> None:
+        """A process died, or one could not be started; ``alone``: no other is left."""
+
+    def reap(self, child: Child) -> None:
+        """A process was told to end, or has died: see it off."""
+
+    def idled(self) -> None:
+        """The last episode of a process has ended."""
+
+
+class Worker:
+    """One process and the number of its episodes; its child's ``Owner``."""
+
+    child: Child
+
+    def __init__(self, pool: PlayingPool) -> None:
+        self.live = 0
+        """Episodes under way, and those that were given a place."""
+        self.leaving = False
+        """Whether it gets no further episodes, and ends with its last."""
+        self._pool = pool
+
+    def died(self, failure: Failure) -> None:
+        """See ``child.Owner``."""
+        self._pool.died(self, failure)
+
+    def idled(self) -> None:
+        """See ``child.Owner``."""
+        self._pool.idled(self)
+
+
+class PlayingPool:
+    """The processes that play; none until the first is needed."""
+
+    def __init__(
+        self,
+        start: Callable[[Owner], Awaitable[Child]],
+        version: Version,
+        workers: Workers,
+        episodes: int,
+        budget: ProcessBudget,
+    ) -> None:
+        """``episodes``: the most that one process has at the same time."""
+        self._start = start
+        self._version = version
+        self._bounds = workers
+        self._episodes = episodes
+        self._budget = budget
+        self._workers: list[Worker] = []
+        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._first: asyncio.Task[Child] | None = None
+        """Starts a process while there is none."""
+        self._more: set[asyncio.Task[None]] = set()
+        """Start processes beside others."""
+        self._price = 0.0
+        """Seconds that the last start took."""
+        self._held = 0.0
+        """Until when no further process is started."""
+        self._account = Account()
+        self._look: asyncio.TimerHandle | None = None
+        self._looked = 0.0
+        budget.join(self)
+
+    @property
+    def children(self) -> list[Child]:
+        """The processes, the oldest first."""
+        return [worker.child for worker in self._workers]
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes."""
+        return [worker.child.pid for worker in self._workers]
+
+    @property
+    def live(self) -> int:
+        """Episodes that have a place."""
+        return sum(worker.live for worker in self._workers)
+
+    @property
+    def waiting(self) -> int:
+        """Episodes that wait for a place."""
+        return sum(not future.done() for future in self._waiting)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no process, and none is being started beside others."""
+        return not self._workers and not self._more
+
+    @property
+    def further(self) -> int:
+        """See ``budget.Pool``."""
+        return max(0, len(self._workers) + len(self._more) - max(1, self._bounds.least))
+
+    async def alive(self) -> Child:
+        """A process, started where there is none; ``BrokenPlugin`` if that fails."""
+        if self._workers:
+            return self._workers[0].child
+        return await asyncio.shield(self._revived())
+
+    def take(self) -> Worker | None:
+        """A place for an episode, in the process with the fewest; None where it has to wait for one.
+
+        Give it back with ``leave``.
+        """
+        return None if self._waiting else self._take()
+
+    async def wait(self) -> Worker:
+        """Wait for a place. Raises ``BrokenPlugin`` where no process can be started, and ``Cut``."""
+        while True:
+            place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            self._waiting.append(place)
+            if not self._workers:
+                self._revived()
+            if self._look is None:
+                self._look_later()
+            try:
+                worker = await place
+            except asyncio.CancelledError:
+                if place.done() and not place.cancelled() and place.exception() is None:
+                    self.leave(place.result())
+                else:
+                    with suppress(ValueError):
+                        self._waiting.remove(place)
+                raise
+            if worker.child.dead is None:
+                return worker
+            self.leave(worker)  # it died just then: the episode had not begun
+
+    def leave(self, worker: Worker) -> None:
+        """An episode has ended: its place is free."""
+        worker.live -= 1
+        if self._waiting:
+            self._hand_out()
+        if worker.leaving:
+            self._part(worker)
+
+    def fill(self) -> None:
+        """Start processes up to the least number, where one is there."""
+        if self._workers:
+            self._grow(self._bounds.least)
+
+    def end(self, reason: str, cut: bool = False) -> None:
+        """End the processes with their episodes, and what waits for a place; ``cut`` as in ``Child.kill``."""
+        self._stop_looking()
+        for task in self._more:
+            task.cancel()
+        for worker in self._workers[:]:
+            self._end(worker, reason, cut)
+        self._refuse(Cut() if cut else BrokenPlugin(Failure(reason)))
+
+    def end_idle(self, reason: str) -> None:
+        """End the processes in which nothing is played."""
+        for worker in self._workers[:]:
+            if worker.child.idle:
+                self._end(worker, reason)
+
+    async def stop(self, reason: str) -> None:
+        """End all processes, also those that are being started."""
+        starting = [task for task in (self._first, *self._more) if task is not None]
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
+        self.end(reason)
+
+    def died(self, worker: Worker, failure: Failure) -> None:
+        """See ``child.Owner``."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+            self._version.reap(worker.child)
+        self._version.bury(failure, alone=not self._workers)
+        if self._version.health.resting is not None:
+            if not self._workers:
+                self._refuse(BrokenPlugin(self._version.health.resting))
+        elif not self._workers and (self._version.needed or self._waiting):
+            self._revived()
+
+    def idled(self, worker: Worker) -> None:
+        """See ``child.Owner``."""
+        if worker.leaving:
+            self._part(worker)
+        self._version.idled()
+
+    def look(self, seconds: float) -> None:
+        """Look at what the processes did in the last ``seconds``; start or end some where their work asks for it."""
+        staying = [worker for worker in self._workers if not worker.leaving]
+        if not staying:
+            return
+        work = Work(
+            tuple(worker.live for worker in staying), tuple(worker.child.load for worker in staying), self.waiting
+        )
+        self._account = self._account.after(work, seconds, self._episodes)
+        held = self._more or time.monotonic() < self._held
+        spare = 0 if held else self._budget.left + len(self._workers) - len(staying)
+        target = wanted(self._account, work, self._bounds, self._episodes, self._price, spare)
+        if target != len(staying):
+            self._account = Account()
+        if target > len(staying) and not held:
+            self._grow(target)
+        for worker in sorted(staying, key=lambda worker: worker.live)[: max(0, len(staying) - target)]:
+            worker.leaving = True
+            self._part(worker)
+
+    def _revived(self) -> asyncio.Task[Child]:
+        """The task that starts a process where there is none."""
+        if self._first is None or self._first.done():
+            self._first = asyncio.get_running_loop().create_task(self._start_first())
+            self._first.add_done_callback(self._first_ended)
+        return self._first
+
+    def _first_ended(self, task: asyncio.Task[Child]) -> None:
+        """Whoever waits for a place hears that there will be none; the next start raises the error anew."""
+        if not task.cancelled() and (error := task.exception()) is not None and not self._workers:
+            self._refuse(error)
+
+    async def _start_first(self) -> Child:
+        """Start a process; later each time that it dies while it starts."""
+        health = self._version.health
+        while True:
+            if rest := health.resting:
+                raise BrokenPlugin(rest)
+            if deaths := health.deaths:
+                await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
+            try:
+                child = await self._started()
+            except BrokenPlugin as error:
+                if not error.died:
+                    raise
+                self._version.bury(error.failure, alone=True)
+                continue
+            self._version.started(child)
+            return child
+
+    async def _start_further(self) -> None:
+        """Start a process beside others; where it fails the others go on, and the next try waits."""
+        try:
+            await self._started()
+        except BrokenPlugin as error:
+            self._held = time.monotonic() + HOLD
+            self._version.bury(error.failure, alone=False)
+        else:
+            self._version.idled()  # it may not be needed any more
+
+    async def _started(self) -> Child:
+        worker, began = Worker(self), time.monotonic()
+        worker.child = await self._start(worker)
+        self._price = time.monotonic() - began
+        self._workers.append(worker)
+        self._hand_out()
+        return worker.child
+
+    def _grow(self, target: int) -> None:
+        """Have so many processes: take back those that are to end, then start further ones."""
+        for worker in self._workers:
+            if worker.leaving and self._staying < target:
+                worker.leaving = False
+        for _ in range(target - self._staying - len(self._more)):
+            task = asyncio.get_running_loop().create_task(self._start_further())
+            self._more.add(task)
+            task.add_done_callback(self._more.discard)
+        self._hand_out()
+
+    @property
+    def _staying(self) -> int:
+        return sum(not worker.leaving for worker in self._workers)
+
+    def _take(self) -> Worker | None:
+        found: Worker | None = None
+        fewest = self._episodes
+        for worker in self._workers:
+            if worker.live < fewest and not worker.leaving:
+                found, fewest = worker, worker.live
+        if found is not None:
+            found.live = fewest + 1
+            if self._look is None:
+                self._look_later()
+        return found
+
+    def _hand_out(self) -> None:
+        """Give free places to those who wait, the first first."""
+        while self._waiting:
+            if self._waiting[0].done():
+                self._waiting.popleft()
+            elif worker := self._take():
+                self._waiting.popleft().set_result(worker)
+            else:
+                return
+
+    def _refuse(self, error: BaseException) -> None:
+        for place in self._waiting:
+            if not place.done():
+                place.set_exception(error)
+        self._waiting.clear()
+
+    def _part(self, worker: Worker) -> None:
+        """End a process that is to end, once its last episode has."""
+        if not worker.live and worker.child.idle and worker in self._workers:
+            self._end(worker, "there was too little to do for it")
+
+    def _end(self, worker: Worker, reason: str, cut: bool = False) -> None:
+        self._workers.remove(worker)
+        worker.child.kill(reason, cut)
+        self._version.reap(worker.child)
+
+    def _look_later(self) -> None:
+        self._looked = time.monotonic()
+        self._look = asyncio.get_running_loop().call_later(LOOK, self._look_now)
+
+    def _look_now(self) -> None:
+        now = time.monotonic()
+        seconds, self._look = now - self._looked, None
+        self.look(seconds)
+        if self.live or self._waiting or len(self._workers) > self._bounds.least:
+            self._look_later()
+
+    def _stop_looking(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None

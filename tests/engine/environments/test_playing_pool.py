@@ -1,0 +1,314 @@
+"""Which process plays an episode, who waits for a place, and what a death takes along. Processes are fakes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+from hypothesis import given, strategies as st
+
+from marlaas.engine.environments import playing
+from marlaas.engine.environments.budget import ProcessBudget
+from marlaas.engine.environments.health import Health
+from marlaas.engine.environments.playing import Cut, PlayingPool, Worker
+from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
+from marlaas.engine.environments.process.load import Load
+from marlaas.engine.environments.sizing import REST, Workers
+from marlaas.engine.trajectories import Failure
+
+PRESSED, IDLE = Load(late=3.2, busy=1.0), Load()
+USUAL = Workers(1, 4)
+
+
+@dataclass(eq=False)
+class FakeChild:
+    """A process that lives until it is told otherwise."""
+
+    pid: int
+    owner: Owner
+    dead: Failure | None = None
+    load: Load = IDLE
+    idle: bool = True
+
+    def kill(self, reason: str, cut: bool = False) -> None:
+        self.dead = Failure(reason)
+
+    def die(self) -> None:
+        self.dead = Failure("killed")
+        self.owner.died(self.dead)
+
+
+@dataclass
+class Version:
+    """The version that a pool belongs to."""
+
+    health: Health = field(default_factory=lambda: Health(lambda: 0.0))
+    needed: bool = True
+    reaped: list[Child] = field(default_factory=list)
+    buried: list[bool] = field(default_factory=list)
+
+    def started(self, child: Child) -> None: ...
+
+    def bury(self, failure: Failure, alone: bool) -> None:
+        self.health.died(failure)
+        self.buried.append(alone)
+
+    def reap(self, child: Child) -> None:
+        self.reaped.append(child)
+
+    def idled(self) -> None: ...
+
+
+class Made:
+    """A pool of fakes."""
+
+    def __init__(self, workers: Workers = USUAL, episodes: int = 4, cores: int = 8) -> None:
+        self.children: list[FakeChild] = []
+        self.broken: BrokenPlugin | None = None
+        self.version, self.budget = Version(), ProcessBudget(cores)
+        self.pool = PlayingPool(self._start, self.version, workers, episodes, self.budget)
+
+    async def _start(self, owner: Owner) -> Child:
+        await asyncio.sleep(0)
+        if self.broken is not None:
+            raise self.broken
+        self.children.append(FakeChild(len(self.children), owner))
+        return cast(Child, self.children[-1])
+
+    async def place(self) -> Worker:
+        return self.pool.take() or await self.pool.wait()
+
+    async def places(self, count: int) -> list[Worker]:
+        return [await self.place() for _ in range(count)]
+
+    def press(self) -> None:
+        for child in self.children:
+            child.load = PRESSED
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_one_process_is_enough_for_little() -> None:
+    made = Made()
+    places = await made.places(4)
+    made.pool.look(100.0)
+    await settled()
+    assert {worker.child.pid for worker in places} == {0} and made.pool.live == 4 and made.pool.further == 0
+
+
+async def test_a_pressed_version_grows_to_its_bound() -> None:
+    made = Made(Workers(1, 3), episodes=100)
+    places = await made.places(10)
+    for _ in range(5):
+        made.press()
+        made.pool.look(10.0)
+        await settled()
+        places += await made.places(30)
+    assert made.pool.pids == [0, 1, 2] and made.pool.further == 2
+    lives = [worker.live for worker in made.pool._workers]
+    assert max(lives) - min(lives) <= 1, "new episodes go where the fewest are"
+
+
+async def test_all_versions_share_the_cores() -> None:
+    first, second = Made(Workers(1, 8), 100, cores=3), Made(Workers(1, 8), 100, cores=3)
+    second.pool = PlayingPool(second._start, second.version, Workers(1, 8), 100, first.budget)
+    for made in (first, second):
+        await made.places(8)
+    for _ in range(10):
+        for made in (first, second):
+            made.press()
+            made.pool.look(10.0)
+            await settled()
+            await made.places(8)
+    assert len(first.pool.pids) + len(second.pool.pids) == 2 + 3 and first.budget.left == 0
+
+
+async def test_who_finds_no_place_waits_in_turn() -> None:
+    made = Made(Workers(1, 1), episodes=2)
+    places = await made.places(2)
+    order: list[int] = []
+
+    async def comes(number: int) -> None:
+        worker = await made.place()
+        order.append(number)
+        await asyncio.sleep(0)
+        made.pool.leave(worker)
+
+    late = [asyncio.create_task(comes(number)) for number in range(6)]
+    await settled()
+    assert not order and made.pool.waiting == 6 and made.pool.live == 2
+    late[1].cancel()
+    await settled()
+    for worker in places:
+        made.pool.leave(worker)
+    await asyncio.gather(*late, return_exceptions=True)
+    assert order == [0, 2, 3, 4, 5] and made.pool.live == made.pool.waiting == 0
+
+
+async def test_waiting_for_a_place_starts_a_process() -> None:
+    made = Made(Workers(1, 2), episodes=1)
+    await made.place()
+    second = asyncio.create_task(made.place())
+    await settled()
+    assert not second.done()
+    made.pool.look(1.0)
+    assert (await second).child.pid == 1
+
+
+async def test_a_death_takes_its_own_episodes_only() -> None:
+    made = Made(Workers(2, 2), episodes=2)
+    await made.place()
+    made.pool.fill()
+    await settled()
+    await made.places(3)
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.children[0].die()
+    assert made.version.buried == [False] and made.pool.pids == [1]
+    made.pool.look(1.0)
+    assert (await waiting).child.pid == 2, "another took its place"
+    assert made.version.reaped == [cast(Child, made.children[0])]
+
+
+async def test_the_last_process_is_replaced_at_once() -> None:
+    made = Made()
+    await made.place()
+    made.children[0].die()
+    assert made.version.buried == [True]
+    await asyncio.sleep(0.1)  # the first pause after a death
+    assert made.pool.pids == [1]
+    made.version.needed = False
+    made.children[1].die()
+    await settled()
+    assert made.pool.pids == []
+
+
+async def test_nobody_gets_a_place_in_a_dead_process() -> None:
+    made = Made(Workers(1, 1), episodes=1)
+    first = await made.place()
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.pool.leave(first)  # hands the place on
+    made.children[0].die()  # before it was taken
+    assert (await waiting).child.pid == 1
+
+
+async def test_a_version_that_cannot_start_refuses_all() -> None:
+    made = Made()
+    made.broken = BrokenPlugin(Failure("no module", "p.py", 1))
+    waiting = [asyncio.create_task(made.place()) for _ in range(3)]
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert outcomes == [made.broken] * 3 and made.pool.waiting == 0
+
+
+async def test_a_further_process_that_cannot_start_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(Workers(1, 4), episodes=1)
+    place = await made.place()
+    made.broken = BrokenPlugin(Failure("no memory"), died=True)
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.pool.look(1.0)
+    await settled()
+    assert made.version.buried == [False] and not waiting.done() and made.pool.further == 0
+    made.broken = None
+    made.pool.look(100.0)
+    await settled()
+    assert made.pool.pids == [0], "the next try waits"
+    monkeypatch.setattr(playing, "HOLD", 0.0)
+    made.pool._held = 0.0
+    made.pool.look(1.0)
+    assert (await waiting).child.pid == 1
+    made.pool.leave(place)
+
+
+async def test_what_is_not_needed_ends_with_its_last_episode() -> None:
+    made = Made(Workers(1, 4), episodes=1)
+    places = [await made.place()]
+    for number in range(2):
+        waiting = asyncio.create_task(made.place())
+        await settled()
+        made.pool.look(1.0)
+        places.append(await waiting)
+        assert len(made.pool.pids) == number + 2
+    for worker in places[:2]:
+        made.pool.leave(worker)
+    made.children[2].idle = False
+    made.pool.look(REST)
+    assert made.pool.pids == [2]
+    assert made.version.reaped == [cast(Child, child) for child in made.children[:2]]
+    made.pool.leave(places[2])
+    assert made.pool.pids == [2], "the least number stays"
+
+
+async def test_a_process_that_is_to_end_may_stay() -> None:
+    made = Made(Workers(1, 2), episodes=2)
+    places = await made.places(2)
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.pool.look(1.0)
+    places.append(await waiting)
+    for child in made.children:
+        child.idle = False
+    made.pool.leave(places[0])
+    made.pool.look(REST)
+    assert [worker.leaving for worker in made.pool._workers] == [True, False]
+    await made.place()  # the one that stays is full now
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    assert not waiting.done()
+    made.pool.look(1.0)
+    assert (await waiting).child.pid == 0 and len(made.children) == 2, "nothing was started for it"
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_an_end_reaches_those_who_wait(cut: bool) -> None:
+    made = Made(Workers(1, 1), episodes=1)
+    await made.place()
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.pool.end("replaced", cut)
+    with pytest.raises(Cut if cut else BrokenPlugin):
+        await waiting
+    assert made.pool.over and made.children[0].dead == Failure("replaced")
+
+
+@given(steps=st.lists(st.sampled_from("tlcdk+-"), max_size=60), episodes=st.integers(1, 3), most=st.integers(1, 3))
+def test_no_place_is_given_twice_or_lost(steps: list[str], episodes: int, most: int) -> None:
+    """Episodes come (t), leave (l), are cancelled (c); processes die (d); time passes with and without pressure."""
+
+    async def run() -> None:
+        made = Made(Workers(1, most), episodes)
+        made.version.health.clock = iter(range(0, 1 << 40, 1000)).__next__  # deaths lie far apart
+        held: list[Worker] = []
+        coming: list[asyncio.Task[Worker]] = []
+        for step in steps:
+            if step == "t":
+                coming.append(asyncio.create_task(made.place()))
+            elif step == "l" and held:
+                made.pool.leave(held.pop())
+            elif step == "c" and coming:
+                coming.pop().cancel()
+            elif step == "d" and made.pool.pids:
+                dying = made.children[made.pool.pids[0]]
+                held = [worker for worker in held if cast(FakeChild, worker.child) is not dying]
+                dying.die()
+            elif step in "+-":
+                made.press() if step == "+" else None
+                made.pool.look(100.0)
+            await settled()
+            held += [task.result() for task in coming if task.done() and task.result().child.dead is None]
+            coming = [task for task in coming if not task.done()]
+            assert made.pool.live == len(held) and made.pool.waiting == len(coming)
+            assert all(worker.live <= episodes for worker in made.pool._workers)
+            assert 1 <= len(made.pool.pids) <= most or not made.children
+            room = sum(episodes - worker.live for worker in made.pool._workers if not worker.leaving)
+            assert not coming or not room or not made.pool.pids
+        made.pool.end("over")
+        await asyncio.gather(*coming, return_exceptions=True)
+
+    asyncio.run(run())
