@@ -54,8 +54,12 @@ class Crew:
 class Serving:
     """A version: its processes, its leases, and its health."""
 
-    def __init__(self, version: str, path: Path, folders: Folders, tell: Told, budget: ProcessBudget) -> None:
+    def __init__(
+        self, version: str, path: Path, folders: Folders, tell: Told, budget: ProcessBudget, code: str = ""
+    ) -> None:
+        """``code``: the key of what decides how it plays (``Source.code``)."""
         self.version = version
+        self.code = code
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
@@ -116,8 +120,8 @@ class Serving:
     def apart(self) -> Serving:
         """This version in one separate process: what happens there does not affect groups, and is not reported."""
         runtime = replace(self._folders.runtime, workers=Workers(1, 1))
-        folders = replace(self._folders, runtime=runtime)
-        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, ProcessBudget())
+        folders, budget = replace(self._folders, runtime=runtime), ProcessBudget()
+        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, budget, self.code)
 
     @property
     def pid(self) -> int | None:

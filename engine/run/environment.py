@@ -17,6 +17,7 @@ from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissin
 from ..rollout import Play, Unplayable
 from ..spec import TaskSpec, check_declared
 from ..trajectories import Failure
+from .evaluation.series import series_of
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class TaskEnvironment:
         """Version of the newest lease: the one that the task plays on."""
         self.rows = 0
         """Rows of the train split, as far as is known; 0: none."""
+        self.series = ""
+        """The key of scores on that version."""
         self._leases: list[Lease] = []
         """Leases of the groups under way."""
 
@@ -79,6 +82,8 @@ class TaskEnvironment:
         if rest := lease.rest:
             lease.release()
             raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
+        if self.version != lease.environment_version:
+            self.series = series_of(lease, self._spec.eval)
         self.version = self._fits = lease.environment_version
         self._name = lease.environment
         if self._spec.environment_version == "pin":

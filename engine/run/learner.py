@@ -96,7 +96,7 @@ class Learner:
         async with environment.bound() as lease:
             await held_out.of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless)
+            PolicyLearner(services, policy, version, participants, environment, held_out, moved, self._hopeless)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)

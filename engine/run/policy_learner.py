@@ -22,6 +22,7 @@ from .drawing import epochs
 from .endings import never_spoke
 from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
+from .evaluation.held_out import HeldOutPrompts
 from .evaluation.timing import Measuring
 from .group_pool import GroupPool
 from .preflight import check_room
@@ -44,6 +45,7 @@ class PolicyLearner:
         version: Version,
         participants: Participants,
         environment: TaskEnvironment,
+        held_out: HeldOutPrompts,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
     ) -> None:
@@ -80,9 +82,9 @@ class PolicyLearner:
         self._retention = Retention(
             services.store, self._task, self.policy, every, services.token_steps, played, trained.given
         )
-        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants)
+        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
         self._measuring = Measuring(
-            services, spec.eval, self.policy, environment, self._published, evaluator, self._retention
+            services, spec, self.policy, environment, self._published, evaluator, self._retention
         )
 
     @property
@@ -196,10 +198,12 @@ class PolicyLearner:
             self._serving.result()
 
     async def _judged(self) -> None:
-        """In a deterministic run, wait for the scores that may end it: else their timing would decide when it ends."""
-        if self.spec.train.deterministic and self._measuring.decisive:
-            await self._served()
-            await self._measuring.settled()
+        """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
+        would decide when it ends, and what is measured."""
+        if self.spec.train.deterministic:
+            if self._measuring.decisive:
+                await self._served()
+            await self._measuring.settled(0 if self._measuring.decisive else 1)
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task where none learns

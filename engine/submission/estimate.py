@@ -158,7 +158,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
     agents = _agents(spec)
     trained = spec.steps * spec.group_episodes * agents
     evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
-    held_out = evaluations * spec.eval.prompts * agents * len(_trained(spec))
+    held_out = evaluations * spec.eval.prompts * spec.eval.samples * agents * len(_trained(spec))
     near = nearest(spec, runs)
     if near:
         tokens = median(run.trajectory_tokens for run in near)

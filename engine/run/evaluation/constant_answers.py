@@ -32,11 +32,16 @@ USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
 
 @dataclass(frozen=True)
 class HeldOutEpisode:
-    """One held-out prompt: the episode to play, and who speaks in it."""
+    """One sample of a held-out prompt: the episode to play, and who speaks in it."""
 
     spec: EpisodeSpec
     match: Match
     roles: Roles
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its instance, and which sample it is."""
+        return self.spec.index, self.spec.member
 
 
 class Constant:
