@@ -31,6 +31,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "task": lambda reader: reader.task(DUEL),
     "known_tasks": lambda reader: reader.known_tasks(),
     "needs": lambda reader: reader.needs(DUEL),
+    "warnings": lambda reader: reader.warnings(DUEL),
     "task_config": lambda reader: reader.task_config(DUEL),
     "task_source": lambda reader: reader.task_source(DUEL),
     "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
@@ -85,7 +86,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
 NO_QUESTIONS = {"close", "changed", "stale"}
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "environment_use", "devices"} | {
     "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples", "environments",
-    "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
+    "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history", "warnings",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 
