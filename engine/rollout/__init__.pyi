@@ -68,6 +68,10 @@ from .toolcalls.llama import (
 from .torch_sampler.sampler import (
     TorchSampler as TorchSampler,
 )
+from .truncation import (
+    WHOLE as WHOLE,
+    Truncation as Truncation,
+)
 from .vllm.installed import (
     require as require,
 )

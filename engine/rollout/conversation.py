@@ -24,6 +24,7 @@ from .renderer import Renderer, TooLong
 from .rendering import Rendering
 from .seeds import noise_seed
 from .spoken import Spoken, before_stop
+from .truncation import WHOLE, Truncation
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -49,6 +50,8 @@ class SamplingParameters:
     """Seed of the episode; each of its conversations has one of its own."""
     thinking: bool | None = None
     """Given to the base's template; None leaves it its default."""
+    truncation: Truncation = WHOLE
+    """Which tokens may be drawn: all of them in training."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +204,7 @@ class Conversation:
             temperature=self.sampling.temperature,
             stop=renderer.stop_ids,
             seed=self._noise(),
+            truncation=self.sampling.truncation,
         )
         result = await sampler.generate(request)
         wanted = renderer.stopped_at(result.tokens.tolist(), stops)

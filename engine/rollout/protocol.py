@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ..trajectories import Logprobs, Tokens
+from .truncation import WHOLE, Truncation
 
 Finish = Literal["stop", "length", "abort"]
 
@@ -36,6 +37,8 @@ class SampleRequest:
     """Who pays: accounts share the sampler by weight. It decides the order of turns, never what is sampled."""
     weight: float = 1.0
     """Weight of the account, above 0; the latest request of an account sets it."""
+    truncation: Truncation = WHOLE
+    """Which tokens may be drawn; log-probabilities are then those of what is left. Training draws from all."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..trajectories import Logprobs, Tokens
+from .truncation import Cuts
 
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -36,12 +37,15 @@ def uniforms(seed: int, start: int, stop: int) -> Floats:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def choose(logits: Logits, temperatures: Floats, noise: Floats) -> tuple[Tokens, Logprobs]:
+def choose(logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None = None) -> tuple[Tokens, Logprobs]:
     """One token for each row: inverse distribution function at the row's noise, or the largest logit at temperature 0.
 
-    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,). Returns tokens int32 (n,) and their log-probabilities
-    float32 (n,) in the distribution sampled from (at temperature 0: of temperature 1).
+    ``logits`` (n, V), ``temperatures`` and ``noise`` (n,); ``cuts`` says which tokens each row may draw, None: all.
+    Returns tokens int32 (n,) and their log-probabilities float32 (n,) in the distribution sampled from (at temperature
+    0: in all of it, at temperature 1).
     """
+    if cuts is not None:
+        logits = cuts.of(logits)
     greedy = temperatures == 0
     divisors = np.where(greedy, 1.0, temperatures)
     tokens, largest, totals = _draw(logits, _factors(divisors), noise)

@@ -20,6 +20,7 @@ from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer
 from .rendering import Rendering
 from .seeds import noise_seed
+from .truncation import WHOLE, Truncation
 
 PIECE = 8
 """Tokens that are sampled before they are shown. Noise depends on positions alone, so pieces give the same text."""
@@ -36,6 +37,8 @@ class Manner:
     max_tokens: int = 256
     thinking: bool | None = None
     """Given to the base's template; None leaves it its default."""
+    truncation: Truncation = WHOLE
+    """Which tokens may be drawn."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ class Talk:
             max_episode_tokens=ENDLESS,
             seed=0,
             thinking=manner.thinking,
+            truncation=manner.truncation,
         )
 
 

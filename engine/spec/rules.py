@@ -5,11 +5,11 @@ Each value has been checked by itself before. What a loss supports is in ``losse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from .losses import published
-from .validation import CONFLICT
+from .validation import CONFLICT, REFUSED
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -101,6 +101,26 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             "Set 'eval.every' to a number of steps.",
         ),
     )
+    for key, set_ in (("top_p", measure.top_p < 1.0), ("top_k", measure.top_k > 0), ("min_p", measure.min_p > 0.0)):
+        if set_ and measure.temperature == 0.0:
+            path, also, hint = f"eval.{key}", ["eval.temperature"], "Set a temperature above 0, or remove it."
+            says = "is set, but 'eval.temperature' = 0 takes the likeliest token."
+            raise ConfigError(f"{where}: {path!r} {says}", hint, path=path, also=also, code=CONFLICT)
     for broken, (path, *also), says, hint in rules:
         if broken:
             raise ConfigError(f"{where}: {path!r} {says}", hint, path=path, also=also, code=CONFLICT)
+
+
+def refuse_truncation(table: dict[str, Any], where: str) -> None:
+    """Raise ``ConfigError`` where a task file wants to train on a truncated distribution."""
+    for name in ("sampling", "train"):
+        own: object = table.get(name)
+        for key in ("top_p", "top_k", "min_p"):
+            if isinstance(own, dict) and key in own:
+                raise ConfigError(
+                    f"{where}: '{name}.{key}' is refused in training: what is trained on must be what was sampled, and"
+                    " a token that was left out would have no probability to compare with.",
+                    f"Set '{key}' under [eval]; in training 'sampling.temperature' alone shapes the distribution.",
+                    path=f"{name}.{key}",
+                    code=REFUSED,
+                )

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ConfigError
 from .agent_rules import check_agents
 from .policies import NamedPolicySpec, PolicySpec
-from .rules import check_rules
+from .rules import check_rules, refuse_truncation
 from .validation import RANGE, between, build, each_between, one_of
 
 
@@ -131,6 +131,13 @@ class EvalSpec:
     """The reward from which an episode passes, for pass@k."""
     temperature: float = between(0.0, 0.0, 10.0)
     """Of sampling in evaluations; 0 takes the likeliest token."""
+    top_p: float = between(1.0, 0.001, 1.0)
+    """Draw from the smallest set of the likeliest tokens that have this probability together; 1: from all. Of what
+    min_p and top_k left."""
+    top_k: int = between(0, 0, 1000000)
+    """Draw from this many of the likeliest tokens; 0: from all."""
+    min_p: float = between(0.0, 0.0, 1.0)
+    """Draw from tokens at least this likely relative to the likeliest, after the temperature; 0: from all."""
     target: float | None = field(default=None)
     """Stop early when a held-out score reaches it."""
     patience: int = between(0, 0, 1000000)
@@ -199,6 +206,7 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
         plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
     if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
         plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
+    refuse_truncation(plain, where)
     spec = build(TaskSpec, plain, where)
     for name in ("tenant", "name", "environment"):
         text = getattr(spec, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ... import output
-from ...chat.sampling_options import add_sampling
+from ...chat.sampling_options import add_sampling, truncation
 from ..verbs import Verbs, add_verb, home_of
 
 
@@ -46,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         versions = reader.versions() if reader else []
         sides = [side_of(versions, said) for said in dict.fromkeys((args.who, args.beside or args.who))]
-        wanted = {"temperature": args.temperature, "max_tokens": args.max_tokens}
+        wanted = {
+            "temperature": args.temperature,
+            "max_tokens": args.max_tokens,
+            "truncation": truncation(args),
+        }
         manner = manner_of(reader, sides[0]) if reader else ROOMY
     manner = replace(manner, **{key: value for key, value in wanted.items() if value is not None})
     plan = plan_alone(load_settings(home))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ... import output
-from ...chat.sampling_options import add_sampling
+from ...chat.sampling_options import add_sampling, truncation
 from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from .session import Wish, play
 
     agents, others = {agent: words for agent, words in args.agents}, "base" if args.base else args.policy or ""
-    watches = bool(agents or others)
+    watches, cut = bool(agents or others), truncation(args)
     if args.mine and not watches:
         raise ConfigError("--as needs somebody who plays the other agents.", "Add --policy TASK or --base.")
     for agent in args.mine:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         index=args.index,
         seed=args.seed,
         mine=tuple(args.mine),
-        policies=Speaking(others, agents, args.temperature, args.max_tokens) if watches else None,
+        policies=Speaking(others, agents, args.temperature, args.max_tokens, cut) if watches else None,
     )
     try:
         code = asyncio.run(play(home_of(args), wish, Keyboard()))

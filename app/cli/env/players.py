@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
+from marlaas.engine.rollout import WHOLE, Truncation
 from marlaas.engine.spec import BASE, SamplingSpec, TaskSpec, inside, parse
 from marlaas.engine.store import VersionRow
 from marlaas.engine.submission import choose, named_by
@@ -36,6 +37,8 @@ class Speaking:
     """None: the temperature of the task."""
     max_tokens: int | None = None
     """Tokens of a turn; None: as the task says."""
+    truncation: Truncation = WHOLE
+    """Which tokens may be drawn."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Player:
     version: VersionRow | None
     """None: the bare base."""
     sampling: SamplingSpec
+    truncation: Truncation = WHOLE
+    """Which tokens may be drawn."""
 
     @property
     def title(self) -> str:
@@ -138,4 +143,4 @@ def _said(player: Player, wanted: Speaking) -> Player:
     if wanted.max_tokens is not None:
         room = max(sampling.max_episode_tokens, wanted.max_tokens)
         sampling = replace(sampling, max_tokens=wanted.max_tokens, max_episode_tokens=room)
-    return replace(player, sampling=sampling)
+    return replace(player, sampling=sampling, truncation=wanted.truncation)

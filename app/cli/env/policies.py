@@ -40,6 +40,7 @@ def _sampling_parameters(player: Player, seed: int) -> SamplingParameters:
         max_episode_tokens=sampling.max_episode_tokens,
         seed=seed,
         thinking=sampling.thinking,
+        truncation=player.truncation,
     )
 
 

@@ -1,4 +1,4 @@
-"""Asks how the model is to speak: its system message, temperature and length of a turn."""
+"""Asks how the model is to speak: its system message, temperature, length of a turn, and which tokens may be drawn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from marlaas.engine.rollout import Manner
+from marlaas.engine.rollout import Manner, Truncation
 
-from ...chat.sampling_options import max_tokens, temperature
+from ...chat.sampling_options import max_tokens, min_p, temperature, top_k, top_p
 
 LONGEST = 10_000
 """Most characters of a system message."""
@@ -54,6 +54,12 @@ class MannerDialog(ModalScreen[Settings | None]):
             yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
             yield Label("Tokens of an answer", markup=False)
             yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
+            yield Label("Draw from the likeliest that have this probability together (top-p; 1 is all)", markup=False)
+            yield Input(f"{manner.truncation.top_p:g}", id="top-p", max_length=10, compact=True)
+            yield Label("Draw from this many of the likeliest (top-k; 0 is all)", markup=False)
+            yield Input(str(manner.truncation.top_k), id="top-k", max_length=10, compact=True)
+            yield Label("Draw from what is this likely relative to the likeliest (min-p; 0 is all)", markup=False)
+            yield Input(f"{manner.truncation.min_p:g}", id="min-p", max_length=10, compact=True)
             yield Label("enter applies, esc cancels, tab goes to the next field", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -61,13 +67,19 @@ class MannerDialog(ModalScreen[Settings | None]):
         try:
             manner = replace(
                 self._now.manner,
-                temperature=temperature(self.query_one("#temperature", Input).value.strip()),
-                max_tokens=max_tokens(self.query_one("#tokens", Input).value.strip()),
+                temperature=temperature(self._said("temperature")),
+                max_tokens=max_tokens(self._said("tokens")),
+                truncation=Truncation(
+                    top_k(self._said("top-k")), top_p(self._said("top-p")), min_p(self._said("min-p"))
+                ),
             )
         except ArgumentTypeError as error:
             self.query_one("#problem", Label).update(f"{error}.")
             return
-        self.dismiss(Settings(manner, self.query_one("#system", Input).value.strip()))
+        self.dismiss(Settings(manner, self._said("system")))
+
+    def _said(self, field: str) -> str:
+        return self.query_one(f"#{field}", Input).value.strip()
 
     def action_leave(self) -> None:
         """Leave without a change."""

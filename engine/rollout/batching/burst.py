@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...trajectories import Logprobs, Tokens
-from ..sampling import choose
+from ..sampling import Floats, choose
+from ..truncation import WHOLE, Cuts
 from .context import Context
 from .slots import rows_with_fillers
 from .turn import Turn
@@ -45,6 +46,7 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
     current[places] = [turn.last for turn in turns]
     noise = np.array([turn.noise(limit) for turn in turns]).T
     temperatures = np.array([turn.temperature for turn in turns])
+    cuts = cuts_of(turns, temperatures)
     stops = _stops(turns)
     outputs = np.ones(len(rows), np.int8)
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
@@ -54,7 +56,8 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
     try:
         while count < limit:
             logits = context.decode(current, positions, rows, outputs)
-            tokens[count], logprobs[count] = choose(logits if alone else logits[places], temperatures, noise[count])
+            own = logits if alone else logits[places]
+            tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
             current[places] = tokens[count]
             positions = positions + 1
             count += 1
@@ -65,6 +68,12 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
             for place in np.setdiff1d(np.arange(len(rows)), places, assume_unique=True).tolist():
                 context.cut(int(rows[place]), int(begin[place]))
     return tokens[:count].T, logprobs[:count].T
+
+
+def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:
+    """Which tokens the turns may draw; None where all may draw any, as in training."""
+    truncations = [turn.truncation for turn in turns]
+    return None if all(one is WHOLE or one == WHOLE for one in truncations) else Cuts(truncations, temperatures)
 
 
 def _stops(turns: list[Turn]) -> NDArray[np.int32]:

@@ -18,7 +18,7 @@ from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from ..sampling import choose
 from .answers import Answer
-from .burst import Pressed, burst, never
+from .burst import Pressed, burst, cuts_of, never
 from .context import Context, Logits
 from .order import Order
 from .pace import Pace
@@ -194,7 +194,7 @@ class BatchScheduler:
         self._running |= dict.fromkeys(turns)
         temperatures = np.array([turn.temperature for turn in turns])
         noise = np.concatenate([turn.noise(1) for turn in turns])
-        tokens, logprobs = choose(np.tile(logits, (len(turns), 1)), temperatures, noise)
+        tokens, logprobs = choose(np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures))
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:

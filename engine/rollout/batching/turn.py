@@ -55,6 +55,7 @@ class Turn:
         self.answer = answer
         self.prompt = request.tokens
         self.temperature = request.temperature
+        self.truncation = request.truncation
         self.stop = request.stop
         self.account = request.account
         self.prefilled = 0
@@ -124,6 +125,8 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"max_tokens is {request.max_tokens}; it must be 1 or more.")
     if not (math.isfinite(request.temperature) and request.temperature >= 0):
         raise ValueError(f"temperature is {request.temperature}; it must be 0 or more.")
+    if request.truncation.problem():
+        raise ValueError(request.truncation.problem())
     if not 0 <= request.seed < 2**64:
         raise ValueError(f"seed is {request.seed}; it must be an unsigned number of 64 bits.")
     if len(tokens) < len(known) or not np.array_equal(tokens[: len(known)], known):

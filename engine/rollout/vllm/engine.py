@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...base import SPARE
 from ...devices import ran_out
 from ...errors import AdapterError, BaseModelError
+from ..truncation import WHOLE, Truncation
 from .installed import INSTEAD, require
 from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
 
@@ -36,6 +37,7 @@ class Ask:
     seed: int
     """Below 2**63."""
     stop: tuple[int, ...] = ()
+    truncation: Truncation = WHOLE
     target: int | None = None
     """A token whose log-probability as the next token is wanted in place of the sampled one's."""
     whole: bool = False
@@ -118,6 +120,9 @@ class Engine:
         """Add a request. Raises ``ValueError`` where it can never be served."""
         parameters = self._sampling_params(
             temperature=ask.temperature,
+            top_k=ask.truncation.top_k,
+            top_p=ask.truncation.top_p,
+            min_p=ask.truncation.min_p,
             max_tokens=ask.max_tokens,
             seed=ask.seed,
             stop_token_ids=list(ask.stop),

@@ -125,6 +125,7 @@ class VllmScheduler:
                 temperature=request.temperature,
                 seed=noise_seed(request.seed, len(request.tokens)) >> 1,
                 stop=request.stop,
+                truncation=request.truncation,
             )
         )
         self._conversations[request.conversation] = conversation

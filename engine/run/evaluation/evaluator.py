@@ -14,7 +14,7 @@ from functools import partial
 from ...environments import Lease
 from ...errors import Paused, Replaced
 from ...fleet import Services
-from ...rollout import Played, Roles, noise_seed
+from ...rollout import Played, Roles, Truncation, noise_seed
 from ...spec import TaskSpec
 from ...store import Evaluation, PolicyGroup, Version
 from ...trajectories import Group
@@ -204,7 +204,9 @@ class Evaluator:
         """How the agents speak in one sample of a prompt."""
         noise = noise_seed(EVAL_SEED, "eval", index, *([member] if member else []))
         endpoints = self._participants.endpoints(match, index)
-        return match.roles(endpoints, self._spec.sampling, self._spec.eval.temperature, noise)
+        measure = self._spec.eval
+        truncation = Truncation(measure.top_k, measure.top_p, measure.min_p)
+        return match.roles(endpoints, self._spec.sampling, measure.temperature, noise, truncation)
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> Played:
         """Play one episode; again where it failed, since another one may have killed the process.

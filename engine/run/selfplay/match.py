@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...rollout import Role, Roles, SamplerEndpoint, SamplingParameters
+from ...rollout import WHOLE, Role, Roles, SamplerEndpoint, SamplingParameters, Truncation
 from ...spec import ONLY, SamplingSpec
 from ...store import Version
 
@@ -36,9 +36,14 @@ class Match:
         return frozenset(agent for agent, name in self.agents.items() if name == policy) if self.agents else None
 
     def roles(
-        self, endpoints: Mapping[str, SamplerEndpoint], sampling: SamplingSpec, temperature: float, seed: int
+        self,
+        endpoints: Mapping[str, SamplerEndpoint],
+        sampling: SamplingSpec,
+        temperature: float,
+        seed: int,
+        truncation: Truncation = WHOLE,
     ) -> Roles:
-        """How the agents speak in one episode; ``endpoints`` are by policy."""
+        """How the agents speak in one episode; ``endpoints`` are by policy. Training draws from all tokens."""
 
         def role(agent: str) -> Role:
             policy = self.policy_of(agent)
@@ -51,6 +56,7 @@ class Match:
                 max_episode_tokens=sampling.max_episode_tokens,
                 seed=seed,
                 thinking=sampling.thinking,
+                truncation=truncation,
             )
             return Role(parameters, endpoints[policy], policy)
 

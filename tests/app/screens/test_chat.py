@@ -15,6 +15,7 @@ from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.manner import MannerDialog
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Speech
+from marlaas.engine.rollout.truncation import Truncation
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import HOSTILE, Filling, fill_hostile
@@ -126,6 +127,11 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         await driver.press("enter")
         assert driver.app.screen is dialog and "'hot' is no temperature" in driver.text()
         dialog.query_one("#temperature", Input).value = "0.5"
+        dialog.query_one("#min-p", Input).value = "2"
+        await driver.press("enter")
+        assert driver.app.screen is dialog and "'2' is no probability" in driver.text()
+        for field, value in (("min-p", "0.1"), ("top-p", "0.9"), ("top-k", "20")):
+            dialog.query_one(f"#{field}", Input).value = value
         dialog.query_one("#system", Input).value = "Be kind."
         await driver.press("enter")
         await type_and_send(driver)
@@ -137,6 +143,7 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         assert scripted[0].closed and not scripted[0].said
         (message,) = scripted[1].said
         assert (message.manner.temperature, message.system) == (0.5, "Be kind.")
+        assert message.manner.truncation == Truncation(20, 0.9, 0.1)
 
 
 async def test_the_base_comes_and_goes(one: Home, scripted: list[Scripted]) -> None:

@@ -15,6 +15,9 @@ import pytest
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.truncation import Truncation
+
+from .keeping import kept_tokens
 
 VOCABULARY = 50
 LONG = 1500
@@ -122,6 +125,46 @@ class SamplerContract:
         options = [np.append(tokens, np.int32(token)) for token in range(VOCABULARY)]
         scores = [await sampler.score("v0", option, len(tokens), 1.0) for option in options]
         return int(np.argmax(scores))
+
+    @pytest.mark.parametrize(
+        "one",
+        [
+            Truncation(top_k=5),
+            Truncation(top_p=0.6),
+            Truncation(min_p=0.3),
+            Truncation(top_k=12, top_p=0.7, min_p=0.05),
+        ],
+    )
+    async def test_the_kept_tokens_are_the_same_in_every_sampler(self, sampler: Sampler, one: Truncation) -> None:
+        """Each log-probability tells the share of the kept tokens, and so which were kept, whatever was drawn."""
+        prompt = request("a").tokens
+        options = [np.append(prompt, np.int32(token)) for token in range(VOCABULARY)]
+        logprobs = np.array([(await sampler.score("v0", option, len(prompt), 0.8))[0] for option in options])
+        # the scores are of temperature 0.8 already
+        kept = kept_tokens(logprobs, one, 1.0)
+        whole = logprobs.astype(np.float64)
+        share = np.log(np.exp(whole[kept]).sum())
+        drawn = set()
+        for seed in range(40):
+            asked = request(f"t{seed}", max_tokens=1, temperature=0.8, seed=seed, truncation=one)
+            result = await alone(sampler, asked)
+            token = int(result.tokens[0])
+            drawn.add(token)
+            assert token in kept
+            # rounding of a score and of a log-probability, in float32
+            assert result.logprobs[0] == pytest.approx(whole[token] - share, abs=self.rounding)
+        assert len(drawn) > 1
+
+    rounding = 1e-4
+    """How far log-probabilities of one distribution may be apart, in nats."""
+
+    async def test_a_cut_turn_beside_whole_ones_changes_neither(self, sampler: Sampler) -> None:
+        """An evaluation beside training."""
+        cut = request("cut", truncation=Truncation(top_k=3), seed=1)
+        whole = [request(f"w{seed}", seed=seed) for seed in range(2, 6)]
+        apart = [await alone(sampler, asked) for asked in (cut, *whole)]
+        together = await asyncio.gather(*(sampler.generate(asked) for asked in (cut, *whole)))
+        assert all(self.same(one, other) for one, other in zip(apart, together, strict=True))
 
     @pytest.mark.parametrize("temperature", [1.0, 0.5, 1.7, 0.0])
     async def test_logprobs_are_those_of_score(self, sampler: Sampler, temperature: float) -> None:

@@ -17,6 +17,7 @@ from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.rollout.protocol import Finish, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from marlaas.engine.rollout.sampling import choose, logprobs_of, uniforms
+from marlaas.engine.rollout.truncation import Cuts
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 
@@ -85,7 +86,8 @@ class FakeSampler:
                 finish = "abort"
                 break
             logits = self._logits(version.checksum, tokens)[None]
-            token, logprob = choose(logits, np.array([request.temperature]), np.array([u]))
+            temperature = np.array([request.temperature])
+            token, logprob = choose(logits, temperature, np.array([u]), Cuts([request.truncation], temperature))
             tokens = np.concatenate([tokens, token])
             logprobs.append(logprob[0])
             self.sampled += 1

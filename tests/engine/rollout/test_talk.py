@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -14,6 +15,7 @@ from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_st
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.talk import PIECE, Manner, Speech, Talk
+from marlaas.engine.rollout.truncation import Truncation
 
 from .fake import FakeSampler
 from .fake_renderer import FakeRenderer
@@ -47,6 +49,13 @@ async def test_pieces_give_the_text_that_one_turn_would(sampler: FakeSampler, mo
     assert heard[-1].text == pieces.text and pieces.ended
     monkeypatch.setattr("marlaas.engine.rollout.talk.PIECE", 1000)
     assert await undisturbed(sampler).say("hello", WARM, heard.append) == pieces
+
+
+async def test_a_turn_draws_from_what_its_manner_names(sampler: FakeSampler) -> None:
+    """The likeliest alone, at any temperature, is what is said greedily."""
+    cold = await talk(sampler).say("hello", replace(WARM, temperature=0.0), lambda speech: None)
+    only = replace(WARM, temperature=2.0, truncation=Truncation(top_k=1))
+    assert await undisturbed(sampler).say("hello", only, lambda speech: None) == cold
 
 
 async def test_a_cancelled_turn_was_never_said(sampler: FakeSampler) -> None:

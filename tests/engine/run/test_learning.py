@@ -13,11 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.truncation import WHOLE, Truncation
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ...examples import examples
+from ..rollout.fake import FakeSampler
 from ..scheduler.world import World
 
 SPEC = TaskSpec(
@@ -176,3 +179,18 @@ async def test_groups_train_but_the_step_waits_for_publishing(world: World, monk
     published.set()
     assert await asyncio.wait_for(run, 20) == Ending("done")
     check_history(world)
+
+
+async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, Truncation]] = []
+    generate = FakeSampler.generate
+
+    async def noting(sampler: FakeSampler, request: SampleRequest) -> SampleResult:
+        asked.append((request.temperature, request.truncation))
+        return await generate(sampler, request)
+
+    monkeypatch.setattr(FakeSampler, "generate", noting)
+    measure = EvalSpec(every=2, prompts=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1)
+    world = World(tmp_path, replace(SPEC, eval=measure))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert set(asked) == {(1.0, WHOLE), (0.5, Truncation(4, 0.9, 0.1))}

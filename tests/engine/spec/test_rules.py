@@ -35,6 +35,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "'train.overlong' is \"mask\"",
     ),
     "a discount of whole episodes": (task(train={"discount": 0.9}), "all that an episode is paid counts alike"),
+    "top-p of the likeliest": (task(eval={"top_p": 0.9}), "'eval.temperature' = 0 takes the likeliest token"),
     "patience without evaluations": (task(eval={"patience": 2, "every": 0}), "'eval.every' = 0 measures only"),
 }
 
@@ -74,3 +75,13 @@ def test_what_goes_together_is_accepted(train: dict[str, Any]) -> None:
 )
 def test_one_member_in_eight_may_be_lost(train: dict[str, int], fewest: int) -> None:
     assert parse(task(train=train), "task.toml").train.fewest_members == fewest
+
+
+@pytest.mark.parametrize("table", ["sampling", "train"])
+@pytest.mark.parametrize("key", ["top_p", "top_k", "min_p"])
+def test_training_draws_from_all_tokens(table: str, key: str) -> None:
+    with pytest.raises(ConfigError, match="what is trained on must be what was sampled") as caught:
+        parse(task(**{table: {key: 1}}), "task.toml")
+    assert caught.value.path == f"{table}.{key}" and "under [eval]" in caught.value.hint
+    spec = parse(task(eval={"temperature": 0.7, "top_p": 0.9, "top_k": 20, "min_p": 0.1}), "task.toml").eval
+    assert (spec.top_p, spec.top_k, spec.min_p) == (0.9, 20, 0.1)

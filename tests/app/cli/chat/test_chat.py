@@ -39,6 +39,9 @@ def test_a_version_and_the_base_answer_beside_each_other(filling: Filling, home:
         (("base", "--beside", "7@best"), "There is no adapter '7'."),
         (("base", "--temperature", "11"), "is no temperature from 0 to 10"),
         (("base", "--max-tokens", "0"), "is no number of tokens from 1 to"),
+        (("base", "--top-p", "0"), "is no probability from 0.001 to 1"),
+        (("base", "--min-p", "nan"), "is no probability from 0 to 1"),
+        (("base", "--top-k", "-1"), "is no number of tokens from 0 (all) to"),
     ],
 )
 def test_what_cannot_be_talked_with_is_a_sentence(marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:

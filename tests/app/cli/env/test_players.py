@@ -10,6 +10,7 @@ import pytest
 from marlaas.app.cli.env.players import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.truncation import Truncation
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
@@ -81,10 +82,11 @@ def test_several_play_as_in_training(played: Home) -> None:
 
 
 def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
-    wanted = Speaking("pair", {"second": "3/b@1", "fourth": "base"}, temperature=0.0, max_tokens=99)
+    wanted = Speaking("pair", {"second": "3/b@1", "fourth": "base"}, 0.0, 99, Truncation(top_k=5))
     found = players(played, wanted, mine=["first"])
     assert titles(found) == {"second": "version 1 of task 3 (pair, b)", "fourth": "the base"}
-    assert {(p.sampling.temperature, p.sampling.max_tokens) for p in found.all} == {(0.0, 99)}
+    said = {(p.sampling.temperature, p.sampling.max_tokens, p.truncation) for p in found.all}
+    assert said == {(0.0, 99, Truncation(top_k=5))}
     assert found.of("fourth").sampling.max_episode_tokens >= 99
 
 

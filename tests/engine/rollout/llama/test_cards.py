@@ -59,6 +59,8 @@ class TestOnACard(SamplerContract):
         yield llama
         await llama.close()
 
+    rounding = HALF
+
     def same(self, one: SampleResult, other: SampleResult) -> bool:
         return alike(one, other, HALF)
 
