@@ -63,6 +63,8 @@ class Described:
     """It is in the class form and has something to close when its process ends."""
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
+    rows: bool = False
+    """It draws its tasks from rows."""
 
     @property
     def recorded(self) -> bool:
@@ -249,6 +251,7 @@ class _Described(Struct):
     score_timeout: _Finite = 30.0
     closes: bool = False
     agents: _List[_Name] = ()
+    rows: bool = False
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
