@@ -47,14 +47,14 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
     return Prospect(tuple(told(estimates, [each.environment for each in submissions])))
 
 
-def prompts(home: Home, environment: str, config: dict[str, Any]) -> Prompts:
-    """Look at the first prompts of an environment; takes a second."""
+def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
+    """Look at the first prompts of an environment, with ``data`` in place of its own rows; takes a second."""
     from ..home.peeking import peeked, prompt_lines
 
     problem = ""
     try:
         try:
-            peek = peeked(home, environment, config)
+            peek = peeked(home, environment, config, data=data)
         except ConfigError as error:  # the parameters are wrong, but which ones there are can still be known
             problem = str(error)
             peek = peeked(home, environment, {}, count=0)

@@ -24,12 +24,21 @@ CHARACTERS, LINES = 600, 8
 """Of a message that are shown."""
 
 
-def peeked(home: Home, environment: str, config: Mapping[str, Any], count: int = PROMPTS) -> Peek:
-    """The first prompts of an environment; blocks for a second. Raises ``ConfigError`` and its kin."""
+def peeked(
+    home: Home,
+    environment: str,
+    config: Mapping[str, Any],
+    count: int = PROMPTS,
+    data: Mapping[str, Any] | None = None,
+) -> Peek:
+    """The first prompts of an environment, with ``data`` in place of its own rows; blocks for a second.
+
+    Raises ``ConfigError`` and its kin.
+    """
     interpreters = Interpreters(home.venvs, load_settings(home).environments)
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         folders = (BUNDLED_PLUGINS, home.plugins)
-        return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters))
+        return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters, data))
 
 
 def prompt_lines(ask: Ask) -> list[str]:

@@ -22,14 +22,16 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
 
     ``notice`` is told once where the engine takes its time. Raises ``MarlaasError``: another base than the home's, a
-    dependency that nobody is, an environment that there is not, parameters that it does not take.
+    dependency that nobody is, an environment that there is not, parameters that it does not take,
+    rows that are not there.
     """
     from marlaas.engine.daemon import control
     from marlaas.engine.store import submit
-    from marlaas.engine.submission import check_wish, find_starts, link
+    from marlaas.engine.submission import check_data, check_wish, find_starts, link
 
     from ..reading.sqlite_reader import SqliteReader
 
+    check_data(submissions)
     control.create_database(home, notice)
     base = control.served_base(home)
     for submission in submissions:

@@ -17,6 +17,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.spec import parse
 from marlaas.engine.store import VersionRow
 
 from ..context.application import Application
@@ -101,7 +102,7 @@ class SubmitScreen(ModalScreen[None]):
         home = self.marlaas.home
         self._checks = Latest(self, Form.checked, self._show_checked)
         self._prospects = Latest(self, partial(prospect, home), self._show_prospect)
-        self._peeks: Latest[tuple[str, dict[str, Any]], Prompts]
+        self._peeks: Latest[tuple[str, dict[str, Any], dict[str, Any] | None], Prompts]
         self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
         begin: Latest[int | None, Sources] = Latest(self, partial(read_sources, home), self._fill)
         begin.ask(self._copy_from)
@@ -156,10 +157,11 @@ class SubmitScreen(ModalScreen[None]):
             return
         self._prospects.ask(checked.submissions)
         first = checked.submissions[0]
-        wish = (first.environment, repr(first.config["environment_config"]))
+        data = parse(first.config, first.name).data.record
+        wish = (first.environment, repr((first.config["environment_config"], data)))
         if wish != self._asked:
             self._asked = wish
-            self._peeks.ask((first.environment, first.config["environment_config"]))
+            self._peeks.ask((first.environment, first.config["environment_config"], data))
 
     def _show_prospect(self, found: Prospect) -> None:
         self.query_one(Outlook).show_estimate(found.rows, found.problem)

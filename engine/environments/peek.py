@@ -34,8 +34,10 @@ async def first_prompts(
     folders: Sequence[Path],
     scratch: Path,
     interpreters: Interpreters | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Peek:
-    """Draw ``count`` instances in processes that end afterwards; other arguments as for ``serve_alone``.
+    """Draw ``count`` instances in processes that end afterwards; ``data`` as for ``EnvironmentService.bind``, other
+    arguments as for ``serve_alone``.
 
     With a count of 0 the environment is described whatever its parameters are. Raises ``EnvironmentMissing`` and, where
     the parameters do not fit, ``ConfigError``.
@@ -45,7 +47,7 @@ async def first_prompts(
         if not count:
             return Peek(info)
         try:
-            with await service.bind(info.name, config=config) as lease:
+            with await service.bind(info.name, config=config, data=data) as lease:
                 for index in range(count):
                     spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
                     asks.append(await service.peek(lease, spec))

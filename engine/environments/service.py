@@ -23,6 +23,7 @@ from .names import find
 from .outcomes import OutcomeCounts
 from .plugin import unserved
 from .probe import first_ask
+from .process.wire import Described
 from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
 from .registry import Registry
 from .serving import Serving, settings_of
@@ -149,7 +150,12 @@ class EnvironmentService:
             plugin = self._registry.plugins[self.resolve(name).name.partition("/")[0]]
         serving = await plugin.acquire(environment, version)
         full, described = f"{plugin.name}/{environment}", serving.environments[environment]
-        lease = Lease(full, described, serving, by_version=by_version, data=data)
+        lease = Lease(full, described, serving, by_version=by_version)
+        try:
+            lease.data = await _given(serving, described, data)
+        except BaseException:
+            lease.release()
+            raise
         if config is not None:
             try:
                 lease.config = _completed(serving, environment, config)
@@ -203,6 +209,18 @@ class EnvironmentService:
             return reached
         reason = reached.failure.message if reached.failure is not None else reached.status
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
+
+
+async def _given(serving: Serving, described: Described, data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The rows that a task names, where the processes of a version can read them."""
+    if data is None:
+        return None
+    if not described.rows:
+        raise ConfigError(f"{described.name} draws its tasks from no rows, so 'data.path' would have no effect.")
+    try:
+        return await serving.lent(data)
+    except OSError as error:
+        raise EnvironmentFailure(f"The rows of {data['path']} cannot be read: {error.strerror}.") from None
 
 
 def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:

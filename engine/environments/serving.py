@@ -24,6 +24,7 @@ from .playing import Cut, PlayingPool
 from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
+from .process.lending import lend
 from .process.wire import Described
 from .protocol import DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
@@ -201,6 +202,12 @@ class Serving:
         if isinstance(found, DataFacts):
             return found
         raise BrokenPlugin(found.failure or Failure(f"{environment} ended as {found.status}"), child.dead is not None)
+
+    async def lent(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The rows that a task names, where a confined process can read them. Raises ``OSError``."""
+        if self._folders.runtime.confinement is None:
+            return data
+        return await asyncio.to_thread(lend, data, self._folders.lent)
 
     def hold(self, by_version: bool) -> None:
         """A lease begins."""

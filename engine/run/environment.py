@@ -110,7 +110,7 @@ class TaskEnvironment:
 
     async def _bind(self, name: str, version: str | None) -> Lease:
         """Raises ``ConfigError`` where that version does not take the task's parameters, or has other agents."""
-        lease = await self._service.bind(name, version, self._spec.environment_config)
+        lease = await self._service.bind(name, version, self._spec.environment_config, self._spec.data.record)
         try:
             check_declared(self._spec, lease.declared.agents)
         except ConfigError:

@@ -9,6 +9,9 @@ from .agents import (
     check_declared as check_declared,
     spec_of as spec_of,
 )
+from .data import (
+    DataSpec as DataSpec,
+)
 from .fields import (
     REQUIRED as REQUIRED,
     SpecField as SpecField,

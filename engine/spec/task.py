@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .agent_rules import check_agents
+from .data import DataSpec, check_data_rules
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules, refuse_truncation
 from .validation import RANGE, between, build, each_between, one_of
@@ -184,6 +185,7 @@ class TaskSpec:
     queue: QueueSpec = QueueSpec()
     eval: EvalSpec = EvalSpec()
     keep: KeepSpec = KeepSpec()
+    data: DataSpec = field(default_factory=DataSpec)
 
     @property
     def group_episodes(self) -> int:
@@ -215,6 +217,7 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
             raise ConfigError(says, path=name, code=RANGE)
     check_agents(spec, where)
     check_rules(spec, where)
+    check_data_rules(spec, where)
     return spec
 
 

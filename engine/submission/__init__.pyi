@@ -2,6 +2,9 @@ from . import (
     demo as demo,
     taskfile as taskfile,
 )
+from .data import (
+    check_data as check_data,
+)
 from .dependencies import (
     family_of as family_of,
     link as link,

@@ -48,7 +48,7 @@ def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") 
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    """The specification with relative folders made absolute."""
+    """The specification with relative folders and files made absolute."""
 
     def found(words: str) -> str:
         start = start_folder(words)
@@ -60,7 +60,10 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     }
     measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
     policy = replace(spec.policy, start=found(spec.policy.start))
-    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure)
+    data = spec.data
+    if data.path:
+        data = replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
+    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure, data=data)
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:

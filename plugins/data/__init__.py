@@ -4,8 +4,20 @@ Begin with ``rows.py``.
 """
 
 from .order import position_of, row_at
-from .rows import MOST_ROWS, held_out, rows_of
-from .source import Source
+from .rows import MOST_ROWS, first_row, held_out, rows_of
+from .source import SPLIT, Source
 from .survey import Survey, digest_of, survey
 
-__all__ = ["MOST_ROWS", "Source", "Survey", "digest_of", "held_out", "position_of", "row_at", "rows_of", "survey"]
+__all__ = [
+    "MOST_ROWS",
+    "SPLIT",
+    "Source",
+    "Survey",
+    "digest_of",
+    "first_row",
+    "held_out",
+    "position_of",
+    "row_at",
+    "rows_of",
+    "survey",
+]

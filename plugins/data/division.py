@@ -12,6 +12,7 @@ import mmap
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,32 +88,42 @@ def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     return ends
 
 
-def places(
-    stored: Stored, source: Source, split: str, name: str, cache: Path | None = None, whole: bool = False
-) -> Places:
-    """The places of the rows of a split, from the folder ``cache`` where they were written down.
+@dataclass(frozen=True)
+class Part:
+    """The rows of one split."""
+
+    places: Places
+    digest: str = ""
+    """A hash of what they say, in their order; empty where nobody has looked."""
+
+
+_NONE = Part(array("Q"))
+
+
+def part(stored: Stored, source: Source, split: str, name: str, cache: Path | None = None, whole: bool = False) -> Part:
+    """The rows of a split, from the folder ``cache`` where their places were written down.
 
     ``whole``: all rows are of this split. Raises ``ValueError`` as ``divide`` does.
     """
     if cache is None:
-        return _find(stored, source, name, split if whole else "").get(split, array("Q"))
+        return _find(stored, source, name, split if whole else "").get(split, _NONE)
     key = _cache_key(stored.parts, source, split if whole else "")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:  # one process looks through a file; the others wait for what it finds
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (cache / f"{key}.done").exists():
-            return _mapped(cache / f"{key}.{split}")
-        found = _find(stored, source, name, split if whole else "")
-        if sum(map(len, found.values())) >= KEPT:
+        if not (cache / f"{key}.done").exists():
+            found = _find(stored, source, name, split if whole else "")
+            if sum(len(one.places) for one in found.values()) < KEPT:
+                return found.get(split, _NONE)
             _write(cache, key, found)
-        return found.get(split, array("Q"))
+        return _written(cache, key, split)
 
 
-def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, array[int]]:
-    """The places by split: all of them of ``whole``, unless it is empty; else as the rows' own column ``split`` says,
+def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Part]:
+    """The rows by split: all of them in ``whole``, unless it is empty; else as the rows' own column ``split`` says,
     else by their content."""
     if whole:
-        return {whole: array("Q", (place for place, _ in stored.scan()))}
+        return {whole: Part(array("Q", (place for place, _ in stored.scan())))}
     every, keys, marks = array("Q"), array("Q"), array("b")
     marked = all(isinstance(share, str) for share in source.split.values())
     known = {source.named_as(split): number for number, split in enumerate(SPLITS)}
@@ -126,12 +137,13 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, ar
             keys.append(key_of(source.content(row)))
         except ValueError as error:
             raise ValueError(f"{name}, row {len(every):,}: {error}") from None
-    found = {split: array("Q") for split in SPLITS}
+    found, digests = {split: array("Q") for split in SPLITS}, {split: sha256() for split in SPLITS}
     splits = (SPLITS[mark] if mark >= 0 else "" for mark in marks) if marked else divide(keys, source.shares, name)
-    for place, split in zip(every, splits, strict=True):
+    for place, key, split in zip(every, keys, splits, strict=True):
         if split:
             found[split].append(place)
-    return {split: numbers for split, numbers in found.items() if numbers}
+            digests[split].update(key.to_bytes(8))
+    return {split: Part(places, digests[split].hexdigest()) for split, places in found.items() if places}
 
 
 def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:
@@ -141,19 +153,20 @@ def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:
     return f"{path}-{sha256(content.encode()).hexdigest()[:16]}"
 
 
-def _write(cache: Path, key: str, found: Mapping[str, array[int]]) -> None:
+def _write(cache: Path, key: str, found: Mapping[str, Part]) -> None:
     """Write places down; those of what the same file was before go."""
     for old in cache.glob(f"{key.partition('-')[0]}-*"):
         old.unlink(missing_ok=True)
-    for split, numbers in found.items():
-        (cache / f"{key}.{split}").write_bytes(numbers.tobytes())
+    for split, one in found.items():
+        (cache / f"{key}.{split}").write_bytes(memoryview(one.places))  # type: ignore[arg-type]
     fresh = cache / f"{key}.new"
-    fresh.write_text("")
+    fresh.write_text(json.dumps({split: one.digest for split, one in found.items()}))
     os.replace(fresh, cache / f"{key}.done")
 
 
-def _mapped(path: Path) -> Places:
-    if not path.exists() or not path.stat().st_size:
-        return array("Q")
-    with open(path, "rb") as file:
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q")
+def _written(cache: Path, key: str, split: str) -> Part:
+    digests = json.loads((cache / f"{key}.done").read_text())
+    if split not in digests:
+        return _NONE
+    with open(cache / f"{key}.{split}", "rb") as file:
+        return Part(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)).cast("Q"), digests[split])

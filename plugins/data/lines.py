@@ -50,7 +50,10 @@ class Lines:
             if not more:
                 break
             line, block = line + more, block * 2
-        return self._parsed(line.partition(b"\n")[0], place, f"byte {place:,}")
+        row = self._parsed(line.partition(b"\n")[0], place, f"byte {place:,}")
+        if row is _EMPTY:
+            raise ValueError(f"{self._path.name}, byte {place:,}: the row is gone; the file changed while it was used")
+        return row
 
     def _parsed(self, line: bytes, place: int, where: str) -> Any:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..definition import Data
-from .division import Places, Stored, divide, key_of_text, places
+from .division import Part, Stored, divide, key_of_text, part
 from .lines import Lines
 from .order import permuted
 from .source import SPLIT, Source
@@ -26,12 +26,14 @@ _CHOSEN = b"limit"
 class Rows(Sequence[Any]):
     """The rows of a split, which are read when they are drawn."""
 
-    def __init__(self, stored: Stored, places: Places, source: Source, limit: int = 0) -> None:
+    def __init__(self, stored: Stored, part: Part, source: Source, limit: int = 0) -> None:
         """``limit``: the most rows that there are to be, chosen among all; 0: all."""
+        self.digest = "" if limit else part.digest
+        """As ``digest_of`` has it; empty where that has to be found out."""
         self._stored = stored
-        self._places = places
+        self._places = part.places
         self._source = source
-        self._all = len(places)
+        self._all = len(part.places)
         self._count = min(limit, self._all) if limit else self._all
 
     def __len__(self) -> int:
@@ -80,6 +82,27 @@ def rows_of(
     return rows
 
 
+def first_row(source: Source, split: str) -> None:
+    """Find out whether the rows of a split are there and have the columns that are named, without reading them all.
+
+    What only pyarrow can read is looked at from outside. Raises ``ValueError`` or ``OSError`` in words for people.
+    """
+    path = source.file(split)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}")
+    if path.is_dir() and (names := saved_splits(path)) is not None:
+        path = _chosen(path, names, source, split) if len(names) > 1 or source.named else path
+    if is_table(path):
+        return
+    row = next((row for _, row in Lines(path).scan()), None)
+    if row is None:
+        raise ValueError(f"{path.name} has no rows")
+    try:
+        source.renamed(row)
+    except ValueError as error:
+        raise ValueError(f"{path.name}, line 1: {error}") from None
+
+
 def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
     """Raises ``FileNotFoundError`` with what is ``missing``, and as ``rows_of`` does."""
     path = source.file(split)
@@ -90,9 +113,9 @@ def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
         path, whole = _chosen(path, names, source, split), len(names) > 1
     stored: Stored = Table(path, cache) if is_table(path) else Lines(path)
     if whole and isinstance(stored, Table):
-        found: Places = range(len(stored))
+        found = Part(range(len(stored)))
     else:
-        found = places(stored, source, split, path.name, cache, whole)
+        found = part(stored, source, split, path.name, cache, whole)
     rows = Rows(stored, found, source, source.limit if split == "train" else 0)
     if rows:
         try:
@@ -110,6 +133,8 @@ def _chosen(folder: Path, names: Sequence[str], source: Source, split: str) -> P
             f"{folder.name} has the splits {', '.join(names)}, and none is called {name!r}: "
             f"say which is for what, as in split = {{eval = {names[-1]!r}}} below [data]"
         )
+    if not (folder / name).is_dir():
+        raise FileNotFoundError(f"there is no {folder / name}, which {folder.name}/dataset_dict.json names")
     return folder / name
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from typing import Any
 
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
@@ -92,9 +93,17 @@ def _batches(path: Path, files: Sequence[Path], cache: Path | None) -> list[Any]
                 found += parquet.ParquetFile(file).iter_batches()
             else:
                 found += _arrow(pyarrow, ipc, _written_out(pyarrow, ipc, parquet, file, cache))
-        except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-            raise ValueError(f"{file.name} cannot be read: {error}") from None
+        except (pyarrow.ArrowException, OSError) as error:
+            raise ValueError(f"{file.name} cannot be read: {error}{_too_large(file)}") from None
     return found
+
+
+def _too_large(file: Path) -> str:
+    """A hint where a file is larger than the memory that this process may map."""
+    most = getrlimit(RLIMIT_AS)[0]
+    if most == RLIM_INFINITY or file.stat().st_size < most // 2:
+        return ""
+    return f"; the plugin may use {most >> 20:,} MB: raise memory_mb below [tool.marlaas]"
 
 
 def _arrow(pyarrow: Any, ipc: Any, file: Path) -> list[Any]:
@@ -120,7 +129,7 @@ def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) 
         old.unlink(missing_ok=True)
     fresh = cache / f"{name}-{os.getpid()}.new"
     source = parquet.ParquetFile(file)
-    with pyarrow.OSFile(str(fresh), "wb") as sink, ipc.new_file(sink, source.schema_arrow) as writer:
+    with pyarrow.OSFile(str(fresh), "wb") as sink, ipc.new_stream(sink, source.schema_arrow) as writer:
         for batch in source.iter_batches():
             writer.write_batch(batch)
     os.replace(fresh, made)

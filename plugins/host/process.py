@@ -152,9 +152,15 @@ class PluginHost:
         if key not in self._rows:
             folder = self._path if self._path.is_dir() else self._path.parent
             given = Source.of(data) if data is not None else None
-            finding = asyncio.to_thread(rows_of, environment.data, split, folder, given, self._kept)
-            self._rows[key] = asyncio.ensure_future(finding)
-        return await asyncio.shield(self._rows[key])
+            reading = asyncio.to_thread(rows_of, environment.data, split, folder, given, self._kept)
+            self._rows[key] = asyncio.ensure_future(reading)
+        finding = self._rows[key]
+        try:
+            return await asyncio.shield(finding)
+        except Exception:
+            if self._rows.get(key) is finding:
+                del self._rows[key]  # a person may repair what was wrong
+            raise
 
     async def _tell_facts(self, question: Record) -> None:
         self._channel.send(await facts(self, question, self._environments[question["environment"]]))

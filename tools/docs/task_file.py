@@ -5,6 +5,7 @@ from __future__ import annotations
 from marlaas.engine.spec import (
     MOST_MEMBERS,
     REQUIRED,
+    DataSpec,
     EvalSpec,
     KeepSpec,
     QueueSpec,
@@ -27,6 +28,7 @@ TABLES = {
     "queue": QueueSpec.__doc__,
     "eval": EvalSpec.__doc__,
     "keep": KeepSpec.__doc__,
+    "data": DataSpec.__doc__,
 }
 _HEAD = """# Task file
 
@@ -64,6 +66,9 @@ def page() -> str:
         parts.append(_rows([field for field in spec_fields() if field.table == name]))
         if name == "eval":
             parts.append(f"`agents` is a table: {docstrings(EvalSpec)['agents']}")
+        if name == "data":
+            said = docstrings(DataSpec)
+            parts += [f"`columns` is a table: {said['columns']}", f"`split` is a table: {said['split']}"]
         if name == "policy":
             parts.append(
                 "## `[policies.NAME]`\n\nSeveral policies by name, in place of `[policy]`. "

@@ -101,7 +101,7 @@ async def _replayed(
     folders, interpreters = _folders(home, spec, version), Interpreters(home.venvs, settings.environments)
     with TemporaryDirectory(prefix="marlaas-replay-", ignore_cleanup_errors=True) as scratch:
         async with serve_alone(spec.environment, folders, Path(scratch), interpreters) as (service, info):
-            with await service.bind(info.name) as lease:
+            with await service.bind(info.name, data=spec.data.record) as lease:
                 verdicts = await Replay(service, lease, spec, split, calls).run(groups)
                 return _Found(lease.environment, lease.environment_version, verdicts)
 

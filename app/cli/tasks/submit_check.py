@@ -34,7 +34,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     for submission in linked:
         first.setdefault(submission.environment, submission)
     looked = list(first.values())[:LOOKED_AT]
-    peeks = [(one, peeked(home, one.environment, one.config["environment_config"])) for one in looked]
+    peeks = [(one, peeked(home, one.environment, one.config["environment_config"], data=_rows(one))) for one in looked]
     if as_json:
         output.result_json(_json(linked, estimates, peeks))
         return output.OK
@@ -47,12 +47,20 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     return output.OK
 
 
+def _rows(submission: Submission) -> dict[str, Any] | None:
+    """The rows that a task names; None where its environment's own count."""
+    from marlaas.engine.spec import parse
+
+    return parse(submission.config, submission.name).data.record
+
+
 def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.daemon import control
-    from marlaas.engine.submission import check_environments, check_wish, link
+    from marlaas.engine.submission import check_data, check_environments, check_wish, link
 
     from ...reading.opening import reading
 
+    check_data(submissions)
     base = control.served_base(home)
     with reading(home) as reader:
         known = reader.known_tasks() if reader else []

@@ -45,9 +45,9 @@ class Confinement:
     readable: tuple[Path, ...]
     """Folders and files that stay visible although they lie in hidden ones."""
 
-    def command(self, snapshot: Path, scratch: Path) -> list[str]:
-        """The words to put before the process's own command; only ``scratch`` can be written."""
-        needed = [path for path in (*self.readable, snapshot) if path.exists()]
+    def command(self, snapshot: Path, scratch: Path, *read: Path) -> list[str]:
+        """The words to put before the process's own command; only ``scratch`` can be written, and ``read`` be read."""
+        needed = [path for path in (*self.readable, snapshot, *read) if path.exists()]
         hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
         words = [shutil.which("bwrap") or "bwrap", *_BASE]
         for folder in layers(hidden, shown):

@@ -55,6 +55,11 @@ class Folders:
     log: Path
     runtime: Runtime = Runtime()
 
+    @property
+    def lent(self) -> Path:
+        """Where files lie that tasks name, and that a confined process may read."""
+        return self.scratch.parent.parent / "lent" / self.scratch.name
+
     @classmethod
     def of(cls, scratch: Path, plugin: str) -> Folders:
         """Those of a plugin, below the scratch folder of a service."""
@@ -122,6 +127,7 @@ async def launch(path: Path, folders: Folders) -> Launched:
     """Start a process that imports ``path``."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
+    folders.lent.mkdir(parents=True, exist_ok=True)
     confined = folders.runtime.confinement is not None
     log = open_log(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
@@ -152,7 +158,11 @@ async def launch(path: Path, folders: Folders) -> Launched:
 def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[str]:
     """The command line of a plugin's process; ``descriptor`` is its end of the socket, ``parent`` whom to die with."""
     runtime = folders.runtime
-    before = runtime.confinement.command(path.parent, folders.scratch) if runtime.confinement is not None else []
+    before = (
+        runtime.confinement.command(path.parent, folders.scratch, folders.lent)
+        if runtime.confinement is not None
+        else []
+    )
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
     return [*before, *host, str(descriptor), str(path), str(runtime.memory_mb), str(parent), str(runtime.nice)]
 

@@ -64,7 +64,7 @@ class Described:
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
     rows: bool = False
-    """Its tasks are rows of data: where two instances open alike, they are one."""
+    """It draws its tasks from rows of data: where two instances open alike, they are one."""
 
     @property
     def recorded(self) -> bool:

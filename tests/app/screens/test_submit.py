@@ -41,7 +41,7 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What depends on this machine is set: its memory, and the time of processes."""
     prompts = Prompts("arithmetic", ("1.", "user       17+25="))
     monkeypatch.setattr(submit, "prospect", lambda home, submissions: Prospect(TAKES))
-    monkeypatch.setattr(submit, "prompts", lambda home, environment, config: prompts)
+    monkeypatch.setattr(submit, "prompts", lambda home, environment, config, data: prompts)
 
 
 @asynccontextmanager

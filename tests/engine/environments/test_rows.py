@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts
-from marlaas.engine.errors import EnvironmentFailure
-from marlaas.plugins.data import Survey
+from marlaas.engine.errors import ConfigError, EnvironmentFailure
+from marlaas.plugins.data import Source, Survey
 
-from .conftest import World
+from .conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
@@ -76,6 +77,51 @@ async def test_rows_of_a_data_function_are_shuffled_too(world: World) -> None:
     await world.service.start()
     orders = {tuple(await drawn(world, "listed", "number", 3, seed=seed)) for seed in range(8)}
     assert len(orders) > 2 and all(sorted(order) == [1, 2, 3] for order in orders)
+
+
+async def test_a_task_names_other_rows(world: World, tmp_path: Path) -> None:
+    """With other columns, in a file of its own, which the processes of the plugin read."""
+    save(world)
+    await world.service.start()
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps({"subject": "e", "nr": 100 + n}) + "\n" for n in range(40)))
+    data = Source(path, {"topic": "subject", "number": "nr"}, {"eval": 0.25}, limit=10).record()
+    with await world.service.bind("topics/topics", data=data) as lease:
+        facts = await world.service.facts(lease)
+        train = [await world.service.play(lease, a_spec(index=index), echoing) for index in range(10)]
+        held = [await world.service.play(lease, a_spec(split="eval", index=index), echoing) for index in range(10)]
+    assert (facts.train, facts.held_out) == (10, 10)
+    numbers = [{outcome.metrics["number"] for outcome in played} for played in (train, held)]
+    assert len(numbers[0]) == len(numbers[1]) == 10 and not numbers[0] & numbers[1]
+    assert await drawn(world, "topics", "number", 40) != list(range(40))
+    with pytest.raises(ConfigError, match="endless draws its tasks from no rows, so 'data.path' would have no effect"):
+        await world.service.bind("topics/endless", data=data)
+
+
+async def test_rows_that_are_gone_fail_the_episode_with_a_sentence(world: World, tmp_path: Path) -> None:
+    save(world)
+    await world.service.start()
+    with await world.service.bind("topics/topics", data=Source(tmp_path / "gone.jsonl").record()) as lease:
+        outcome = await world.service.play(lease, a_spec(), echoing)
+        with pytest.raises(EnvironmentFailure, match=r"There is no .*gone\.jsonl: \[data\] path names it"):
+            await world.service.facts(lease)
+    assert outcome.status == "error" and outcome.failure is not None
+    assert "gone.jsonl: [data] path names it" in outcome.failure.message
+
+
+async def test_the_digest_is_of_the_evaluation_rows(world: World) -> None:
+    """Another row to train on changes nothing about what a score was measured on; another one to evaluate with does."""
+    save(world)
+    await world.service.start()
+    digests = []
+    for split in ("", "train", "eval"):
+        if split:
+            with (world.folder / f"topics.{split}.jsonl").open("a") as file:
+                file.write('{"topic": "z", "number": 99}\n')
+            await world.service.reload("topics")
+        with await world.service.bind("topics/topics") as lease:
+            digests.append((await world.service.facts(lease)).digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 async def test_what_is_known_of_rows(world: World) -> None:

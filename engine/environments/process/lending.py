@@ -1,0 +1,55 @@
+"""Puts the files that a task names where a confined process can read them.
+
+What a confined process sees is fixed when it starts, before any task is known. So it sees one folder more, read-only,
+and the engine puts links to the files there. A link costs no room, and the process cannot write through it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from marlaas.plugins.data import SPLIT, Source
+
+
+def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Link the files of ``data`` (see ``Source.record``) into ``folder``, and return it with the path that leads there.
+
+    Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
+    """
+    source = Source.of(data)
+    root = next(parent for parent in source.path.parents if SPLIT not in str(parent))
+    own = folder / sha256(str(source.path).encode()).hexdigest()[:16]
+    for path in _files(source):
+        lent = own / path.relative_to(root)
+        if not _same(path, lent):
+            lent.parent.mkdir(parents=True, exist_ok=True)
+            lent.unlink(missing_ok=True)
+            try:
+                os.link(path, lent, follow_symlinks=True)
+            except OSError:
+                shutil.copy2(path, lent)
+    return dict(data) | {"path": str(own / source.path.relative_to(root))}
+
+
+def _files(source: Source) -> Iterator[Path]:
+    """The files that a source consists of; those of all splits."""
+    names = {source.file(split) for split in ("train", "eval", "test")} if SPLIT in str(source.path) else {source.path}
+    for path in sorted(names):
+        if path.is_dir():
+            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        elif path.is_file():
+            yield path
+
+
+def _same(path: Path, lent: Path) -> bool:
+    """Whether a file was lent already: it is the same one, or a copy of what it is now."""
+    try:
+        there, here = path.stat(), lent.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, here) or (there.st_size, there.st_mtime_ns) == (here.st_size, here.st_mtime_ns)

@@ -1,0 +1,32 @@
+"""Whether the rows that a task file names are there, as far as can be seen without the environment's process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.plugins.data import first_row
+
+from ..errors import ConfigError
+from ..spec import REFUSED, parse
+from ..store import Submission
+
+
+def check_data(submissions: Sequence[Submission]) -> None:
+    """Raise ``ConfigError`` with the task and the reason where its rows are not there, or have not its columns.
+
+    Of JSON lines the first row is read. Other files are read by the environment's process alone, which has the
+    libraries for it.
+    """
+    seen: set[str] = set()
+    for submission in submissions:
+        source = parse(submission.config, submission.name).data.source
+        if source is None or repr(source) in seen:
+            continue
+        seen.add(repr(source))
+        for split in ("train", "eval"):
+            try:
+                first_row(source, split)
+            except (ValueError, OSError) as error:
+                says = f"{submission.name}: the rows for {split!r} cannot be had: {error}."
+                hint = "See [data] in the task file; relative paths count from its folder."
+                raise ConfigError(says, hint, path="data", code=REFUSED) from None
