@@ -22,6 +22,7 @@ from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .launch import Folders, Launched, launch
+from .load import Load
 from .scoring_wire import encode_rank, encode_score
 from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, WireError, decode, encode_reply, encode_start
 
@@ -78,6 +79,7 @@ class Child:
     def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.dead: Failure | None = None
+        self.load = Load()
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
         self._process = process
