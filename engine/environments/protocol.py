@@ -62,6 +62,8 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+    overloaded: bool = False
+    """It was ended because the machine was too busy to let it go on, so it says nothing about the environment."""
 
 
 @dataclass(frozen=True)

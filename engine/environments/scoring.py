@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
+from marlaas.plugins.sandbox_supervisor import wall_limit
+
 from ..trajectories import Failure
 from .process.child import BrokenPlugin, Child, Owner
 from .process.wire import Described
@@ -22,7 +24,7 @@ MOST_PROCESSES = 4
 PATIENCE = 0.25
 """Seconds that a request waits for a process before it gets a further one."""
 GRACE = 0.5
-"""Seconds beyond the time limit until a function is interrupted, and again until its process is killed."""
+"""Seconds beyond the wall limit until a function is interrupted, and again until its process is killed."""
 REST = 60.0
 """Seconds after which processes beyond the first end, unless they are needed just then."""
 TRIES = 2
@@ -192,10 +194,11 @@ class ScoringPool:
 
 
 async def _within(seconds: float, child: Child, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
-    """Wait for a verdict, but not for ever: past its time a function is interrupted, then its process killed."""
+    """Wait for a verdict, but not for ever. The process ends a function whose own time is up; past the wall limit it is
+    interrupted from here, then its process killed."""
     verdict = asyncio.ensure_future(ask(child))
     try:
-        await asyncio.wait((verdict,), timeout=seconds + GRACE)
+        await asyncio.wait((verdict,), timeout=wall_limit(seconds) + GRACE)
         if not verdict.done():
             child.interrupt()
             await asyncio.wait((verdict,), timeout=GRACE)

@@ -238,7 +238,7 @@ class Serving:
         if outcome.status == "ok":
             if self.health.did_well(settings):
                 self._tell("recovered", self.version, None)
-        elif outcome.status in ("error", "timeout") and child.dead is None:
+        elif outcome.status in ("error", "timeout") and child.dead is None and not outcome.overloaded:
             failure = outcome.failure or Failure(f"{environment} ended as {outcome.status}")
             if rest := self.health.failed(settings, (spec.split, spec.seed, spec.index), failure):
                 self._tell("quarantined", self.version, rest)

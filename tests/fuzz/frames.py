@@ -29,7 +29,6 @@ _CALL = {"name": "f", "arguments": {"x": [1, {"y": None}]}}
 _RECORDS: list[Record] = [
     {"op": "hello", "environments": [ENVIRONMENT]},
     {"op": "broken", "failure": _FAILURE},
-    {"op": "pong"},
     {
         "op": "ask",
         "id": 1,
