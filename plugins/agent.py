@@ -11,7 +11,7 @@ from copy import copy
 from itertools import count
 
 from .messages import Answer, Ask, Fork, Message, Reply
-from .tools import Tool, result_of, schema_of
+from .tools import Tool, ToolRunner, result_here, schema_of
 
 _ROLES = ("user", "assistant", "tool")
 _LONGEST_NAME = 64
@@ -40,9 +40,10 @@ class Agent:
         tools: Sequence[Tool] = (),
         agents: dict[str, Agent] | None = None,
         declared: Sequence[str] = (),
+        tool_runner: ToolRunner | None = None,
     ) -> None:
         """``agents``: those of the episode by name; a fork that has a name is put there. ``declared``: the names that a
-        fork may have, any where it is empty."""
+        fork may have, any where it is empty. ``tool_runner``: that of the episode."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
@@ -50,6 +51,7 @@ class Agent:
         self._answer = answer
         self._agents = {} if agents is None else agents
         self._declared = declared
+        self._tool_runner = tool_runner or ToolRunner()
         self._spoke = False
         self._asking = False
 
@@ -122,11 +124,18 @@ class Agent:
     async def results_of(self, reply: Reply) -> list[Message]:
         """Carry out the tool calls of a reply, one after the other: what the agent is to be told next.
 
-        ``act`` does so by itself; this is for loops of your own. ``Invalid`` and ``Skip`` of a tool are raised.
+        ``act`` does so by itself; this is for loops of your own. A plain tool runs in a thread, so that it may block.
+        ``Invalid`` and ``Skip`` of a tool are raised.
         """
+        run = self._tool_runner.result_of
         return [
-            Message("tool", await result_of(call, self.tools, self._schemas), name=call.name)
-            for call in reply.tool_calls
+            Message("tool", await run(call, self.tools, self._schemas), name=call.name) for call in reply.tool_calls
+        ]
+
+    def results_here(self, reply: Reply) -> list[Message]:
+        """The same in this thread, for plain tools alone; ``TypeError`` for one that has something to await."""
+        return [
+            Message("tool", result_here(call, self.tools, self._schemas), name=call.name) for call in reply.tool_calls
         ]
 
     def fork(self, name: str | None = None) -> Agent:

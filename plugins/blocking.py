@@ -77,16 +77,9 @@ class BlockingAgent:
 
         Plain tools run in this thread: they may block, and ask other agents. Those that are ``async`` run on the loop.
         """
-        results = self._agent.results_of(reply)
         if any(inspect.iscoroutinefunction(self._agent.tools.get(call.name)) for call in reply.tool_calls):
-            return self._wait(results)
-        try:
-            results.send(None)
-        except StopIteration as end:
-            found: list[Message] = end.value
-            return found
-        results.close()
-        raise TypeError("a tool that has something to await must be an async def")
+            return self._wait(self._agent.results_of(reply))
+        return self._agent.results_here(reply)
 
     def fork(self, name: str | None = None) -> BlockingAgent:
         """Another agent with this one's history up to now; see ``Agent.fork``."""

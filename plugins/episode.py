@@ -16,7 +16,7 @@ from .agent import Agent, check_new
 from .messages import Answer, Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
 from .sandbox import Sandbox
-from .tools import Tool
+from .tools import Apart, Tool, ToolRunner
 
 _LONGEST_LOG_TEXT = 1000
 _MOST_PAID, _LONGEST_NAME = 1000, 128
@@ -41,10 +41,14 @@ class Episode:
         task: Any = None,
         queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
         declared: Sequence[str] = (),
+        apart: Apart | None = None,
+        starved: Callable[[], None] = lambda: None,
     ) -> None:
-        """``declared``: the agents that there may be, any where it is empty.
+        """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None where
+        they run at once.
 
         ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
+        ``starved``: called where a program in the sandbox had too little of the machine to be judged.
         """
         self.split = split
         self.index = index
@@ -57,6 +61,8 @@ class Episode:
         """Rewards for turns, for people to read: one entry for each agent paid, with its number of replies by then."""
         self._answer = answer
         self._queueing = queueing
+        self._starved = starved
+        self._tool_runner = ToolRunner(apart)
         self._declared = declared
         # Every run and every tenant is measured on the same held-out instances, so their draw ignores the run's seed.
         self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
@@ -80,12 +86,17 @@ class Episode:
     @cached_property
     def sandbox(self) -> Sandbox:
         """Runs code that a model wrote: ``await ep.sandbox.python(code, stdin=…)``."""
-        return Sandbox(self._queueing)
+        return Sandbox(self._queueing, self._starved)
+
+    def run_tools_here(self) -> None:
+        """Run plain tools on the loop: for what depends on what else runs there, as on the global ``random``."""
+        self._tool_runner.apart = None
 
     def agent(self, name: str = DEFAULT_AGENT, *, system: str | None = None, tools: Sequence[Tool] = ()) -> Agent:
         """The agent of that name; ``system`` and ``tools`` are fixed when it is first named.
 
-        A tool is a function, plain or ``async``, with typed parameters and a docstring. Raises ``ValueError`` for
+        A tool is a function, plain or ``async``, with typed parameters and a docstring. Those that an episode calls run
+        one after the other; a plain one in a thread, so that it may block. Raises ``ValueError`` for
         another system prompt or tool than at first and for an agent that is not declared, ``TypeError`` for a tool
         whose parameters have no usable type.
         """
@@ -95,7 +106,9 @@ class Episode:
                 raise ValueError(f"the system prompt and tools of agent {name!r} are fixed: make it once")
             return known
         check_new(name, self.agents, self._declared)
-        made = self.agents[name] = Agent(name, self._answer, system, tools, self.agents, self._declared)
+        made = self.agents[name] = Agent(
+            name, self._answer, system, tools, self.agents, self._declared, self._tool_runner
+        )
         return made
 
     async def ask(

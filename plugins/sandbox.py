@@ -19,14 +19,22 @@ from weakref import WeakKeyDictionary
 
 from .cgroups import Group, new_group
 from .removal import remove_folder
-from .sandbox_supervisor import MORE_PROCESSES, adopt_orphans, stray, sweep
+from .sandbox_supervisor import MORE_PROCESSES, STARVED, adopt_orphans, stray, sweep, wall_limit
 
 SECONDS = 2.0
 MEMORY_MB = 256
+
+
+class Starved(BaseException):
+    """Raised in an episode whose program had too little of the machine to be judged: it is played again."""
+
+
 LARGEST_OUTPUT = 1 << 20
 """Bytes of each stream that are kept."""
 _GRACE = 2.0
-"""Seconds that the process in charge of the time limit gets to clean up, beyond what the code may take."""
+"""Seconds that the process in charge of the time limit gets to clean up when it is told to end."""
+_PATIENCE = 10.0
+"""Seconds that it gets to end a program whose time is up, on a busy machine too."""
 _MOST_AT_ONCE = 16
 SUPERVISOR = os.path.join(os.path.dirname(__file__), "sandbox_supervisor.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -43,6 +51,7 @@ class Ran:
     exit_code: int
     """0 where it ran to its end, 1 after an exception, what it gave ``sys.exit``; 128 + n where signal n ended it."""
     timed_out: bool
+    """Whether it computed, or waited, for longer than it was given."""
     cut: bool
     """Whether it printed more than the 1 MiB that is kept of each stream."""
 
@@ -55,12 +64,22 @@ class Ran:
 class Sandbox:
     """The ``ep.sandbox`` of an episode."""
 
-    def __init__(self, queueing: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """``queueing`` is entered while a run waits for others to end."""
+    def __init__(
+        self,
+        queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        starved: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``queueing`` is entered while a run waits for others to end; ``starved`` is called before ``Starved`` is
+        raised."""
         self._queueing = queueing
+        self._starved = starved
 
     async def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
-        """Run Python ``code`` as a program that reads ``stdin``; it may take ``seconds`` of wall-clock time.
+        """Run Python ``code`` as a program that reads ``stdin``; it may compute for ``seconds``.
+
+        These are processor seconds, of the program with all that it starts: how busy the machine is does not matter.
+        Waiting, as in ``time.sleep``, may take it twice as long, and a second more. Where a program could hardly run at
+        all, the episode ends and is played again.
 
         It runs in a session and an empty folder of its own, without your environment variables, and has bounds on the
         memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
@@ -89,6 +108,9 @@ class Sandbox:
             await place.acquire()
         try:
             return await _run(code, stdin, seconds, int(memory_mb))
+        except Starved:
+            self._starved()
+            raise
         finally:
             place.release()
 
@@ -124,10 +146,12 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
                         env=_environment(folder),
                         start_new_session=True,
                     )
-                    ended = await _end_of(process, seconds + _GRACE)
+                    ended = await _end_of(process, wall_limit(seconds) + _PATIENCE)
                 finally:
                     await asyncio.to_thread(_end_strays, group)
             (stdout, more_out), (stderr, more_err) = _read(out), _read(err)
+        if ended == -STARVED:
+            raise Starved(f"the machine was too busy to judge a program that may compute for {seconds:g} s")
         exit_code = ended if ended >= 0 else 128 - ended
         return Ran(stdout, stderr, exit_code, ended == -signal.SIGALRM, more_out or more_err)
     finally:
@@ -159,11 +183,11 @@ def _end_strays(group: Group | None) -> None:
 
 
 async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
-    """The exit code of the keeper, or minus the signal that ended it; SIGALRM means that the code's time was up."""
+    """The exit code of the keeper, or minus the signal that ended it: see ``sandbox_supervisor``."""
     try:
         async with asyncio.timeout(patience):
             return await process.wait()
-    except TimeoutError:
+    except TimeoutError:  # the program keeps it from saying so
         return -signal.SIGALRM
     finally:
         with contextlib.suppress(ProcessLookupError, TimeoutError):

@@ -2,7 +2,11 @@
 
 It forks. The child takes its limits upon itself and becomes the program; the parent, its supervisor, waits for it, and
 then kills whatever the program has started. The supervisor's own exit tells how it went: by SIGALRM where the time was
-up, else with the program's exit code, or with 128 + n where signal n ended the program.
+up, by SIGVTALRM where the machine was too busy to say so, else with the program's exit code, or with 128 + n where
+signal n ended the program.
+
+SECONDS are processor seconds of the program with all that it starts. Its waiting is bounded apart from them, without
+the time in which it could have gone on but had no core.
 
 GROUP is the control group for the program, or empty: see ``cgroups``. Nothing of marlaas is imported here. The program
 may signal or kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
@@ -25,6 +29,10 @@ MORE_PROCESSES = 128
 """Most processes of a program, threads included."""
 _SWEEPING = 1.0
 """Seconds; what multiplies faster than it is killed is left to ``sandbox``, which tries again."""
+STARVED = signal.SIGVTALRM
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SOONEST, _LATEST = 0.02, 0.25
+"""Least and most seconds between two looks at a program."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -32,6 +40,66 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 class Ended(Exception):
     """The time is up, or nobody waits for the result."""
+
+
+class Used:
+    """What a program has used at one moment, with all that it started."""
+
+    def __init__(self, wall: float, processor: float, delays: dict[int, float]) -> None:
+        """``wall``: monotonic seconds; ``processor``: processor seconds so far, as far as the system tells; ``delays``:
+        seconds that each of its threads has waited for a core so far, by id."""
+        self.wall = wall
+        self.processor = processor
+        self.delays = delays
+
+
+def wall_limit(seconds: float) -> float:
+    """Seconds of a wall clock after which a program, or an episode, that has ``seconds`` of its own ends in any case.
+
+    Own time is never counted too long, but on a busy machine too short, and what waits for ever has to end there too.
+    What gets less than a tenth of a core is no longer worth waiting for; the half minute covers what even a moment's
+    work needs to be scheduled.
+    """
+    return 10.0 * seconds + 30.0
+
+
+def waiting_limit(seconds: float) -> float:
+    """Seconds that it may wait: for its files above all, which a cold disk gives in a second or so."""
+    return 2.0 * seconds + 1.0
+
+
+def waited(before: Used, after: Used) -> float:
+    """Seconds between two looks in which a program neither computed nor wanted to; at least that.
+
+    0 where threads began or ended meanwhile: how long these waited for a core is not known.
+    """
+    if before.delays.keys() != after.delays.keys():
+        return 0.0
+    delayed = sum(max(0.0, after.delays[thread] - before.delays[thread]) for thread in before.delays)
+    return max(0.0, after.wall - before.wall - (after.processor - before.processor) - delayed)
+
+
+class Watch:
+    """The time limits of one program; ``Ended`` is raised by the look that finds them exceeded."""
+
+    def __init__(self, seconds: float, look: Callable[[], Used], cores: int) -> None:
+        self._seconds = seconds
+        self._look = look
+        self._cores = cores
+        self._first = self._last = look()
+        self._waited = 0.0
+
+    def look(self) -> float:
+        """Seconds until the next look; raises ``Ended`` with SIGALRM, or with ``STARVED``."""
+        now = self._look()
+        self._waited += waited(self._last, now)
+        self._last = now
+        left = self._seconds - (now.processor - self._first.processor)
+        if left <= 0 or self._waited >= waiting_limit(self._seconds):
+            raise Ended(signal.SIGALRM)
+        if now.wall - self._first.wall >= wall_limit(self._seconds):
+            raise Ended(STARVED)
+        return max(_SOONEST, min(_LATEST, left / self._cores))
 
 
 def main() -> None:
@@ -42,12 +110,12 @@ def main() -> None:
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGALRM, _end)
+    signal.signal(STARVED, signal.SIG_IGN)  # the program must not be able to say so
     supervisor, program = os.getpid(), os.fork()
     if program:
         _keep(program, seconds, group)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(STARVED, signal.SIG_DFL)
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
@@ -64,24 +132,47 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def _keep(program: int, seconds: float, group: str) -> None:
     """Wait for the program, clear up, and exit as it did."""
-    late = False
+    watch = Watch(seconds, used, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, watch.look())
+
+    verdict = 0
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, _SOONEST)
         code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Ended as end:
-        late = end.args[0] == signal.SIGALRM
+        verdict = end.args[0]
         code = -signal.SIGTERM
         with contextlib.suppress(OSError):
             os.kill(program, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL if late else signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if group:
         _tell_group(group, "cgroup.kill", b"1")
     sweep()
-    if late:
-        os.kill(os.getpid(), signal.SIGALRM)
+    if verdict in (signal.SIGALRM, STARVED):
+        signal.signal(verdict, signal.SIG_DFL)
+        os.kill(os.getpid(), verdict)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def used() -> Used:
+    """What the children of this process, and all below them, have used; those that have ended are counted as well."""
+    import resource
+
+    ended, delays = resource.getrusage(resource.RUSAGE_CHILDREN), {}
+    processor = ended.ru_utime + ended.ru_stime
+    for pid in _with_descendants(children()):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it has just ended, or the kernel does not say
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+                processor += sum(map(int, file.read().rpartition(b")")[2].split()[11:15])) / _TICKS
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb", buffering=0) as file:
+                    delays[int(thread)] = int(file.read().split()[1]) / 1e9
+    return Used(monotonic(), processor, delays)
 
 
 def adopt_orphans(adopt: bool) -> None:

@@ -6,8 +6,10 @@ mistake.
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, get_args, get_origin
 
 from .messages import ToolCall
@@ -15,6 +17,9 @@ from .parameters import signature_of
 from .rewards import Invalid, Skip
 
 Tool = Callable[..., Any]
+Apart = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a function where it may block, and waits for its result."""
+Schemas = Mapping[str, dict[str, Any]]
 _JSON_TYPES: dict[object, str] = {
     int: "integer",
     float: "number",
@@ -59,22 +64,66 @@ def schema_of(tool: Tool) -> dict[str, Any]:
     }
 
 
-async def result_of(call: ToolCall, tools: Mapping[str, Tool], schemas: Mapping[str, dict[str, Any]]) -> str:
-    """Run one call. ``Invalid`` and ``Skip`` end the episode; any other exception becomes the text of the result."""
-    if call.name not in tools:
-        return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
-    wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])
+class ToolRunner:
+    """Runs the tools of one episode, one after the other."""
+
+    def __init__(self, apart: Apart | None = None) -> None:
+        """``apart``: runs a plain tool, which may block; None to run it at once."""
+        self.apart = apart
+        self._turn = asyncio.Lock()
+
+    async def result_of(self, call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
+        """Run one call. ``Invalid`` and ``Skip`` are raised; any other exception becomes the text of the result."""
+        wrong = _wrong(call, tools, schemas)
+        if wrong:
+            return wrong
+        try:
+            return str(await self._run(tools[call.name], call.arguments))
+        except (Invalid, Skip):
+            raise
+        except Exception as error:
+            return _said(error)
+
+    async def _run(self, tool: Tool, arguments: Mapping[str, Any]) -> object:
+        if self.apart is None or inspect.iscoroutinefunction(tool):
+            result = tool(**arguments)
+        else:
+            async with self._turn:
+                result = await self.apart(functools.partial(tool, **arguments))
+        return await result if inspect.isawaitable(result) else result
+
+
+def result_here(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
+    """Run one call of a plain tool in this thread, as ``ToolRunner`` does.
+
+    Raises ``TypeError`` where the tool has something to await.
+    """
+    wrong = _wrong(call, tools, schemas)
     if wrong:
-        return f"error: {wrong}"
+        return wrong
     try:
         result = tools[call.name](**call.arguments)
-        if inspect.isawaitable(result):
-            result = await result
-        return str(result)
+        if not inspect.isawaitable(result):
+            return str(result)
     except (Invalid, Skip):
         raise
     except Exception as error:
-        return f"error: {type(error).__name__}: {error}"
+        return _said(error)
+    if inspect.iscoroutine(result):
+        result.close()
+    raise TypeError("a tool that has something to await must be an async def")
+
+
+def _wrong(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
+    """What is wrong with a call, as the model is told; empty where it can be carried out."""
+    if call.name not in tools:
+        return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
+    wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])
+    return f"error: {wrong}" if wrong else ""
+
+
+def _said(error: Exception) -> str:
+    return f"error: {type(error).__name__}: {error}"
 
 
 def _property(annotation: Any, what: str) -> dict[str, Any]:

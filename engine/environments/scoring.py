@@ -8,17 +8,17 @@ request at a time, so the one that it dies of is known. Episodes are played in o
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from marlaas.plugins.sandbox_supervisor import wall_limit
+
 from ..trajectories import Failure
 from .budget import ProcessBudget
 from .process.child import BrokenPlugin, Child, Owner
-from .process.starved import waited
 from .process.wire import Described
 from .protocol import EpisodeOutcome, Ranking, Unscored
 from .recorder import Recorder
@@ -26,12 +26,7 @@ from .recorder import Recorder
 PATIENCE = 0.25
 """Seconds that a request waits for a process before it gets a further one."""
 GRACE = 0.5
-"""Seconds beyond the time limit until a function is interrupted, and again until its process is killed."""
-FIRST_LOOK = 0.1
-"""Seconds after which it is noted how long the process has waited for a core: what is quicker does not need that."""
-WIDER = 10.0
-"""Time limits after which a function is ended however little it got of a core: with ten busy processes for each core it
-would have had its time. It is then played again elsewhere, as ended by overload."""
+"""Seconds beyond the wall limit until a function is interrupted, and again until its process is killed."""
 REST = 60.0
 """Seconds after which processes beyond the first end, unless they are needed just then."""
 TRIES = 2
@@ -232,43 +227,19 @@ class ScoringPool:
 
 
 async def _within(seconds: float, child: Child, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
-    """Wait for a verdict, but not for ever: past its time a function is interrupted, then its process killed.
-
-    The time in which the process waits for a core is not its own, up to ``WIDER`` times as much.
-    """
+    """Wait for a verdict, but not for ever. The process ends a function whose own time is up; past the wall limit it is
+    interrupted from here, then its process killed."""
     verdict = asyncio.ensure_future(ask(child))
     try:
-        starved = await _own_time(seconds, child, verdict)
+        await asyncio.wait((verdict,), timeout=wall_limit(seconds) + GRACE)
         if not verdict.done():
             child.interrupt()
             await asyncio.wait((verdict,), timeout=GRACE)
-        if not verdict.done():
-            failure = Failure(f"its score took longer than {seconds:g} s and did not stop")
-            return EpisodeOutcome("timeout", failure=failure, overloaded=starved)
-        judged = verdict.result()
-        if starved and isinstance(judged, EpisodeOutcome) and judged.status == "timeout":
-            return replace(judged, overloaded=True)
-        return judged
+        if verdict.done():
+            return verdict.result()
+        return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
     finally:
         if not verdict.done():  # late, or nobody waits for it any more
             child.kill("it did not stop scoring")
             verdict.cancel()
             await asyncio.gather(verdict, return_exceptions=True)
-
-
-async def _own_time(seconds: float, child: Child, verdict: asyncio.Future[Verdict]) -> bool:
-    """Wait until there is a verdict or the process has had its time; True where others had the cores for too long."""
-    began = time.monotonic()
-    await asyncio.wait((verdict,), timeout=min(FIRST_LOOK, seconds))
-    if verdict.done():
-        return False
-    before, left = waited(child.pid), seconds + GRACE - (time.monotonic() - began)
-    while True:
-        await asyncio.wait((verdict,), timeout=left)
-        passed = time.monotonic() - began
-        left = seconds + GRACE - passed + max(0.0, waited(child.pid) - before)
-        if verdict.done() or left <= 0.0:
-            return False
-        if passed >= WIDER * seconds:
-            return True
-        left = min(max(left, GRACE), WIDER * seconds - passed)

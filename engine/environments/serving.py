@@ -125,6 +125,11 @@ class Serving:
         return Serving(self.version, self._path, folders, lambda kind, version, failure: None, budget, self.code)
 
     @property
+    def children(self) -> list[Child]:
+        """The processes that play, the oldest first."""
+        return self._playing.children
+
+    @property
     def pid(self) -> int | None:
         """The first of the processes that play, while there is one."""
         return next(iter(self._playing.pids), None)

@@ -49,6 +49,7 @@ def own_random(play: Play[T]) -> Play[T]:
 
     @functools.wraps(play)
     async def playing(ep: Any, **options: Any) -> T:
+        ep.run_tools_here()  # elsewhere they would draw from the generators of whoever runs meanwhile
         return await swapped(play(ep, **options), OwnRandom(ep.rng.getrandbits(32)))
 
     return playing

@@ -1,7 +1,7 @@
-"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE``: started by the engine, never by hand.
+"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE PULSE``: started by the engine, never by hand.
 
 FD is the socket to the engine, PATH what to import, PARENT the engine's process id; MEMORY_MB and NICE are explained in
-``limits``.
+``limits``. PULSE is a second socket to the engine, for ``pulse``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .limits import apply
 from .process import PluginHost
 
 
-async def _serve(connection: socket.socket, path: Path) -> None:
-    host = PluginHost(path)
+async def _serve(connection: socket.socket, pulse: socket.socket, path: Path) -> None:
+    host = PluginHost(path, pulse)
     _, channel = await asyncio.get_running_loop().create_connection(
         lambda: Channel(host.receive, host.closed), sock=connection
     )
@@ -28,15 +28,16 @@ async def _serve(connection: socket.socket, path: Path) -> None:
 
 def main() -> None:
     """Serve one snapshot until the engine closes the connection."""
-    descriptor, path, memory_mb, parent, nice = sys.argv[1:]
-    os.set_inheritable(int(descriptor), False)  # a program that outlives this process must not keep the socket open
+    descriptor, path, memory_mb, parent, nice, pulse = sys.argv[1:]
+    for one in (descriptor, pulse):
+        os.set_inheritable(int(one), False)  # a program that outlives this process must not keep the socket open
     apply(int(memory_mb), int(parent), int(nice))
     # A plugin's modules come from its snapshot, which is named by its content: cached bytecode could only be wrong.
     sys.dont_write_bytecode = True
     sys.argv = [path]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was printed survives a crash
-    asyncio.run(_serve(socket.socket(fileno=int(descriptor)), Path(path)))
+    asyncio.run(_serve(socket.socket(fileno=int(descriptor)), socket.socket(fileno=int(pulse)), Path(path)))
     # Neither threads nor finalizers of the plugin may keep the process alive.
     sys.stdout.flush()
     os._exit(0)

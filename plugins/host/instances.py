@@ -15,7 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from ..definition import Environment
-from .threads import in_thread
+from .clock import Clock
+from .meter import Usage
+from .steps import charged
+from .threads import Stopped, in_thread
 
 _GRACE = 1.0
 """Seconds that a late set-up gets to end before it is abandoned."""
@@ -67,10 +70,17 @@ class Instances:
 
 
 async def _timed(environment: Environment) -> _Made:
-    making = asyncio.create_task(_made(environment))
-    await asyncio.wait((making,), timeout=environment.timeout)
+    loop, usage, late = asyncio.get_running_loop(), Usage(), asyncio.Event()
+    clock = usage.limit = Clock(loop, environment.timeout, lambda _: late.set(), usage)
+    making = charged(loop, _made(environment), usage)
+    waiting = loop.create_task(late.wait())
+    await asyncio.wait((making, waiting), return_when=asyncio.FIRST_COMPLETED)
+    clock.stop()
+    waiting.cancel()
     if making.done():
-        return making.result()
+        made: _Made = making.result()
+        if not isinstance(made.error, Stopped):
+            return made
     making.cancel()
     await asyncio.wait((making,), timeout=_GRACE)
     stopped_at = making.result().trace if making.done() else None

@@ -10,12 +10,23 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 
-_OPEN_FILES = 256
+OPEN_FILES = 64 + 8 * 512
+"""Of an episode with a program of its own: three pipes at both ends while it starts, and two files; of 512 episodes."""
 _LARGEST_FILE = 256 << 20
+_STACK = 9 << 20
+"""Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
+a plugin fills."""
+_MOST_STACKS = 1024
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
 """Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
+
+_lock = threading.Lock()
+_memory = 0
+"""Bytes of address space for everything but stacks; 0 where there is no bound."""
+_threads = 0
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
@@ -24,17 +35,14 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
     ``nice``, 0 to 19: how far others go first on the cores. A ``parent`` of 0 is an engine that cannot be seen from
     here: the process between it and this one ends both.
     """
+    global _memory
     import resource
 
-    bounds = {
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: _OPEN_FILES,
-        resource.RLIMIT_FSIZE: _LARGEST_FILE,
-        resource.RLIMIT_AS: memory_mb << 20,
-    }
-    for kind, bound in bounds.items():
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(kind, (bound, bound))
+    _bound(resource.RLIMIT_CORE, 0)
+    _bound(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _bound(resource.RLIMIT_FSIZE, _LARGEST_FILE)
+    _bound(resource.RLIMIT_AS, memory_mb << 20, (memory_mb << 20) + _MOST_STACKS * _STACK)
+    _memory = memory_mb << 20
     with contextlib.suppress(OSError):
         os.nice(nice)
     if sys.platform == "linux":
@@ -42,6 +50,29 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
         _die_with_parent()
     if parent and os.getppid() != parent:  # it died before it could be watched
         os._exit(1)
+
+
+def stacks(more: int) -> None:
+    """So many ``more`` threads are under way: their stacks do not count towards the memory that a plugin may have."""
+    global _threads
+    if not _memory:
+        return
+    import resource
+
+    with _lock:
+        _threads += more
+        _bound(resource.RLIMIT_AS, _memory + _threads * _STACK, resource.getrlimit(resource.RLIMIT_AS)[1])
+
+
+def _bound(kind: int, soft: int, hard: int | None = None) -> None:
+    """Set a limit, or as much of it as this process is allowed."""
+    import resource
+
+    allowed = resource.getrlimit(kind)[1]
+    most = soft if hard is None else hard
+    most = most if allowed == resource.RLIM_INFINITY or most == resource.RLIM_INFINITY else min(most, allowed)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(kind, (min(soft, most) if most != resource.RLIM_INFINITY else soft, most))
 
 
 def _go_first() -> None:

@@ -1,8 +1,8 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-The engine sends ``start reply cancel facts ping``, or ``score rank`` where this process scores instead of playing. The
-host answers ``hello`` or ``broken``, then ``ask end ranked facts pong``. It keeps the table of episodes and of asks in
-flight, and nothing else.
+The engine sends ``start reply cancel facts``, or ``score rank`` where this process scores instead of playing. The host
+answers ``hello`` or ``broken``, then ``ask end ranked facts``. It keeps the table of episodes and of asks in flight,
+and nothing else. Whether the process is alive is asked on a second connection: see ``pulse``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import sys
-import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -25,23 +24,27 @@ from ..definition import Environment
 from ..messages import Ask, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record
+from .children import Reaper, keep_codes
 from .facts import facts
 from .instances import Instances
+from .lateness import Lateness
 from .loading import Loaded, load_all
+from .pulse import Pulse
 from .records import message_record
 from .runner import Run
 from .scoring import ScoringRun
-from .threads import Stopped
+from .steps import charge_tasks
+from .threads import HELD, EpisodeThreads, Stopped, left_behind
 
-_BLOCKED_AFTER = 0.8
-"""Seconds without a ping (the engine sends one a second) after which the loop counts as blocked."""
-_MOST_THREADS = 128
+_MOST_LEFT = 128
+"""Threads that may be left behind."""
 
 
 class PluginHost:
     """One process's state."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pulse: socket.socket) -> None:
+        """``pulse``: the connection on which the engine asks whether this process is alive."""
         self.blame = Blame(path.parent)
         self._path = path
         self._environments: dict[str, Environment] = {}
@@ -51,17 +54,23 @@ class PluginHost:
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
         """Where what is to be found again of large files is kept: among the scratch files."""
-        self._heard = time.monotonic()
         self._loading = True
         self._scoring: ScoringRun | None = None
         self._instances = Instances()
         self._asking: set[asyncio.Task[None]] = set()
         """Answers about rows under way."""
         self._closed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_default_executor(EpisodeThreads())
+        charge_tasks(self._loop)
+        keep_codes()
+        self._lateness = Lateness(self._loop, self._playing)
+        self._pulse = Pulse(pulse, self._lateness.take, self._playing, Reaper(self._runs.copy).tick)
 
     async def serve(self, channel: Channel) -> None:
         """Import the plugin and work until the channel closes."""
         self._channel = channel
+        self._pulse.start()
         signal.signal(signal.SIGUSR1, self._interrupt)
         try:
             loaded = load_all(self._path)
@@ -93,6 +102,7 @@ class PluginHost:
             case "start":
                 run = Run(self, message, self._environments[message["environment"]])
                 self._runs[run.number] = run
+                self._lateness.watch()
             case "reply":
                 waiting = self._asks.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
@@ -103,12 +113,10 @@ class PluginHost:
                     run_or_none.cancel()
             case "score" | "rank":
                 self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
+                self._lateness.watch()
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
-            case "ping":
-                self._heard = time.monotonic()
-                self._channel.send({"op": "pong"})
 
     def closed(self, _reason: str) -> None:
         """The engine is gone, or done with this process."""
@@ -136,7 +144,7 @@ class PluginHost:
         if ask.fork is not None:
             record["fork"] = {"agent": ask.fork.agent, "branch": ask.fork.branch, "turns": ask.fork.turns}
         self._channel.send(record)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Reply] = self._loop.create_future()
         self._asks[self._asked] = future
         return future
 
@@ -180,8 +188,8 @@ class PluginHost:
             self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
         if record.get("status") == "timeout":
             self._channel.flush()  # at once: what comes next may block the loop, too
-        if threading.active_count() > _MOST_THREADS:
-            self._leave(f"{_MOST_THREADS} threads of this plugin did not end when they were told to")
+        if left_behind() > _MOST_LEFT:
+            self._leave(f"{_MOST_LEFT} threads of this plugin did not end when they were told to")
 
     def scored(self, run: ScoringRun, record: Record) -> None:
         """See ``scoring.Host``."""
@@ -199,11 +207,20 @@ class PluginHost:
         sys.stdout.flush()
         os._exit(1)
 
+    def _playing(self) -> bool:
+        return bool(self._runs) or self._scoring is not None
+
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Interrupt what blocks the loop, at the line where it is; the engine asks for this when it gets no pong."""
-        blocked = self._loading or self._scoring is not None or time.monotonic() - self._heard > _BLOCKED_AFTER
-        if blocked and self.blame.inside(frame):
-            raise Stopped("blocked")
+        """Interrupt what keeps the loop, at the line where it is: an import or a step whose time is up, and compiled
+        code that lets nothing else run."""
+        if not self.blame.inside(frame):
+            return
+        if self._loading:
+            raise Stopped
+        if verdict := self._pulse.verdict():
+            raise Stopped(verdict)
+        if self._scoring is None and self._pulse.held:
+            raise Stopped(HELD)
 
 
 def _described(environment: Environment) -> Record:

@@ -18,16 +18,28 @@ from ..definition import Environment
 from ..episode import Episode
 from ..messages import MOST_ASKS, Ask, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
+from ..sandbox import Starved
+from ..sandbox_supervisor import wall_limit
 from ..scoring import sendable
 from .blame import Blame
 from .channel import Record
 from .clock import Clock
 from .instances import Late
+from .meter import Usage
 from .paying import may_pay
-from .threads import Stopped, in_thread
+from .steps import charged
+from .threads import HELD, Stopped, in_thread
 
 GRACE = 5.0
-"""Seconds that a cancelled episode gets to end before the whole process is ended."""
+"""Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
+
+
+_UNFIT: Record = {
+    "message": "the machine was too busy for a program in the sandbox to be judged",
+    "file": "",
+    "line": 0,
+    "traceback": "",
+}
 
 
 class Host(Protocol):
@@ -60,9 +72,10 @@ class Run:
         self._host = host
         self._start = start
         self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
-        self._late = False
+        self._late = self._overloaded = False
         self._loop = asyncio.get_running_loop()
-        self._clock = Clock(self._loop, self._seconds, self._expire)
+        self._usage = Usage()
+        self._clock = self._usage.limit = Clock(self._loop, self._seconds, self._expire, self._usage)
         self._episode = Episode(
             self._answer,
             split=start["split"],
@@ -72,19 +85,22 @@ class Run:
             config=start["config"],
             queueing=self._clock.paused,
             declared=environment.agents,
+            apart=None if environment.blocking else in_thread,
+            starved=self._starve,
         )
         self._asks: set[asyncio.Future[Reply]] = set()
         self._replied = False
         """Whether any agent has answered: what fails before does not depend on what was said."""
         self._began = time.monotonic()
-        self._grace: asyncio.TimerHandle | None = None
-        self.task = self._loop.create_task(self._play())
+        self._grace: Clock | None = None
+        self.task = charged(self._loop, self._play(), self._usage)
 
     def cancel(self) -> None:
         """End it from outside: its time is up, or the engine cancelled it."""
         self.task.cancel()
         if self._grace is None:
-            self._grace = self._loop.call_later(GRACE, self._host.give_up, self)
+            self._grace = Clock(self._loop, GRACE, lambda _: self._host.give_up(self), self._usage)
+            self._usage.limit = self._grace
 
     async def _play(self) -> None:
         try:
@@ -92,17 +108,20 @@ class Run:
         except Skip:
             end = {"status": "skip"}
         except asyncio.CancelledError as error:
-            end = self._timeout(error, f"the episode took longer than {self._seconds:g} s") if self._late else {}
-            end.setdefault("status", "cancelled")
+            end = self._timeout(error, self._lateness()) if self._late else {"status": "cancelled"}
         except Stopped as error:
-            end = self._timeout(error, "the plugin blocked its process: nothing may run for seconds without an await")
-        except Late as error:
+            self._overloaded |= error.args == ("wall",)
+            end = self._timeout(error, HELD if error.args == (HELD,) else self._lateness())
+        except (Late, Starved) as error:
             end = self._timeout(error, str(error))
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             end = {"status": "error", "failure": self._host.blame.of(error)}
+        if self._overloaded:
+            end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
         self._clock.stop()
+        self._usage.limit = None
         if self._grace is not None:
-            self._grace.cancel()
+            self._grace.stop()
         for ask in self._asks:
             ask.cancel()
         end["metrics"], end["paid"] = self._episode.logged, self._episode.paid
@@ -183,6 +202,17 @@ class Run:
     def _timeout(self, error: BaseException, message: str) -> Record:
         return {"status": "timeout", "failure": self._host.blame.of(error) | {"message": message}}
 
-    def _expire(self) -> None:
-        self._late = True
+    def _lateness(self) -> str:
+        if self._overloaded:
+            return (
+                f"the machine or its process was busy: the episode was not over after {wall_limit(self._seconds):g} s"
+            )
+        return f"the episode took longer than {self._seconds:g} s"
+
+    def _starve(self) -> None:
+        """A program in the sandbox had too little of the machine to be judged by what it did."""
+        self._overloaded = True
+
+    def _expire(self, overloaded: bool) -> None:
+        self._late, self._overloaded = True, overloaded
         self.cancel()

@@ -1,8 +1,8 @@
 """One scoring, or one ranking, in a process that does nothing else: from the engine's request to its answer.
 
 Exactly one record is sent, whatever the function does. A plain ``def`` runs in the main thread, because the signals
-with which graders bound their own time work only there. It blocks the loop meanwhile; when its time is up, the engine
-interrupts the process.
+with which graders bound their own time work only there. It blocks the loop meanwhile; when its time is up, it is
+interrupted at its line. Its time is its own, as an episode's is: see ``clock``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from ..rewards import Skip
 from ..scoring import Member, ranks_of, score_of
 from .blame import Blame
 from .channel import Record
+from .clock import Clock
+from .meter import Usage
 from .paying import may_pay
 from .records import read_transcript
+from .steps import charged
 from .threads import Stopped
 
 
@@ -41,8 +44,10 @@ class ScoringRun:
         self._host = host
         self._request = request
         self._what = "ranking" if request["op"] == "rank" else "score"
-        self._limit = asyncio.timeout(request["timeout"])
-        self.task = asyncio.get_running_loop().create_task(self._run())
+        self._late = self._overloaded = False
+        loop, usage = asyncio.get_running_loop(), Usage()
+        self._clock = usage.limit = Clock(loop, request["timeout"], self._expire, usage)
+        self.task = charged(loop, self._run(), usage)
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -60,6 +65,7 @@ class ScoringRun:
             answer = {"status": "skip"}
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             answer = self._failed(error)
+        self._clock.stop()
         if "status" in answer:
             answer |= {"op": "end", "seconds": time.monotonic() - began}
         self._host.scored(self, answer | {"episode": self.number})
@@ -101,17 +107,20 @@ class ScoringRun:
             return self._refused(error)
 
     async def _call(self, *arguments: Any) -> object:
-        async with self._limit:
-            result = self.function(*arguments)
-            return await result if inspect.isawaitable(result) else result
+        result = self.function(*arguments)
+        return await result if inspect.isawaitable(result) else result
+
+    def _expire(self, overloaded: bool) -> None:
+        self._late, self._overloaded = True, overloaded
+        self.task.cancel()
 
     def _refused(self, error: Exception) -> Record:
         return {"status": "error", "failure": self._host.blame.of_function(error, self.function)}
 
     def _failed(self, error: BaseException) -> Record:
-        late = self._limit.expired()
-        if not late and not isinstance(error, Stopped):
+        if not self._late and not isinstance(error, Stopped):
             return {"status": "error", "failure": self._host.blame.of(error)}
-        where = error.__cause__ if late and error.__cause__ is not None else error  # the limit's error hides its place
         message = f"the {self._what} of {self.environment.name} took longer than {self._request['timeout']:g} s"
-        return {"status": "timeout", "failure": self._host.blame.of(where) | {"message": message}}
+        failure = self._host.blame.of(error) | {"message": message}
+        overloaded = self._overloaded or error.args == ("wall",)
+        return {"status": "timeout", "failure": failure, "overloaded": overloaded}

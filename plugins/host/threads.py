@@ -1,4 +1,4 @@
-"""Runs plain ``def`` environments: one thread per episode, which can be told to end.
+"""Runs what may block: one thread for each plain ``def`` episode or tool, which can be told to end.
 
 A thread cannot be killed. One that neither asks nor runs Python code when its time is up is left behind, and the
 process is ended once too many are left.
@@ -13,8 +13,23 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
 from typing import Any
+
+from .limits import stacks
+from .meter import CURRENT
+
+LEFT_AFTER = 30.0
+"""Seconds after which a thread that was told to end, and has not, counts as left behind: on a busy machine it may take
+long until it runs once more."""
+HELD = "compiled code that the episode called let nothing else run for seconds"
+"""What ``Stopped`` says where the episode's time was not yet up."""
+_MOST_WAITING = 1024
+"""Threads of the loop's own executor: more than episodes under way, so that none waits for another."""
 
 
 class Stopped(BaseException):
@@ -24,6 +39,8 @@ class Stopped(BaseException):
 _starting = threading.RLock()
 """Held while any thread of this process starts another one, and while one is told to end."""
 _start = threading.Thread.start
+_told: dict[threading.Thread, float] = {}
+"""Threads that were told to end, and when."""
 
 
 def _start_alone(self: threading.Thread) -> None:
@@ -36,7 +53,35 @@ def stop(thread: threading.Thread) -> None:
     """Raise ``Stopped`` in a thread at its next line of Python; does nothing to a thread that has ended."""
     with _starting:
         if thread.is_alive() and thread.ident is not None:
+            _told.setdefault(thread, time.monotonic())
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+
+
+def left_behind() -> int:
+    """How many threads were told to end long ago and still run."""
+    for thread in [one for one in _told if not one.is_alive()]:
+        del _told[thread]
+    since = time.monotonic() - LEFT_AFTER
+    return sum(told < since for told in _told.values())
+
+
+class EpisodeThreads(ThreadPoolExecutor):
+    """What ``asyncio.to_thread`` uses: what runs there is charged to the episode that wants it."""
+
+    def __init__(self) -> None:
+        super().__init__(_MOST_WAITING, "aside")
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """See ``Executor.submit``."""
+        usage = CURRENT.get()
+        if usage is None:
+            return super().submit(fn, *args, **kwargs)
+
+        def run() -> Any:
+            with usage.in_this_thread():
+                return fn(*args, **kwargs)
+
+        return super().submit(run)
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
@@ -47,6 +92,7 @@ async def in_thread(call: Callable[[], Any]) -> Any:
     threading.Thread.start = _start_alone  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
+    usage, context = CURRENT.get(), copy_context()
 
     def finish(result: Any, error: BaseException | None) -> None:
         if not done.done():
@@ -57,14 +103,21 @@ async def in_thread(call: Callable[[], Any]) -> Any:
 
     def run() -> None:
         try:
-            result, error = call(), None
+            with usage.in_this_thread() if usage is not None else nullcontext():
+                result, error = context.run(call), None
         except BaseException as raised:
             # A future refuses StopIteration, and Stopped must not look like a cancelled loop.
             result, error = None, RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        stacks(-1)
         loop.call_soon_threadsafe(finish, result, error)
 
     thread = threading.Thread(target=run, name="episode", daemon=True)
-    thread.start()
+    stacks(+1)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread can be had
+        stacks(-1)
+        raise
     try:
         return await done
     except asyncio.CancelledError:

@@ -30,7 +30,6 @@ _RECORDS: list[Record] = [
     {"op": "hello", "environments": [ENVIRONMENT]},
     {"op": "hello", "environments": [ENVIRONMENT], "refused": [{"name": "b", "failure": _FAILURE}]},
     {"op": "broken", "failure": _FAILURE},
-    {"op": "pong"},
     {
         "op": "ask",
         "id": 1,

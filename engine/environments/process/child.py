@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
+from marlaas.plugins.sandbox_supervisor import wall_limit
 from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure
@@ -23,7 +24,9 @@ from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .launch import Folders, Launched, launch
 from .load import Load
+from .pulse import Silence
 from .scoring_wire import encode_rank, encode_score
+from .usage import delayed_seconds, processor_seconds
 from .wire import (
     Asked,
     Broken,
@@ -31,7 +34,6 @@ from .wire import (
     Ended,
     Hello,
     Outcome,
-    Pong,
     WireError,
     decode,
     encode_facts,
@@ -40,15 +42,17 @@ from .wire import (
 )
 
 BEAT = 1.0
-"""Seconds between two pings while episodes are under way."""
+"""Seconds between two questions whether the process runs, while episodes are under way."""
 _MOST_VALUES = 3 * MOST_VALUES
 """Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
-_INTERRUPT_AFTER = 3
-_KILL_AFTER = 6
 READ_RATE = 32 << 20
 """Bytes that are read from a process in a second: more prompts than any sampler takes, and parsing them takes less than
 a tenth of that second."""
-UNSTOPPABLE = "the plugin blocked its process and did not stop when it was interrupted"
+UNSTOPPABLE = "an episode whose time was up went on computing, and did not stop when it was interrupted"
+HUNG = "compiled code of the plugin let nothing else run in its process"
+STILL = "its process did not answer for minutes"
+_SOONEST = 0.05
+"""Seconds between two looks at an import that has used almost all of its time."""
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
 
@@ -89,7 +93,8 @@ class _Play:
 class Child:
     """A process that has said hello, until it is dead."""
 
-    def __init__(self, process: Launched, owner: Owner) -> None:
+    def __init__(self, process: Launched, folder: Path, owner: Owner) -> None:
+        """``folder``: of the plugin's snapshot."""
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
@@ -98,6 +103,7 @@ class Child:
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
         self._process = process
+        self._folder = folder
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
@@ -106,16 +112,15 @@ class Child:
         self._cancelled: dict[int, int] = {}
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
-        self._unanswered = 0
-        self._stuck: Failure | None = None
-        """Where the process was interrupted, because it answered no ping."""
+        self._allowed = 0.0
+        """Seconds that a scoring or a ranking under way may take; 0 where episodes are played."""
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
-            child = cls(await launch(path, folders), owner)
+            child = cls(await launch(path, folders), path.parent, owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -142,23 +147,23 @@ class Child:
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
         """Play one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
-        self._beat()
         ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
         return cast(EpisodeOutcome | Unscored, await ended)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
         """Score what was played. Raises ``ValueError`` where that is too large to be sent.
 
-        The process may be busy for ``timeout`` seconds without answering pings, so none are sent: the caller has to
-        interrupt it, and in the end to kill it.
+        ``timeout``: seconds of the score function's own, after which the process interrupts it.
         """
+        self._allowed = timeout
         ended = self._run(lambda n: encode_score(n, environment, played, transcript, timeout), None, (EpisodeOutcome,))
         return cast(EpisodeOutcome, await ended)
 
     async def rank(
         self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
     ) -> Ranking | EpisodeOutcome:
-        """Compare the members of a group; an outcome says why that failed. Raises, and is watched, as ``score``."""
+        """Compare the members of a group; an outcome says why that failed. Raises as ``score``."""
+        self._allowed = timeout
         kinds = (Ranking, EpisodeOutcome)
         ended = self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
         return cast(Ranking | EpisodeOutcome, await ended)
@@ -180,6 +185,7 @@ class Child:
     ) -> Outcome:
         if self.dead is not None:
             return EpisodeOutcome("error", failure=self.dead, died=True)
+        self._beat()
         self._started += 1
         number = self._started
         self._send(request(number))
@@ -214,10 +220,12 @@ class Child:
         _, self._channel = await self._loop.create_connection(
             lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
         )
-        try:
-            async with asyncio.timeout(patience):
-                await asyncio.shield(self._hello)
-        except TimeoutError:
+        began = time.monotonic()
+        while not self._hello.done() and (left := self._importing(began, patience)) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(left, _SOONEST)):
+                    await asyncio.shield(self._hello)
+        if not self._hello.done():
             self._process.interrupt()  # it can still say at which line it is
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT):
@@ -227,6 +235,12 @@ class Child:
         hello = self._hello.result()
         self.environments = {found.name: found for found in hello.environments}
         self.refused = {found.name: found.failure for found in hello.refused}
+
+    def _importing(self, began: float, patience: float) -> float:
+        """Seconds that the import may go on: time for which the process waited for a core does not count."""
+        took = time.monotonic() - began
+        own = took - delayed_seconds(self._process.host)
+        return min(patience - own, wall_limit(patience) - took)
 
     def _send(self, record: Record) -> None:
         if self._channel is not None:
@@ -242,11 +256,6 @@ class Child:
                     self._asked(asked)
                 case Ended() as ended:
                     self._ended(ended)
-                case Pong():
-                    if not self._unanswered:
-                        raise WireError("a pong that nobody asked for")
-                    self._unanswered -= 1
-                    self._stuck = None
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello:
@@ -301,8 +310,6 @@ class Child:
         if not isinstance(ended.outcome, play.outcomes):
             raise WireError(f"episode {ended.episode} ended as something else")
         del self._plays[ended.episode]
-        if self._unanswered >= _INTERRUPT_AFTER and isinstance(ended.outcome, EpisodeOutcome):
-            self._stuck = ended.outcome.failure or self._stuck
         if not play.ended.done():
             play.ended.set_result(ended.outcome)
 
@@ -317,7 +324,9 @@ class Child:
                 reason = await self._process.wait()
         self._die(Failure(reason), silently=True)
 
-    def _die(self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error") -> None:
+    def _die(
+        self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error", overloaded: bool = False
+    ) -> None:
         if self.dead is not None:
             return
         self.dead = failure
@@ -331,7 +340,8 @@ class Child:
         for play in self._plays.values():
             if not play.ended.done():
                 seconds = time.monotonic() - play.began
-                play.ended.set_result(EpisodeOutcome(status, failure=failure, seconds=seconds, died=True))
+                ended = EpisodeOutcome(status, failure=failure, seconds=seconds, overloaded=overloaded, died=True)
+                play.ended.set_result(ended)
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:
@@ -344,14 +354,49 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are under way, make sure that the event loop of the process runs."""
+        """While episodes are under way, make sure that the interpreter of the process runs."""
+        pulse = self._process.pulse
+        pulse.answer()  # to a question before the last rest
+        answered = before = time.monotonic(), self._computed()
         while not self.idle:
-            if self._unanswered == _INTERRUPT_AFTER:
-                self._process.interrupt()
-            if self._unanswered >= _KILL_AFTER:
-                self._die(self._stuck or Failure(UNSTOPPABLE))
-                return
-            self._unanswered += 1
-            self._send({"op": "ping"})
+            pulse.ask()
             self._process.trim_log()
             await asyncio.sleep(BEAT)
+            beat, now = pulse.answer(), (time.monotonic(), self._computed())
+            if beat is not None:
+                self.load = Load(beat.late, (now[1] - before[1]) / max(now[0] - before[0], 1e-9))
+                answered = before = now
+                if beat.stubborn:
+                    self._die_stubborn()
+                    return
+            elif await self._silent(Silence(*_since(answered, now), len(self._plays), self._allowed)):
+                return
+        self.load = Load()
+
+    def _die_stubborn(self) -> None:
+        """End a process whose only request, or one of whose episodes, does not stop."""
+        if self._allowed:
+            message = f"its score took longer than {self._allowed:g} s and did not stop"
+            self._die(Failure(message), status="timeout")
+        else:
+            self._die(Failure(UNSTOPPABLE))
+
+    async def _silent(self, silence: Silence) -> bool:
+        """Judge that nothing was answered; returns whether the process was ended over it."""
+        pulse, host = self._process.pulse, self._process.host
+        if silence.hung and host is not None:
+            await pulse.point_out(host, BEAT)
+            self._die(pulse.place(self._folder, HUNG))
+        elif silence.still:
+            self._die(Failure(STILL), overloaded=True)
+        elif silence.to_interrupt:
+            self._process.interrupt()
+        return self.dead is not None
+
+    def _computed(self) -> float:
+        return processor_seconds(self._process.host)
+
+
+def _since(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:
+    """Seconds by the wall clock and by the processor's."""
+    return now[0] - before[0], now[1] - before[1]

@@ -14,6 +14,7 @@ from pathlib import Path
 from ...devices import environment
 from ..sizing import EPISODES, Workers
 from .confinement import Confinement, inner
+from .pulse import Pulse
 
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
@@ -70,9 +71,15 @@ class Launched:
     """A running process and the socket to it."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, connection: socket.socket, log: Path, confined: bool = False
+        self,
+        process: asyncio.subprocess.Process,
+        connection: socket.socket,
+        pulse: Pulse,
+        log: Path,
+        confined: bool = False,
     ) -> None:
         self.connection = connection
+        self.pulse = pulse
         self._process = process
         self._log = log
         self._confined = confined
@@ -82,6 +89,13 @@ class Launched:
         """Id of the process, and of the session of all that it started."""
         return self._process.pid
 
+    @property
+    def host(self) -> int | None:
+        """Id of the process that runs the plugin: inside bwrap it is another one; None while there is none."""
+        if self._process.returncode is not None:
+            return None
+        return inner(self._process.pid) if self._confined else self._process.pid
+
     def kill(self) -> None:
         """Kill the process and everything in its session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -89,15 +103,15 @@ class Launched:
 
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
-        if self._process.returncode is None:  # not Popen's own, which would take the exit status from asyncio
-            host = inner(self._process.pid) if self._confined else self._process.pid
-            if host is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(host, signal.SIGUSR1)
+        host = self.host  # not Popen's own signal, which would take the exit status from asyncio
+        if host is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
         """Wait for the end; returns a sentence about it."""
         code = await self._process.wait()
+        self.pulse.close()
         if self._confined and code > 128:  # bwrap's code for a signal
             code = 128 - code
         if code < 0:
@@ -130,33 +144,32 @@ async def launch(path: Path, folders: Folders) -> Launched:
     folders.lent.mkdir(parents=True, exist_ok=True)
     confined = folders.runtime.confinement is not None
     log = open_log(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        ours, theirs = socket.socketpair()
-    except BaseException:
-        os.close(log)
-        raise
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command(path, folders, theirs.fileno(), _UNWATCHED if confined else os.getpid()),
-            pass_fds=(theirs.fileno(),),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=folders.scratch,
-            env=variables(folders),
-            start_new_session=True,
-        )
-    except BaseException:
-        ours.close()
-        raise
-    finally:
-        os.close(log)
-        theirs.close()
-    return Launched(process, ours, folders.log, confined)
+    with contextlib.ExitStack() as closing:
+        closing.callback(os.close, log)
+        with contextlib.ExitStack() as failing:
+            ours, theirs = socket.socketpair()
+            failing.callback(ours.close)
+            closing.callback(theirs.close)
+            asking, answering = socket.socketpair()
+            failing.callback(asking.close)
+            closing.callback(answering.close)
+            process = await asyncio.create_subprocess_exec(
+                *command(path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid()),
+                pass_fds=(theirs.fileno(), answering.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folders.scratch,
+                env=variables(folders),
+                start_new_session=True,
+            )
+            failing.pop_all()
+    return Launched(process, ours, Pulse(asking), folders.log, confined)
 
 
-def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[str]:
-    """The command line of a plugin's process; ``descriptor`` is its end of the socket, ``parent`` whom to die with."""
+def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
+    """The command line of a plugin's process; ``descriptor`` and ``pulse`` are its ends of the two sockets, ``parent``
+    is whom to die with."""
     runtime = folders.runtime
     before = (
         runtime.confinement.command(path.parent, folders.scratch, folders.lent)
@@ -164,7 +177,8 @@ def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[
         else []
     )
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
-    return [*before, *host, str(descriptor), str(path), str(runtime.memory_mb), str(parent), str(runtime.nice)]
+    limits = [str(runtime.memory_mb), str(parent), str(runtime.nice)]
+    return [*before, *host, str(descriptor), str(path), *limits, str(pulse)]
 
 
 def variables(folders: Folders) -> dict[str, str]:
@@ -177,6 +191,7 @@ def variables(folders: Folders) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     kept |= environment(())
     kept |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    kept["MALLOC_ARENA_MAX"] = "2"  # else every core has one, each of 64 MB of the address space that is bounded
     if runtime.author_api is not None:
         kept["PYTHONPATH"] = str(runtime.author_api)
         kept["PATH"] = os.pathsep.join((str(runtime.python.parent), kept.get("PATH", os.defpath)))

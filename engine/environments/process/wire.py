@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import DecodeError, Meta, Struct, ValidationError, convert
+from msgspec.json import decode as decode_json
 
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import Ask, Reply, within_limits
@@ -116,11 +117,16 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Pong:
-    """The loop of the process turns."""
+class Beat:
+    """The interpreter of the process runs."""
+
+    late: float
+    """The most seconds by which the loop was late since the beat before."""
+    stubborn: bool
+    """An episode goes on computing although it is interrupted again and again."""
 
 
-Received = Hello | Broken | Asked | Ended | Pong
+Received = Hello | Broken | Asked | Ended
 
 
 class _ToolCall(Struct):
@@ -198,6 +204,7 @@ class _End(Struct, tag_field="op", tag="end"):
     seconds: _Finite = 0.0
     paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
     task: Any = None
+    overloaded: bool = False
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -281,14 +288,15 @@ class _Hello(Struct, tag_field="op", tag="hello"):
             raise ValueError("hello must name each environment once")
 
 
-class _Pong(Struct, tag_field="op", tag="pong"):
-    pass
+class _Beat(Struct):
+    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    stubborn: bool
 
 
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken | _Pong
+    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken
 
 
 def decode(record: Record) -> Received:
@@ -309,13 +317,19 @@ def decode(record: Record) -> Received:
                 return convert(hello, Hello, from_attributes=True)
             case _Broken() as broken:
                 return convert(broken, Broken, from_attributes=True)
-            case _Pong():
-                return Pong()
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end
         says = str(error)
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
+
+
+def decode_beat(line: bytes) -> Beat | None:
+    """Read one answer of the second connection; None for what is no such answer."""
+    try:
+        return convert(decode_json(line, type=_Beat), Beat, from_attributes=True)
+    except (ValidationError, DecodeError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def _clean(value: Any) -> Any:

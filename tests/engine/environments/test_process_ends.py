@@ -3,7 +3,6 @@ keeps dying rests."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 
@@ -21,12 +20,6 @@ import os
 from marlaas.plugins import env
 
 @env
-async def spins(ep):
-    await ep.ask("x")
-    while "no await in here":
-        pass
-
-@env
 async def exits(ep):
     await ep.ask("x")
     os._exit(3)
@@ -38,17 +31,6 @@ async def well(ep):
 """
 
 
-SPIN = """
-from marlaas.plugins import env
-
-@env
-async def spin(ep):
-    await ep.ask("x")
-    while True:
-        pass
-"""
-
-
 @pytest.fixture
 async def bad(world: World) -> World:
     world.save("bad.py", BAD)
@@ -57,22 +39,7 @@ async def bad(world: World) -> World:
     return world
 
 
-async def test_a_blocked_loop_costs_its_episode_only(bad: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "BEAT", 0.4)
-    before = bad.pids()
-    model = Slow()
-    with await bad.service.bind("well") as lease:
-        neighbour = asyncio.create_task(bad.service.play(lease, a_spec(), model))
-        outcome = await bad.play("spins")
-        model.go.set()
-        assert (await neighbour).status == "ok"
-    assert outcome.status == "timeout" and outcome.failure is not None
-    spin = BAD.splitlines().index('    while "no await in here":') + 1
-    assert outcome.failure.line in (spin, spin + 1)
-    assert bad.pids() == before
-
-
-async def test_a_loop_that_cannot_be_interrupted_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_does_not_stop_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "BEAT", 0.2)
     world.save(
         "stuck.py",
@@ -92,24 +59,10 @@ async def test_a_loop_that_cannot_be_interrupted_is_killed(world: World, monkeyp
         """,
     )
     await world.service.start()
-    outcome = await world.play("stuck", hard=True)
-    assert outcome.status == "error" and outcome.failure is not None and "blocked" in outcome.failure.message
+    outcome = await world.play("stuck", hard=True, timeout=0.1)
+    assert outcome.status == "error" and outcome.failure is not None and "did not stop" in outcome.failure.message
     await world.until("restarted", "stuck")
     assert (await world.play("stuck")).status == "ok"
-
-
-async def test_a_blocked_process_is_killed_and_the_line_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "BEAT", 0.3)
-    world.save("spin.py", SPIN)
-    await world.service.start()
-    with await world.service.bind("spin") as lease:
-        await asyncio.gather(*(world.service.play(lease, a_spec(), echoing) for _ in range(8)))
-    died = await world.until("died", "spin")
-    assert died.failure is not None and "nothing may run for seconds" in died.failure.message
-    assert died.failure.file == "spin.py" and SPIN.splitlines()[died.failure.line - 1].strip() in (
-        "while True:",
-        "pass",
-    )
 
 
 async def test_a_dead_process_ends_its_episodes_and_is_restarted(bad: World) -> None:
@@ -150,7 +103,6 @@ async def test_a_version_that_keeps_dying_rests(bad: World) -> None:
     [
         b'{"op":"end","episode":1,"status":"ok","rewards":{"agent":NaN}}',
         b'{"op":"ask","id":1,"episode":99,"agent":"a","messages":[{"role":"user","content":""}]}',
-        b'{"op":"pong"}',
         b'{"op":"hello","environments":[]}',
         b'{"op":"rm -rf"}',
         b"[]",

@@ -252,7 +252,7 @@ async def test_of_a_large_log_the_newest_lines_stay(
     monkeypatch.setattr("marlaas.engine.environments.process.launch.KEPT_LOG", 8)
     log = tmp_path / "x.log"
     log.write_text(printed)
-    Launched(None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
+    Launched(None, None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
     assert log.read_text() == kept
 
 
@@ -263,7 +263,7 @@ async def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path, monkeypatc
     folders = Folders.of(tmp_path, "x")
     folders.log.parent.mkdir()
     folders.log.symlink_to(mine)
-    Launched(None, None, folders.log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
+    Launched(None, None, None, folders.log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
     with pytest.raises(OSError):
         await launch(tmp_path / "x.py", folders)
     assert mine.read_text() == "not a log\n"

@@ -35,8 +35,8 @@ def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_on_marlaas_s_own_python() -> None:
-    assert command(SNAPSHOT, PLAIN, 7, 99) == [
-        *(sys.executable, "-P", "-m", "marlaas.plugins.host", "7", str(SNAPSHOT), "4096", "99", "5")
+    assert command(SNAPSHOT, PLAIN, 7, 8, 99) == [
+        *(sys.executable, "-P", "-m", "marlaas.plugins.host", "7", str(SNAPSHOT), "4096", "99", "5", "8")
     ]
     seen = variables(PLAIN)
     assert (seen["PATH"], seen["HOME"], seen["TMPDIR"]) == ("/bin", "/me", "/h/scratch/work/x")
@@ -45,8 +45,8 @@ def test_on_marlaas_s_own_python() -> None:
 
 
 def test_on_a_python_of_its_own() -> None:
-    words = command(SNAPSHOT, on(OF_ITS_OWN), 7, 99)
-    assert words[0] == "/h/venvs/k/bin/python" and words[-3:] == ["512", "99", "5"]
+    words = command(SNAPSHOT, on(OF_ITS_OWN), 7, 8, 99)
+    assert words[0] == "/h/venvs/k/bin/python" and words[-4:] == ["512", "99", "5", "8"]
     seen = variables(on(OF_ITS_OWN))
     assert (seen["PYTHONPATH"], seen["PATH"]) == ("/h/venvs/api", "/h/venvs/k/bin:/bin")
     assert not {"SECRET", "UV_INDEX_URL"} & set(seen)
@@ -59,14 +59,18 @@ async def test_what_cannot_be_started_leaves_no_socket_open(tmp_path: Path) -> N
     with pytest.raises(IsADirectoryError):
         await launch(SNAPSHOT, folders)
     assert os.listdir("/proc/self/fd") == before
+    missing = dataclasses.replace(Folders.of(tmp_path, "y"), runtime=Runtime(tmp_path / "no python"))
+    with pytest.raises(FileNotFoundError):
+        await launch(SNAPSHOT, missing)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_behind_bwrap() -> None:
     confined = on(dataclasses.replace(OF_ITS_OWN, confinement=Confinement((), ())))
-    words = command(SNAPSHOT, confined, 7, 0)
+    words = command(SNAPSHOT, confined, 7, 8, 0)
     assert (
         words[0].endswith("bwrap")
         and words[words.index("--") + 1] == "/h/venvs/k/bin/python"
-        and words[-2:] == ["0", "5"]
+        and words[-3:] == ["0", "5", "8"]
     )
     assert variables(confined)["HOME"] == "/h/scratch/work/x", "the person's own is not there"

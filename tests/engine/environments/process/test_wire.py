@@ -9,7 +9,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode, encode_reply
+from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, WireError, decode, encode_reply
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
@@ -40,7 +40,6 @@ def test_what_is_well_formed() -> None:
     paid = {"agent": "a", "turns": 2, "amount": 0.5, "name": "step"}
     ended = decode(END | {"paid": [paid]})
     assert ended == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5, paid=(TurnReward("a", 2, 0.5, "step"),)))
-    assert decode({"op": "pong"}) == Pong()
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
     forked = decode(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})

@@ -1,0 +1,113 @@
+"""Asks a plugin's process whether its interpreter runs, and judges silence.
+
+A thread of the process answers on a connection of its own, so an answer does not wait for what the episodes compute.
+Silence is judged by what the process computed meanwhile: on a busy machine it computes nothing, and is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...trajectories import Failure
+from .usage import thread_seconds
+from .wire import Beat, decode_beat
+
+INTERRUPTED_AFTER = 6.0
+"""Processor seconds of silence after which compiled code is interrupted, where it can be."""
+HUNG_AFTER = 20.0
+"""Processor seconds of silence after which a process counts as hung."""
+PER_EPISODE = 0.05
+"""Processor seconds more for each episode under way. Threads take turns at the interpreter every 5 ms, in no order; the
+one that answers has had its turn within ten rounds of them but once in 20,000 times."""
+STILL_AFTER = 180.0
+"""Seconds of silence in which the process need not have computed: it may hold the interpreter and wait for ever. A
+thread that wants to run for a millisecond gets a core within minutes on any machine that is still of use."""
+_MOST_READ = 64 << 10
+_FRAME = re.compile(rb'^  File "(.+)", line (\d+) in ', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Since the last answer of a process."""
+
+    wall: float
+    """Seconds of a wall clock."""
+    computed: float
+    """Processor seconds that the process used."""
+    episodes: int
+    """Under way in it."""
+    allowed: float = 0.0
+    """Seconds that its only request may take; 0 where it plays episodes."""
+
+    @property
+    def to_interrupt(self) -> bool:
+        """Whether compiled code that keeps the interpreter is to be interrupted."""
+        return self.computed >= max(INTERRUPTED_AFTER, self.allowed)
+
+    @property
+    def hung(self) -> bool:
+        """Whether the interpreter will not run again."""
+        return self.computed >= max(HUNG_AFTER, 2 * self.allowed) + PER_EPISODE * self.episodes
+
+    @property
+    def still(self) -> bool:
+        """Whether it was silent for too long, whatever the reason is."""
+        return self.wall >= max(STILL_AFTER, 10 * self.allowed)
+
+
+class Pulse:
+    """The engine's end of that connection. What comes from there may be anything."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._rest = b""
+
+    def ask(self) -> None:
+        """Ask once more."""
+        with contextlib.suppress(OSError):  # its end is reported elsewhere
+            self._connection.send(b"?")
+
+    def answer(self) -> Beat | None:
+        """The newest answer since the last call, if there was one."""
+        lines = (self._rest + self._read()).split(b"\n")
+        self._rest = lines.pop()[-1000:]
+        answers = [beat for line in lines[-10:] if (beat := decode_beat(line)) is not None]
+        return answers[-1] if answers else None
+
+    async def point_out(self, pid: int, seconds: float) -> None:
+        """Have the thread that computes most for ``seconds`` write where it is, which needs no interpreter."""
+        before = thread_seconds(pid)
+        await asyncio.sleep(seconds)
+        after = thread_seconds(pid)
+        busiest = max(after, key=lambda thread: after[thread] - before.get(thread, 0.0), default=pid)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).tgkill(pid, busiest, signal.SIGUSR2)
+        await asyncio.sleep(seconds)
+
+    def place(self, folder: Path, message: str) -> Failure:
+        """A failure with the line of the plugin, below ``folder``, that was pointed out, if any was."""
+        text = self._rest + self._read()
+        for file, line in _FRAME.findall(text):
+            path = os.fsdecode(file)
+            if path.startswith(f"{folder}/"):
+                return Failure(message, path.removeprefix(f"{folder}/"), min(int(line), 1 << 31))
+        return Failure(message)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _read(self) -> bytes:
+        try:
+            return self._connection.recv(_MOST_READ)
+        except OSError:
+            return b""

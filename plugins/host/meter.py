@@ -1,0 +1,145 @@
+"""How much of a process's time an episode may be charged with: its own, and nobody else's.
+
+An episode's own time is the processor time that its code took, and the time that it waited for what it called. The
+second cannot be seen directly. It is bounded by the time in which this process neither computed nor waited for a core,
+and in which no other episode kept the loop: ``Meter``. So time that siblings, the interpreter's lock or a busy machine
+took is never charged; where they take much, an episode's waiting counts for less than it was.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from .delays import added, delays
+
+TICK = 0.5
+"""Seconds between two looks at the process while episodes are under way."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The process at one moment."""
+
+    wall: float
+    """Monotonic seconds."""
+    processor: float
+    """Processor seconds of all its threads so far."""
+    delays: dict[int, float] = field(default_factory=dict)
+    """Seconds that each thread has waited for a core so far, those of what it started included."""
+
+
+def read_process() -> Reading:
+    """This process now."""
+    return Reading(time.monotonic(), time.process_time(), delays())
+
+
+def idle_between(before: Reading, after: Reading) -> float:
+    """Seconds between two readings in which nothing of the process computed or waited for a core; at least that."""
+    wall = after.wall - before.wall
+    return max(0.0, wall - (after.processor - before.processor) - added(before.delays, after.delays))
+
+
+Verdict = Literal["", "own", "wall"]
+"""Whether an episode's time is up: not yet, its own is, or so much passed that it ends in any case."""
+
+
+class Limit(Protocol):
+    """What bounds the own time of an episode."""
+
+    def verdict(self, more: float) -> Verdict:
+        """Whether it is used up, given that so many processor seconds are not yet in the usage."""
+
+
+class Usage:
+    """What one episode has used: on the loop, and in threads that run for it."""
+
+    __slots__ = ("_ended", "_lock", "_threads", "blocked", "limit", "on_loop")
+
+    def __init__(self) -> None:
+        self.on_loop = 0.0
+        """Processor seconds of its steps on the loop that have ended."""
+        self.blocked = 0.0
+        """Seconds in which its steps kept the loop without computing."""
+        self.limit: Limit | None = None
+        self._lock = threading.Lock()
+        self._threads: dict[int, tuple[int | None, float]] = {}
+        """Threads that run for it: clock and processor seconds at the beginning, by a number for each."""
+        self._ended = 0.0
+        """Processor seconds of threads that have ended."""
+
+    @property
+    def processor(self) -> float:
+        """Processor seconds so far, but for the step that is under way."""
+        running = 0.0
+        if self._threads:
+            with self._lock:
+                running = sum(_clock_of(clock) - began for clock, began in self._threads.values() if clock is not None)
+        return self.on_loop + self._ended + running
+
+    @contextmanager
+    def in_this_thread(self) -> Iterator[None]:
+        """Charge what this thread computes inside the block."""
+        began, me = time.thread_time(), threading.get_ident()
+        clock = time.pthread_getcpuclockid(me) if hasattr(time, "pthread_getcpuclockid") else None
+        with self._lock:
+            self._threads[me] = clock, began
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._threads[me]
+                self._ended += time.thread_time() - began
+
+
+def _clock_of(clock: int) -> float:
+    try:
+        return time.clock_gettime(clock)
+    except OSError:  # the thread has just ended
+        return 0.0
+
+
+CURRENT: ContextVar[Usage | None] = ContextVar("marlaas_usage", default=None)
+"""Whose code is running; tasks and threads of an episode inherit it."""
+
+
+class Meter:
+    """What all episodes of a process share: its idle time, and who keeps the loop."""
+
+    def __init__(self, read: Callable[[], Reading] = read_process) -> None:
+        self.blocked = 0.0
+        """Seconds in which steps of any episode kept the loop without computing."""
+        self.step: tuple[Usage, float] | None = None
+        """Whose step is under way on the loop, with the loop's processor seconds at its beginning."""
+        self._read = read
+        self._lock = threading.Lock()
+        self._last = read()
+        self._known = (self._last.wall, 0.0, 0.0)
+        """When the process was last looked at, its idle seconds by then, and the idle share of the time before."""
+
+    def look(self, now: float) -> None:
+        """Look at the process, at most once a tick; any thread may call this."""
+        if now - self._known[0] < TICK or not self._lock.acquire(blocking=False):
+            return
+        try:
+            reading = self._read()
+            idle = idle_between(self._last, reading)
+            lasted = reading.wall - self._last.wall
+            self._known = (reading.wall, self._known[1] + idle, idle / lasted if lasted > 0 else 0.0)
+            self._last = reading
+        finally:
+            self._lock.release()
+
+    def idle(self, now: float) -> float:
+        """Idle seconds of the process so far: since the last look as in the time before it."""
+        wall, seconds, share = self._known
+        return seconds + max(0.0, now - wall) * share
+
+
+METER = Meter()
+"""That of this process."""

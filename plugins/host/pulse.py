@@ -1,0 +1,104 @@
+"""Answers for the interpreter, in a thread of its own: that it runs, and how late its loop is.
+
+The loop may be kept by what an episode computes; this thread answers all the same, as long as Python code runs at all.
+At each tick it also looks at the step that keeps the loop: one whose episode has used up its time is interrupted.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import select
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from .meter import METER, TICK, Meter, Verdict
+
+STUBBORN = 2.0
+"""Processor seconds, beyond its episode's time, of a step that goes on although it is interrupted at every tick."""
+HELD = 5.0
+"""Processor seconds in which this thread never ran: compiled code keeps the interpreter for itself."""
+
+
+class Pulse:
+    """The thread, and what it knows."""
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        late: Callable[[], float],
+        playing: Callable[[], bool],
+        tidy: Callable[[], None],
+        meter: Meter = METER,
+    ) -> None:
+        """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything is under way;
+        ``tidy`` is called at each tick."""
+        self._connection = connection
+        self._late = late
+        self._playing = playing
+        self._tidy = tidy
+        self._meter = meter
+        self._main = threading.get_ident()
+        self._main_clock = time.pthread_getcpuclockid(self._main) if hasattr(time, "pthread_getcpuclockid") else None
+        self._ran = 0.0
+        """The process's processor seconds when this thread last ran."""
+        self._stubborn = False
+
+    def start(self) -> None:
+        """Begin to answer; called in the thread of the loop. On SIGUSR2 a thread says where it is, even if compiled
+        code keeps it from everything else."""
+        faulthandler.register(signal.SIGUSR2, file=self._connection, all_threads=False)
+        threading.Thread(target=self._run, name="pulse", daemon=True).start()
+
+    @property
+    def held(self) -> bool:
+        """Whether compiled code has kept the interpreter for long."""
+        return time.process_time() - self._ran > HELD
+
+    def verdict(self, beyond: float = 0.0) -> Verdict:
+        """Whether the episode whose step is under way has used up its time, and so many processor seconds ``beyond``
+        it; any thread may ask."""
+        step = self._meter.step
+        if step is None or self._main_clock is None:
+            return ""
+        usage, began = step
+        limit = usage.limit
+        return limit.verdict(time.clock_gettime(self._main_clock) - began - beyond) if limit is not None else ""
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while True:
+            ready = poll.poll(1000 * TICK if self._playing() else None)
+            self._ran = time.process_time()
+            try:
+                self._tick()
+                if ready and not self._answer():
+                    return
+            except Exception:  # no memory, above all: the next tick may have some
+                traceback.print_exc()
+
+    def _tick(self) -> None:
+        self._meter.look(time.monotonic())
+        self._tidy()
+        if self.verdict():
+            self._stubborn = self.verdict(STUBBORN) == "own"
+            signal.pthread_kill(self._main, signal.SIGUSR1)
+        else:
+            self._stubborn = False
+
+    def _answer(self) -> bool:
+        """Answer what was asked meanwhile; returns whether the engine is still there."""
+        try:
+            if not self._connection.recv(4096):
+                return False
+            beat: dict[str, Any] = {"late": self._late(), "stubborn": self._stubborn}
+            self._connection.sendall(json.dumps(beat).encode() + b"\n")
+        except OSError:
+            return False
+        return True

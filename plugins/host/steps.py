@@ -1,0 +1,84 @@
+"""Charges each episode with what its coroutines compute on the loop, step by step, those of its own tasks included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextvars import Context, copy_context
+from time import monotonic, thread_time
+from types import TracebackType
+from typing import Any
+
+from .meter import CURRENT, METER, Meter, Usage
+
+_BLOCKED = 0.005
+"""Seconds that a step may take beyond its processor time before it counts as having kept the loop."""
+
+
+class Steps(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are charged."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], usage: Usage, meter: Meter = METER) -> None:
+        self._coroutine = coroutine
+        self._usage = usage
+        self._meter = meter
+
+    def __getattr__(self, name: str) -> Any:
+        """Whoever looks at the coroutine of a task sees the one inside: its frame, its name, whether it has begun."""
+        return getattr(self._coroutine, name)
+
+    def send(self, value: Any) -> Any:
+        """Go on until the next wait."""
+        meter, wall, began = self._meter, monotonic(), thread_time()
+        above, meter.step = meter.step, (self._usage, began)
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._charge(wall, began, above)
+
+    def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
+        """Go on with an error."""
+        meter, wall, began = self._meter, monotonic(), thread_time()
+        above, meter.step = meter.step, (self._usage, began)
+        try:
+            return self._coroutine.throw(kind if value is None else value)
+        finally:
+            self._charge(wall, began, above)
+
+    def close(self) -> None:
+        """End the coroutine."""
+        self._coroutine.close()
+
+    def __await__(self) -> Any:
+        """Never awaited: it is a task's."""
+        return self._coroutine.__await__()
+
+    def _charge(self, wall: float, began: float, above: tuple[Usage, float] | None) -> None:
+        computed = thread_time() - began
+        self._meter.step = above
+        self._usage.on_loop += computed
+        blocked = monotonic() - wall - computed
+        if blocked > _BLOCKED:
+            self._usage.blocked += blocked
+            self._meter.blocked += blocked
+
+
+def charged(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], usage: Usage) -> asyncio.Task[Any]:
+    """Start a task whose steps, and those of the tasks that it starts, are charged to ``usage``."""
+    context = copy_context()
+    context.run(CURRENT.set, usage)
+    return loop.create_task(Steps(coroutine, usage), context=context)
+
+
+def charge_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """From now on, tasks that an episode starts are charged to it."""
+    loop.set_task_factory(_task)
+
+
+def _task(
+    loop: asyncio.AbstractEventLoop, coroutine: Any, context: Context | None = None, **options: Any
+) -> asyncio.Task[Any]:
+    usage = CURRENT.get() if context is None else context.get(CURRENT)
+    if usage is not None and not isinstance(coroutine, Steps) and asyncio.iscoroutine(coroutine):
+        coroutine = Steps(coroutine, usage)
+    return asyncio.Task(coroutine, loop=loop, context=context, **options)
