@@ -2,6 +2,9 @@ from .evaluation.early_stop import (
     reached as reached,
     stalled as stalled,
 )
+from .evaluation.eval_run import (
+    EvalRun as EvalRun,
+)
 from .group_pool import (
     GroupPool as GroupPool,
 )

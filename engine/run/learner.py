@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-from ..adapters import sweep
 from ..fleet import Services
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
@@ -21,8 +19,9 @@ from .background import Background
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
-from .preflight import check_room, check_servable
+from .preflight import check_room, check_servable, join_router
 from .producer import Producer
+from .recovery import set_leftovers_aside
 from .selfplay.frozen_policies import FrozenPolicies
 from .selfplay.participants import Participants
 from .trained_policy import TrainedPolicy
@@ -65,9 +64,9 @@ class Learner:
         await self._environment.check()
         check_servable(self._spec, self._services)
         try:
-            self._join()
+            join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(self._services) for policy in self._policies]
-            await self._sweep()
+            await set_leftovers_aside(self._services, self._task)
             async with AsyncExitStack() as stack:
                 opponents = await self._frozen_policies.enter(stack)
                 published = {policy.name: policy.published for policy in self._policies}
@@ -76,18 +75,6 @@ class Learner:
             self._services.router.leave(self._task)
             leaving = (policy.leave(self._services) for policy in self._policies)
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
-
-    async def _sweep(self) -> None:
-        """Move files that no committed version names out of the task's folder."""
-        store, home, name = self._services.store, self._services.home, f"task-{self._task}"
-        known = {Path(version.path).name for version in store.versions.on_disk(self._task)}
-        swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
-        if swept.moved:
-            files = ", ".join(path.name for path in swept.moved)
-            said = f"Files that no version names lie in {home.lost / name} now: {files}."
-            store.telemetry.event("recovery", said, self._task, "warning")
-        for problem in swept.problems:
-            store.telemetry.event("adapter", problem, self._task, "warning")
 
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
         services, environment, moved = self._services, self._environment, asyncio.Event()
@@ -137,13 +124,6 @@ class Learner:
                     loop.cancel()
         await asyncio.wait(loops)
         await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
-
-    def _join(self) -> None:
-        """Register with the router; a deterministic task stays with the kind of sampler that it began with."""
-        versions, policies = self._services.store.versions, [policy.number for policy in self._policies]
-        kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
-        for policy in policies:
-            versions.keep_sampler(policy, kind)
 
     def _history(self) -> History:
         experience, policy = self._services.store.experience, self._policies[0].number

@@ -92,6 +92,10 @@ class VersionTable:
         if self.sampler(policy) != kind:
             self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
 
+    def mark_measured(self, policy: int) -> None:
+        """Record that the version that a policy of an evaluation stands for is measured: its step is 1 from then on."""
+        self._db.execute("UPDATE policies SET step = 1 WHERE id = ?", [policy])
+
     def candidates(self, policy: int) -> list[Version]:
         """Versions whose files are on the disk, newest first."""
         rows = self._db.query(

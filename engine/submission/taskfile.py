@@ -60,7 +60,9 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     }
     measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
     policy = replace(spec.policy, start=found(spec.policy.start))
-    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure)
+    versions = tuple(map(found, spec.versions))
+    base = anchored(spec.base, folder)
+    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions)
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
