@@ -13,6 +13,7 @@ from ..lists.learners import Learner
 from ..questions.task import LearningCurve, TaskAnswer
 from ..words.format import line, number, score
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
+from ..words.tasks import newest_key
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 
 _SCORED = (REWARD, HELD_OUT)
@@ -72,10 +73,11 @@ def _edge(history: History, name: str, track: Track) -> Sequence[float]:
 
 def _points(learned: LearningCurve) -> list[Point]:
     """At most twice as many points as any screen has columns; of neighbours the last."""
-    newest = learned.evals[-1].environment_version if learned.evals else ""
-    end = max((row.step for row in learned.evals), default=0) + 1
-    rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in learned.evals}
-    points = [Point(row.step, row.score, row.stderr, earlier) for (_, earlier), row in rows.items()]
+    newest = newest_key(learned.evals)
+    own = [row for row in learned.evals if row.score is not None and not row.suite and row.split == "eval"]
+    end = max((row.step for row in own), default=0) + 1
+    rows = {(row.step * _POINTS // end, row.series != newest): row for row in own}
+    points = [Point(row.step, row.score or 0.0, row.stderr, earlier) for (_, earlier), row in rows.items()]
     return sorted(points, key=lambda point: (point.step, not point.earlier))
 
 

@@ -16,9 +16,15 @@ from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EvalRow, StepRow
 
 from ..words.format import line
+from ..words.tasks import newest_key
 from .tensorboard import Scalars
 
-FIXED = ("task", "policy", "kind", "step", "created", "seconds", "environment_version", "score", "stderr", "n", "floor")
+_MEASURED = (
+    *("environment_version", "score", "stderr", "n", "floor", "failures", "prompts", "samples", "pass_at", "best_of"),
+    *("series", "suite", "split"),
+)
+"""Columns that only evaluations have."""
+FIXED = ("task", "policy", "kind", "step", "created", "seconds", *_MEASURED)
 """The first columns; the metrics follow, sorted by name."""
 
 
@@ -41,25 +47,27 @@ class Measured:
         return {**self._whose("step"), **when, "metrics": row.metrics}
 
     def _eval(self, row: EvalRow) -> dict[str, Any]:
-        what = {"step": row.step, "created": row.created, "score": row.score}
-        more = {"environment_version": row.environment_version, "stderr": row.stderr, "n": row.n, "floor": row.floor}
-        return {**self._whose("eval"), **what, **more, "metrics": row.metrics}
+        what = {"step": row.step, "created": row.created, **{name: getattr(row, name) for name in _MEASURED}}
+        return {**self._whose("eval"), **what, "metrics": row.metrics}
 
     def _whose(self, kind: str) -> dict[str, Any]:
         return {"task": self.task, "policy": self.policy, "kind": kind}
 
     def scalars(self) -> Iterator[Scalars]:
-        """``train/NAME``, ``eval/score``, ``eval/NAME``; older environments have other tags: they do not compare."""
-        newest = self.evals[-1].environment_version if self.evals else ""
+        """``train/NAME``, ``eval/score``, ``eval/NAME``; earlier series have other tags: they do not compare."""
+        newest = newest_key(self.evals)
         for row in self.steps:
             values = {f"train/{line(name)}": value for name, value in row.metrics.items()}
             yield Scalars(row.step, row.created, {**values, "train/seconds": row.seconds})
         for measured in self.evals:
-            version = measured.environment_version
-            place = "eval" if version == newest else f"eval {line(version, 12)}"
-            values = {"score": measured.score, "stderr": measured.stderr, **measured.metrics}
-            if measured.floor is not None:
-                values["floor"] = measured.floor
+            place = " ".join(word for word in (measured.split, line(measured.suite)) if word)
+            if not measured.suite and measured.split == "eval" and measured.series != newest:
+                place = f"eval {line(measured.series, 12)}"
+            values = {"failures": float(measured.failures), **measured.metrics}
+            if measured.score is not None:
+                values |= {"score": measured.score, "stderr": measured.stderr}
+            more = {"floor": measured.floor, "pass_at": measured.pass_at, "best_of": measured.best_of}
+            values |= {name: value for name, value in more.items() if value is not None}
             tagged = {f"{place}/{line(name)}": value for name, value in values.items()}
             yield Scalars(measured.step, measured.created, tagged)
 

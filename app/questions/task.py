@@ -32,9 +32,9 @@ class LearningCurve:
         if metric != HELD_OUT:
             return self.history.tracks.get(metric, Track())
         track = Track()
-        series = newest_series(self.evals)
-        track.steps.extend(row.step for row in series)
-        track.values.extend(row.score for row in series)
+        scores = {row.step: row.score for row in newest_series(self.evals) if row.score is not None}
+        track.steps.extend(scores)
+        track.values.extend(scores.values())
         return track
 
 

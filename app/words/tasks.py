@@ -87,12 +87,19 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
     return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
 
 
+def newest_key(evals: Sequence[EvalRow]) -> str:
+    """The series of the newest evaluation on the task's own held-out prompts; empty before the first."""
+    return next((row.series for row in reversed(evals) if _is_own(row)), "")
+
+
 def newest_series(evals: Sequence[EvalRow]) -> list[EvalRow]:
-    """The evaluations on the newest environment version, by step: only those compare."""
-    if not evals:
-        return []
-    version = evals[-1].environment_version
-    return sorted((row for row in evals if row.environment_version == version), key=lambda row: row.step)
+    """The evaluations of the newest series on the task's own held-out prompts, by step: only those compare."""
+    newest = newest_key(evals)
+    return sorted((row for row in evals if _is_own(row) and row.series == newest), key=lambda row: row.step)
+
+
+def _is_own(row: EvalRow) -> bool:
+    return not row.suite and row.split == "eval"
 
 
 def largest_gap(steps: Sequence[StepRow]) -> float | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store import EvalRow
 
 from ..machinery.cores import disturbed
 from ..machinery.fleet import FleetRun, fleet
@@ -55,8 +56,14 @@ def by_bound(run: FleetRun) -> dict[int, list[tuple[float, float]]]:
     scores: dict[int, list[tuple[float, float]]] = {}
     for one in run.tasks:
         bound = int(one.row.tenant.split()[1])
-        scores.setdefault(bound, []).append((100 * one.evals[0].score, 100 * one.evals[-1].score))
+        scores.setdefault(bound, []).append((_percent(one.evals[0]), _percent(one.evals[-1])))
     return scores
+
+
+def _percent(measured: EvalRow) -> float:
+    if measured.score is None:
+        raise RuntimeError(f"{measured.failures} held-out episodes failed at step {measured.step}.")
+    return 100 * measured.score
 
 
 def interval(differences: Sequence[float]) -> Series:

@@ -74,8 +74,8 @@ def _task(database: Database, number: int, steps: int) -> None:
     for step in range(1, steps + 1):
         make_step(database, number, step)
     for step in range(0, steps, 50):
-        measured = {"policy": number, "step": step, "version": None, "environment_version": "e1", "score": 0.5}
-        insert(database, "evals", {**measured, "stderr": 0.03, "n": 64, "floor": 0.08, "created": now})
+        measured = {"policy": number, "step": step, "version": None, "environment_version": "e1", "series": "e1"}
+        insert(database, "evals", {**measured, "score": 0.5, "stderr": 0.03, "n": 64, "floor": 0.08, "created": now})
 
 
 def name(task: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,8 +16,8 @@ class RetentionVersion:
     number: int
     resumable: bool
     """Whether its file holds the optimizer's moments."""
-    score: float | None
-    """Score in the newest evaluation series; None where it was not evaluated."""
+    is_best: bool
+    """Whether it is the best trained version of an evaluation series."""
     is_final: bool
     """Whether it is the last version of a finished task."""
 
@@ -33,16 +32,15 @@ class Kept:
 
 
 def keep(versions: Iterable[RetentionVersion], every: int = 0, given: bool = False) -> Kept:
-    """Keep the last two resumable versions whole, and the best, the final and each ``every``-th without moments.
+    """Keep the last two resumable versions whole, and the best of each evaluation series, the final and each
+    ``every``-th without moments.
 
-    The best is the newest of those with the highest score. Version 0 is never kept for being best: it is the base
-    itself, and can be made again from its seed. But if it was ``given``, as another task's version, it is always kept.
-    ``every`` = 0 keeps none for its number.
+    Version 0 is kept only if it was ``given``, as another task's version: else it is the base itself, and can be made
+    again from its seed. ``every`` = 0 keeps none for its number.
     """
     known = list(versions)
     resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])
-    scored = [(v.score, v.number) for v in known if v.number > 0 and v.score is not None and not math.isnan(v.score)]
-    best = {max(scored)[1]} if scored else set()
+    best = {v.number for v in known if v.is_best}
     series = {v.number for v in known if every and v.number % every == 0}
     first = {v.number for v in known if given and v.number == 0}
     return Kept(resumable | best | series | first | {v.number for v in known if v.is_final}, resumable)

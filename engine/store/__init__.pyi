@@ -14,6 +14,11 @@ from .database import (
 from .days import (
     day_of as day_of,
 )
+from .evaluations import (
+    Evaluation as Evaluation,
+    EvaluationTable as EvaluationTable,
+    best as best,
+)
 from .events import (
     LEVELS as LEVELS,
     EventFilter as EventFilter,
@@ -160,7 +165,6 @@ from .tenants import (
     Tenant as Tenant,
 )
 from .versions import (
-    Evaluation as Evaluation,
     NewVersion as NewVersion,
     Version as Version,
 )

@@ -174,13 +174,33 @@ class EvalRow:
     """One held-out evaluation."""
 
     step: int
-    score: float
+    score: float | None
+    """Mean over the prompts of the mean reward of each; None: too many episodes failed for a score."""
     stderr: float
+    """Standard error of the score, from distinct prompts."""
     n: int
+    """Episodes that have a reward."""
     floor: float | None
+    """Score of the best constant answer on the same prompts, where it is known."""
     environment_version: str
     metrics: dict[str, float] = field(default_factory=dict)
     created: float = 0.0
+    failures: int = 0
+    """Episodes that have no reward after all tries."""
+    prompts: int = 0
+    """Distinct prompts among the episodes that have a reward."""
+    samples: int = 1
+    """Episodes of each prompt, k."""
+    series: str = ""
+    """The key of what it compares on: the same prompts, graded by the same code."""
+    suite: str = ""
+    """The name of its suite; empty for the task's own held-out prompts."""
+    split: str = "eval"
+    """``eval`` or ``test``."""
+    best_of: float | None = None
+    """best@k; None where k is 1."""
+    pass_at: float | None = None
+    """pass@k; None where k is 1."""
 
 
 @dataclass(frozen=True)

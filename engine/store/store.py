@@ -19,6 +19,7 @@ from ..faults import Point, reach
 from ..home import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .environments import ConformanceTable, OutcomeTable
+from .evaluations import EvaluationTable
 from .experience import ExperienceTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .tasks import TaskTable
@@ -55,6 +56,7 @@ class Store:
         self.stages = StageTable(self._database)
         self.standings = StandingTable(self._database)
         self.devices = DeviceTable(self._database)
+        self.evaluations = EvaluationTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)

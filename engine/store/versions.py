@@ -49,24 +49,11 @@ class NewVersion:
     size: int
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A held-out score."""
-
-    step: int
-    environment_version: str
-    score: float
-    stderr: float
-    n: int
-    floor: float | None
-    metrics: dict[str, float]
-
-
 _COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 
 
 class VersionTable:
-    """Reads and writes of policies, versions, steps, metrics and evaluations."""
+    """Reads and writes of policies, versions, steps and metrics."""
 
     def __init__(self, database: Database, home: Home, incarnation: int, barrier: Callable[[], None]) -> None:
         """Methods that return a ``Version`` raise ``AdapterUnreachable`` if its file would lie outside of ``home``."""
@@ -239,56 +226,6 @@ class VersionTable:
             [policy, policy],
         )
         return next(int(row["count"]) for row in rows)
-
-    def add_evaluation(self, policy: int, version: int, evaluation: Evaluation) -> None:
-        """Record a held-out score; the same (series, step) again replaces it."""
-        row = {
-            "policy": policy,
-            "version": version,
-            "step": evaluation.step,
-            "environment_version": evaluation.environment_version,
-            "score": evaluation.score,
-            "stderr": evaluation.stderr,
-            "n": evaluation.n,
-            "floor": evaluation.floor,
-            "metrics": json.dumps(evaluation.metrics),
-            "created": time.time(),
-        }
-        reach(Point.EVALUATION_READY)
-        with transaction(self._db):
-            self._db.execute(
-                "DELETE FROM evals WHERE policy = ? AND environment_version = ? AND step = ?",
-                [policy, evaluation.environment_version, evaluation.step],
-            )
-            insert(self._db, "evals", row)
-        reach(Point.EVALUATION_STORED)
-
-    def baseline(self, policy: int, environment_version: str) -> float | None:
-        """The newest constant-answer baseline of one evaluation series; None where there is none."""
-        rows = self._db.query(
-            "SELECT floor FROM evals WHERE policy = ? AND environment_version = ? ORDER BY id DESC LIMIT 1",
-            [policy, environment_version],
-        )
-        return next((row["floor"] for row in rows), None)
-
-    def evaluated(self, policy: int, environment_version: str) -> dict[int, float]:
-        """Held-out score by step of one evaluation series."""
-        rows = self._db.query(
-            "SELECT step, score FROM evals WHERE policy = ? AND environment_version = ?", [policy, environment_version]
-        )
-        return {row["step"]: row["score"] for row in rows}
-
-    def series(self, policy: int) -> str | None:
-        """The environment version of the newest evaluation series; None before the first evaluation."""
-        rows = self._db.query(
-            "SELECT environment_version FROM evals WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
-        )
-        return next((row["environment_version"] for row in rows), None)
-
-    def scores(self, policy: int) -> dict[int, float]:
-        """Held-out score by version number, of the newest evaluation series."""
-        series = self.series(policy)
-        return self.evaluated(policy, series) if series is not None else {}
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
         """Label versions (by number) best or last; all others lose their label."""

@@ -141,6 +141,8 @@ class Filling:
                     step=step,
                     version=version,
                     environment_version="e1",
+                    series="e1",
+                    prompts=64,
                     score=reward(task, step) - 0.05,
                     stderr=0.03,
                     n=64,

@@ -44,8 +44,8 @@ def _step(connection: sqlite3.Connection, task: int, step: int, text: str, token
         _group(connection, policy, "train", (step - 1) * BATCH + place, step, text, tokens, now)
     if step % 10 == 0:
         connection.execute(
-            "INSERT INTO evals (policy, step, environment_version, score, stderr, n, created)"
-            " VALUES (?, ?, 'e1', ?, 0.02, 8, ?)",
+            "INSERT INTO evals (policy, step, environment_version, series, score, stderr, n, created)"
+            " VALUES (?, ?, 'e1', 'e1', ?, 0.02, 8, ?)",
             [policy, step, reward + 0.05, now],
         )
         for place in range(BATCH):

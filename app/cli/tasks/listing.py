@@ -175,13 +175,13 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
 
 def _held_out(evals: Sequence[EvalRow]) -> str:
-    """The scores on the newest environment version, which alone compare, and how many others there are."""
+    """The scores of the newest series, which alone compare, and how many others there are."""
     from ...words.tasks import newest_series
 
     shown = newest_series(evals)
     earlier = len(evals) - len(shown)
     scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
-    return f"{scores}; {earlier} on earlier environment versions" if earlier else scores
+    return f"{scores}; {earlier} of earlier series" if earlier else scores
 
 
 def _tries(task: TaskRow, config: dict[str, Any]) -> str:

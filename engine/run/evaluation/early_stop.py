@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...spec import EvalSpec
+from ...store import best
 
 
 def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:
@@ -22,11 +23,6 @@ def stalled(scores: Mapping[int, float], spec: EvalSpec) -> bool:
     if not spec.patience or not scores:
         return False
     return sum(number > best(scores) for number in scores) >= spec.patience
-
-
-def best(scores: Mapping[int, float]) -> int:
-    """The version with the highest score, of equal ones the earliest."""
-    return max(scores, key=lambda number: (scores[number], -number))
 
 
 def remark(scores: Mapping[int, float], spec: EvalSpec, early: bool) -> str:

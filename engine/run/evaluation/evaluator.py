@@ -79,7 +79,7 @@ class Evaluator:
                 self._baselines[series] = await self._baseline(lease, episodes, own)
         evaluation = summarise(version.number, series, own, self._baselines[series])
         store = self._services.store
-        await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
+        await store.patiently(lambda: store.evaluations.add(self._policy, version.id, evaluation))
         return evaluation
 
     async def _stored(
@@ -138,7 +138,7 @@ class Evaluator:
         """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
         have learned meanwhile."""
         others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
-        known = self._services.store.versions.baseline(self._policy, lease.environment_version) if others else None
+        known = self._services.store.evaluations.baseline(self._policy, lease.environment_version) if others else None
         if known is not None:
             return known
         transcripts = (transcript for one in own for transcript in one.transcripts.values())

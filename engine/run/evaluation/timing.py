@@ -39,6 +39,7 @@ class Measuring:
         retention: Retention,
     ) -> None:
         self._versions = services.store.versions
+        self._evaluations = services.store.evaluations
         self._spec = spec
         self._policy = policy
         self._environment = environment
@@ -60,12 +61,12 @@ class Measuring:
         """Whether the scores are a reason to end the task."""
         if not self.decisive:
             return False
-        scores = self._versions.scores(self._policy)
+        scores = self._evaluations.scores(self._policy)
         return reached(scores, self._spec) or stalled(scores, self._spec)
 
     def remark(self, early: bool) -> str:
         """What there is to say of the scores when the task has ended, before its last step or after it."""
-        return remark(self._versions.scores(self._policy), self._spec, early)
+        return remark(self._evaluations.scores(self._policy), self._spec, early)
 
     async def settled(self) -> None:
         """Wait for the measurements that have begun."""
@@ -107,7 +108,7 @@ class Measuring:
 
         False while something is being measured: many edits in a row cost one series, on the last of them.
         """
-        return not self._running and self._versions.series(self._policy) not in (None, self._environment.version)
+        return not self._running and self._evaluations.series(self._policy) not in (None, self._environment.version)
 
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
@@ -128,10 +129,10 @@ class Measuring:
         try:
             async with self._environment.bound() as lease:
                 series = lease.environment_version
-                known = self._versions.evaluated(self._policy, series)
+                known = self._evaluations.measured(self._policy, series)
                 if version.number > 0 and 0 not in known:
                     await self._measure_first(version, lease)
-                if version.number not in known or series != self._versions.series(self._policy):
+                if version.number not in known or series != self._evaluations.series(self._policy):
                     await self._evaluator.evaluate(version, lease)
         except Replaced:
             return False

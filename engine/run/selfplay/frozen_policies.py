@@ -134,4 +134,4 @@ class FrozenPolicies:
         return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
 
     def _scores(self, policy: TrainedPolicy) -> Callable[[], dict[int, float]]:
-        return lambda: self._services.store.versions.scores(policy.number)
+        return lambda: self._services.store.evaluations.scores(policy.number)

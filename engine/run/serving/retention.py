@@ -12,7 +12,7 @@ from time import monotonic
 from ...adapters import RetentionVersion, keep, strip_moments
 from ...errors import AdapterError, DatabaseLocked
 from ...faults import Point, reach
-from ...store import Store, Version
+from ...store import Store, Version, best
 
 INTERVAL = 1.0
 """Seconds between two calls of ``retain`` by ``tidy``."""
@@ -52,14 +52,14 @@ class Retention:
         self._tidying = asyncio.Lock()
 
     def label(self) -> None:
-        """Name the last version, and the best trained one by held-out score (the newest among equals)."""
+        """Name the last version, and the best trained one of the newest evaluation series whose file is there."""
         numbers = [version.number for version in self._versions.candidates(self._policy)]
-        scores = self._versions.scores(self._policy)
-        last = numbers[0]
-        best = max((n for n in numbers if n > 0 and n in scores), key=lambda n: (scores[n], n), default=None)
-        labels = {last: "last"}
-        if best is not None:
-            labels[best] = "best, last" if best == last else "best"
+        scores = self._store.evaluations.scores(self._policy)
+        trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
+        labels = {numbers[0]: "last"}
+        if trained:
+            number = best(trained)
+            labels[number] = "best, last" if number == numbers[0] else "best"
         self._versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
@@ -87,9 +87,9 @@ class Retention:
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
         """Record which versions go; return their files, and the versions of which only the adapter stays."""
-        candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
+        candidates, bests = self._versions.candidates(self._policy), self._store.evaluations.best_of_each(self._policy)
         last = candidates[0]
-        known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
+        known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
         kept = keep(known, self._every, self.given)
         played = self._played([version.number for version in candidates])
         needed = kept.files | pending | played | self._versions.wanted(self._policy).keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlite_utils import Database
 
-from .registry import migrations
+from .registry import migrations, table
 
 
 @migrations()
@@ -34,3 +34,46 @@ def m023_reason_code(db: Database) -> None:
         " WHEN state = 'paused' AND reason = 'paused by a person' THEN 'person'"
         " WHEN state = 'paused' THEN 'itself' ELSE '' END"
     )
+
+
+@migrations()
+def m024_honest_scores(db: Database) -> None:
+    """What a held-out score rests on: failures, distinct prompts, samples of each, and the key of its series.
+
+    The table is made anew because a row may be without a score. In earlier rows each episode counted as a prompt of its
+    own, and a series was an environment version.
+    """
+    db.execute("ALTER TABLE evals RENAME TO earlier_evals")
+    table(
+        db,
+        "evals",
+        {
+            "id": int,
+            "policy": int,
+            "step": int,
+            "version": int,
+            "environment_version": str,
+            "series": str,  # the key of what scores compare on
+            "suite": str,  # empty: the task's own held-out prompts
+            "split": str,  # eval or test
+            "score": float,  # avg@k; NULL: too many episodes failed
+            "stderr": float,
+            "n": int,  # episodes with a reward
+            "failures": int,  # episodes without one after all tries
+            "prompts": int,  # distinct ones
+            "samples": int,  # episodes of each prompt, k
+            "best_of": float,  # best@k; NULL where k is 1
+            "pass_at": float,  # pass@k; NULL where k is 1
+            "floor": float,  # best constant answer on the same prompts; NULL where it is unknown
+            "metrics": str,
+            "created": float,
+        },
+        pk="id",
+        not_null={"policy", "step", "environment_version", "series", "suite", "split", "n", "created"},
+        defaults={"suite": "", "split": "eval", "failures": 0, "prompts": 0, "samples": 1, "metrics": "{}"},
+        foreign_keys=[("policy", "policies", "id"), ("version", "versions", "id")],
+    )
+    same = "id, policy, step, version, environment_version, score, stderr, n, floor, metrics, created"
+    db.execute(f"INSERT INTO evals ({same}, series, prompts) SELECT {same}, environment_version, n FROM earlier_evals")
+    db.execute("DROP TABLE earlier_evals")
+    db.table("evals").create_index(["policy", "series", "suite", "split", "step"], unique=True)

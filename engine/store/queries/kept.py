@@ -18,7 +18,8 @@ SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.nu
        v.policy AS policy_id, e.stderr, t.state AS task_state, t.environment, t.steps
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN evals e ON e.id =
-    (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id)
+    (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id
+        AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'
 """
 _MARKS = """

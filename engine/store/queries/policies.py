@@ -22,15 +22,19 @@ JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
 AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""
 """SQL for the ids of all groups of one play. Its parameter: the id of one of them."""
 
+_NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1"
+SCORES = f"""(SELECT score {_NEWEST}) AS score,
+       (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval'
+           AND series = (SELECT series {_NEWEST})) AS best,
+       (SELECT floor {_NEWEST}) AS floor"""
+"""SQL for the newest held-out score of a policy ``p``, the best of the same series, and their baseline."""
 
-_TRAINED = """
+
+_TRAINED = f"""
 SELECT p.id, p.name, p.step,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
-       (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
-       (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
-           (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
-       (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
+       {SCORES},
        (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
            AS adapter_version
 FROM policies p WHERE p.task = ?

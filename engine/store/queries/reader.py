@@ -33,10 +33,10 @@ from ..rows import (
     WorkerRow,
 )
 from ..schema import is_newer, newer, read_only
-from .policies import BEHIND, PLAY, POLICY, PolicyRows
+from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
 from .token_sums import TokenSums
 
-_TASKS = """
+_TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
@@ -44,10 +44,7 @@ SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, 
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
-       (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
-       (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
-           (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
-       (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
+       {SCORES},
        (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
            AS adapter_version
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
@@ -215,10 +212,11 @@ class Reader:
         return list(steps.values())
 
     def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
-        """Held-out evaluations, oldest first."""
+        """Held-out evaluations of all series, suites and splits, oldest first."""
         rows = self.all(
-            "SELECT step, score, coalesce(stderr, 0) AS stderr, n, floor, environment_version, metrics, created"
-            f" FROM evals WHERE policy = {POLICY} ORDER BY id",
+            "SELECT step, score, coalesce(stderr, 0) AS stderr, n, failures, prompts, samples, best_of, pass_at, floor,"
+            f" environment_version, series, suite, split, metrics, created FROM evals WHERE policy = {POLICY}"
+            " ORDER BY id",
             task,
             policy,
         )
@@ -252,8 +250,9 @@ class Reader:
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
         rows = self.all(
             "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
-            " v.label, (SELECT score FROM evals WHERE policy = v.policy AND version = v.id ORDER BY id DESC LIMIT 1)"
-            " AS score, v.checksum, v.path, v.size, v.created, v.resumable"
+            " v.label, (SELECT score FROM evals WHERE policy = v.policy AND version = v.id"
+            " AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1) AS score,"
+            " v.checksum, v.path, v.size, v.created, v.resumable"
             " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
             f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
             *arguments,

@@ -17,6 +17,7 @@ from .policies import PLAY, POLICY
 from .reader import Reader
 from .rollout_rows import ConversationSummary, GroupSummary, MemberSummary, StepSummary
 
+_OWN = "evals WHERE suite = '' AND split = 'eval' AND score IS NOT NULL"
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
@@ -24,7 +25,7 @@ def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) 
     """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
     whose = (task, policy)
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
-    scores = _by_step(reader, f"evals WHERE policy = {POLICY}", "step", "score", whose, since)
+    scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
     failed = reader.all(
         "SELECT g.split, g.step, count(*) AS count FROM groups g"
         " JOIN trajectories j ON j.\"group\" = g.id AND j.status != 'ok' AND j.speaker = ''"

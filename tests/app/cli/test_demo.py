@@ -31,6 +31,7 @@ def finish(filling: Filling, state: str = "done") -> None:
                 policy=policy,
                 step=step,
                 environment_version=version,
+                series=version,
                 score=score,
                 n=64,
                 floor=0.05,

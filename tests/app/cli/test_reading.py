@@ -180,8 +180,8 @@ def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander)
     assert marlaas("show", "2", "--json").json["depends_on"] == [1]
 
 
-def test_show_compares_scores_of_one_environment_version(marlaas: Commander, filling: Filling) -> None:
+def test_show_compares_scores_of_one_series(marlaas: Commander, filling: Filling) -> None:
     filling.task(made=20)
-    filling.execute("UPDATE evals SET environment_version = 'e0' WHERE step < 20")
+    filling.execute("UPDATE evals SET series = 'e0' WHERE step < 20")
     (shown,) = [text for text in marlaas("show", "1").out.splitlines() if text.strip().startswith("held-out")]
-    assert "at step 20; 2 on earlier environment versions" in shown and "at step 0" not in shown
+    assert "at step 20; 2 of earlier series" in shown and "at step 0" not in shown

@@ -17,8 +17,8 @@ from ..filling import Filling
 CHANGES = {
     "a size": "UPDATE versions SET size = 7 WHERE policy = 2 AND state = 'committed'",
     "a label": "UPDATE versions SET label = 'best, last' WHERE policy = 2 AND number = 3",
-    "a score": "INSERT INTO evals (policy, step, version, environment_version, score, stderr, n, created)"
-    " SELECT policy, number, id, 'e2', 0.9, 0.01, 64, 0 FROM versions WHERE policy = 2 AND number = 3",
+    "a score": "INSERT INTO evals (policy, step, version, environment_version, series, score, stderr, n, created)"
+    " SELECT policy, number, id, 'e2', 'e2', 0.9, 0.01, 64, 0 FROM versions WHERE policy = 2 AND number = 3",
     "a state": "UPDATE tasks SET state = 'done' WHERE id = 2",
     "a version that is gone": "UPDATE versions SET state = 'pruned' WHERE policy = 2 AND number = 3",
     "a task without any": "UPDATE versions SET state = 'pruned' WHERE policy = 2",

@@ -3,8 +3,8 @@ from hypothesis import given, strategies as st
 from marlaas.engine.adapters.retention import Kept, RetentionVersion, keep
 
 
-def version(number: int, score: float | None = None, resumable: bool = True, final: bool = False) -> RetentionVersion:
-    return RetentionVersion(number, resumable, score, final)
+def version(number: int, best: bool = False, resumable: bool = True, final: bool = False) -> RetentionVersion:
+    return RetentionVersion(number, resumable, best, final)
 
 
 def kept(files: set[int], moments: set[int]) -> Kept:
@@ -12,12 +12,13 @@ def kept(files: set[int], moments: set[int]) -> Kept:
 
 
 def test_the_last_two_the_best_and_the_final_stay() -> None:
-    versions = [version(0, 0.1), version(1, 0.9), version(2, 0.5), version(3), version(4), version(5, final=True)]
+    versions = [version(0), version(1, True), version(2), version(3), version(4), version(5, final=True)]
     assert keep(versions) == kept({1, 4, 5}, {4, 5})
 
 
-def test_the_newest_of_equally_good_ones_stays() -> None:
-    assert keep([version(1, 0.9), version(2, 0.9), version(3), version(4)]) == kept({2, 3, 4}, {3, 4})
+def test_the_best_of_every_series_stays() -> None:
+    versions = [version(1, True), version(2, True), version(3), version(4), version(5)]
+    assert keep(versions) == kept({1, 2, 4, 5}, {4, 5})
 
 
 def test_every_nth_version_stays_from_version_0_on() -> None:
@@ -27,9 +28,9 @@ def test_every_nth_version_stays_from_version_0_on() -> None:
 
 
 def test_version_0_stays_only_while_it_is_needed_to_go_on() -> None:
-    assert keep([version(0, 1.0)]) == kept({0}, {0})
-    assert keep([version(0, 1.0), version(1)]) == kept({0, 1}, {0, 1})
-    assert keep([version(0, 1.0), version(1, 0.2), version(2), version(3)]) == kept({1, 2, 3}, {2, 3})
+    assert keep([version(0)]) == kept({0}, {0})
+    assert keep([version(0), version(1)]) == kept({0, 1}, {0, 1})
+    assert keep([version(0), version(1, True), version(2), version(3)]) == kept({1, 2, 3}, {2, 3})
 
 
 def test_only_resumable_versions_count_among_the_two() -> None:
@@ -37,14 +38,9 @@ def test_only_resumable_versions_count_among_the_two() -> None:
     assert keep(versions) == kept({1, 2, 4}, {1, 2})
 
 
-def test_a_score_that_is_no_number_is_not_the_best() -> None:
-    assert keep([version(1, 0.5), version(2, float("nan")), version(3), version(4)]).files == {1, 3, 4}
-    assert keep([]) == kept(set(), set())
-
-
 @given(
     st.lists(
-        st.builds(RetentionVersion, st.integers(0, 99), st.booleans(), st.none() | st.floats(0, 1), st.booleans()),
+        st.builds(RetentionVersion, st.integers(0, 99), st.booleans(), st.booleans(), st.booleans()),
         unique_by=lambda v: v.number,
     ),
     st.integers(0, 9),
@@ -54,10 +50,7 @@ def test_little_is_kept_but_never_what_is_needed(versions: list[RetentionVersion
     finals = {v.number for v in versions if v.is_final}
     series = {v.number for v in versions if every and v.number % every == 0}
     resumable = sorted(v.number for v in versions if v.resumable)
-    scored = [v for v in versions if v.score is not None and v.number > 0]
+    best = {v.number for v in versions if v.is_best}
     assert stay.moments == set(resumable[-2:])
-    assert finals | series | stay.moments <= stay.files <= {v.number for v in versions}
-    assert len(stay.files) <= len(finals | series) + 3
-    best = max((s.score or 0 for s in scored), default=0.0)
-    assert not scored or any(v.number in stay.files and v.score == best for v in scored)
+    assert stay.files == finals | series | best | stay.moments
     assert keep([v for v in versions if v.number in stay.files], every) == stay  # pruning twice prunes nothing more

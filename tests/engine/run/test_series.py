@@ -51,7 +51,7 @@ async def test_a_switch_begins_with_untrained_and_current(tmp_path: Path) -> Non
     found = series(world)
     assert list(found) == ["e1", "e2"] and found["e1"] == [0, 4]
     assert found["e2"][0] == 0 and 5 <= found["e2"][1] <= 7 and found["e2"][2:] == [8, 12]
-    assert world.store.versions.series(1) == "e2" and sorted(world.store.versions.scores(1)) == found["e2"]
+    assert world.store.evaluations.series(1) == "e2" and sorted(world.store.evaluations.scores(1)) == found["e2"]
 
 
 async def test_a_pruned_untrained_policy_scores_the_same(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_an_edit_taken_back_goes_on_with_its_series(tmp_path: Path) -> Non
     await runs(world, lambda step: {3: "e2", 9: "e1"}.get(step))
     found = series(world)
     assert found["e1"].count(0) == 1 and found["e1"][-1] == 12
-    assert world.store.versions.series(1) == "e1"
+    assert world.store.evaluations.series(1) == "e1"
 
 
 async def test_an_edit_mended_while_measured_pauses_nothing(tmp_path: Path) -> None:

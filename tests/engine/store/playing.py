@@ -9,10 +9,11 @@ import numpy as np
 
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.experience import Beside, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Episode, Group, Span, Split, Trajectory, Transcript
 
@@ -85,7 +86,7 @@ def duel(store: Store, database: Path) -> tuple[int, Mapping[str, int]]:
         made = store.versions.commit_step(
             policy, new, [0], 0.5, {"reward": len(name) / 10, "staleness": 1.0, "tokens": len(name)}
         )
-        store.versions.add_evaluation(policy, made.id, Evaluation(1, "e1", len(name) / 8, 0.1, 4, 0.25, {}))
+        store.evaluations.add(policy, made.id, Evaluation(1, "e1", len(name) / 8, 0.1, 4, 0.25, {}))
     return task, policies
 
 

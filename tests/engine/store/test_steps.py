@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
+from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript
 
 
@@ -140,9 +141,9 @@ def test_best_and_last_are_labels_of_one_version_each(store: Store, policy: int,
 def test_evaluations_of_a_series_replace_each_other(store: Store, policy: int, database: Path) -> None:
     version = store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "path", 9))
     for score in (0.2, 0.4):
-        store.versions.add_evaluation(policy, version.id, Evaluation(0, "env1", score, 0.1, 64, 0.1, {"lenient": 0.5}))
-    store.versions.add_evaluation(policy, version.id, Evaluation(0, "env2", 0.9, 0.1, 64, None, {}))
-    assert store.versions.evaluated(policy, "env1") == {0: 0.4}
-    assert store.versions.scores(policy) == {0: 0.9}
+        store.evaluations.add(policy, version.id, Evaluation(0, "env1", score, 0.1, 64, 0.1, {"lenient": 0.5}))
+    store.evaluations.add(policy, version.id, Evaluation(0, "env2", 0.9, 0.1, 64, None, {}))
+    assert store.evaluations.measured(policy, "env1") == {0: 0.4}
+    assert store.evaluations.scores(policy) == {0: 0.9}
     with Reader(database) as reader:
         assert [e.score for e in reader.evals(1)] == [0.4, 0.9]

@@ -63,7 +63,7 @@ def test_scores_on_older_environments_have_tags_of_their_own(
     filling: Filling, marlaas: Commander, tmp_path: Path
 ) -> None:
     filling.task(name="sums", made=12)
-    filling.execute("UPDATE evals SET environment_version = 'old' WHERE step = 0")
+    filling.execute("UPDATE evals SET series = 'old' WHERE step = 0")
     marlaas("metrics", "1", "--tensorboard", str(tmp_path))
     data = (tmp_path / "1-sums" / "events.out.tfevents.marlaas").read_bytes()
     assert data.count(b"eval old/score") == 1 and data.count(b"eval/score") == 2

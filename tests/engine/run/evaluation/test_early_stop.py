@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.run.evaluation.early_stop import best, reached, remark, stalled
+from marlaas.engine.run.evaluation.early_stop import reached, remark, stalled
 from marlaas.engine.spec.task import EvalSpec
 
 TARGET = EvalSpec(target=0.95)
@@ -35,10 +35,6 @@ def test_a_trained_version_reaches_the_target(scores: dict[int, float], whether:
 def test_patience_counts_evaluations_since_the_best(scores: dict[int, float], whether: bool) -> None:
     assert stalled(scores, PATIENT) is whether
     assert not stalled(scores, EvalSpec())
-
-
-def test_of_equal_scores_the_earliest_is_the_best() -> None:
-    assert best({20: 0.5, 10: 0.5, 0: 0.1}) == 10
 
 
 @pytest.mark.parametrize(

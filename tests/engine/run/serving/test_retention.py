@@ -10,8 +10,9 @@ import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.run.serving.retention import Retention
+from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.store.versions import NewVersion
 
 from ...by_hand import change
 from ...scheduler.world import World
@@ -37,7 +38,7 @@ def fill(world: World, scores: list[float | None], every: int = 0) -> tuple[Rete
         new = NewVersion(number, f"v{number}", checksum(adapter), str(path), size)
         version = versions.commit_first(policy, new) if not number else versions.commit_step(policy, new, [], 0, {})
         if score is not None:
-            versions.add_evaluation(policy, version.id, Evaluation(number, "e", score, 0, 3, None, {}))
+            world.store.evaluations.add(policy, version.id, Evaluation(number, "e", score, 0, 3, None, {}))
     return Retention(world.store, world.task, policy, every), folder
 
 
@@ -114,8 +115,8 @@ async def test_a_run_keeps_what_its_task_file_asks_for(tmp_path: Path) -> None:
     assert {0, 2, 4} <= {row["number"] for row in kept}
 
 
-def test_the_newest_of_the_best_versions_is_named(world: World) -> None:
+def test_the_first_of_the_best_versions_is_named(world: World) -> None:
     retention, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
     retention.label()
     with Reader(world.home.database) as reader:
-        assert {v.number: v.label for v in reader.versions(world.task)} == {0: "", 1: "", 2: "best", 3: "last"}
+        assert {v.number: v.label for v in reader.versions(world.task)} == {0: "", 1: "best", 2: "", 3: "last"}

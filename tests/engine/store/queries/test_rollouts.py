@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
+from marlaas.engine.store.evaluations import Evaluation
 from marlaas.engine.store.queries import conversations, rollouts
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.queries.rollout_rows import Paid
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
 
 from ..playing import duel
@@ -63,7 +64,7 @@ def played(store: Store, policy: int) -> Store:
     version = store.versions.commit_step(
         policy, NewVersion(1, "v1", "sum", "path", 9), [0, 1], 0.5, {"reward": 0.4}, {1: weights}
     )
-    store.versions.add_evaluation(policy, version.id, Evaluation(1, "env1", 0.75, 0.1, 1, None, {}))
+    store.evaluations.add(policy, version.id, Evaluation(1, "env1", 0.75, 0.1, 1, None, {}))
     return store
 
 

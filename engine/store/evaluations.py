@@ -1,0 +1,141 @@
+"""Held-out scores: one row for each version of a policy in each evaluation series. Engine side.
+
+A series is what scores compare on: the same prompts, graded by the same code (``engine/run/evaluation/series.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlite_utils import Database
+
+from ..faults import Point, reach
+from .database import insert, transaction
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A version measured on held-out prompts."""
+
+    step: int
+    environment_version: str
+    score: float | None
+    """Mean over the prompts of the mean reward of each prompt's episodes, avg@k; None where too many episodes failed
+    for a score."""
+    stderr: float
+    """Standard error of the score, from distinct prompts."""
+    n: int
+    """Episodes that have a reward."""
+    floor: float | None
+    """The constant-answer baseline on the same prompts; None where it is not known."""
+    metrics: Mapping[str, float]
+    """Means of what the environment logged."""
+    failures: int = 0
+    """Episodes that have no reward after all tries."""
+    prompts: int = 0
+    """Distinct prompts among the episodes that have a reward."""
+    samples: int = 1
+    """Episodes of each prompt, k."""
+    series: str = ""
+    """The key of its series; empty: that of its environment version alone."""
+    suite: str = ""
+    """The name of its suite; empty for the task's own held-out prompts."""
+    split: str = "eval"
+    """``eval`` or ``test``."""
+    best_of: float | None = None
+    """best@k: the mean over the prompts of the best reward of each; None where k is 1."""
+    pass_at: float | None = None
+    """pass@k; None where k is 1."""
+
+
+def best(scores: Mapping[int, float]) -> int:
+    """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` where there is none.
+
+    The one definition of best: for labels, for what stays on the disk, and for what ends a task.
+    """
+    return max(scores, key=lambda step: (scores[step], -step))
+
+
+class EvaluationTable:
+    """Reads and writes of evaluations. Without a suite and a split, those of a task's own held-out prompts."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
+        """Record an evaluation of a version (its id); the same series, suite, split and step again replace it."""
+        row = {
+            "policy": policy,
+            "version": version,
+            "step": evaluation.step,
+            "environment_version": evaluation.environment_version,
+            "series": evaluation.series or evaluation.environment_version,
+            "suite": evaluation.suite,
+            "split": evaluation.split,
+            "score": evaluation.score,
+            "stderr": evaluation.stderr,
+            "n": evaluation.n,
+            "failures": evaluation.failures,
+            "prompts": evaluation.prompts,
+            "samples": evaluation.samples,
+            "best_of": evaluation.best_of,
+            "pass_at": evaluation.pass_at,
+            "floor": evaluation.floor,
+            "metrics": json.dumps(dict(evaluation.metrics)),
+            "created": time.time(),
+        }
+        reach(Point.EVALUATION_READY)
+        with transaction(self._db):
+            self._db.execute(
+                "DELETE FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND step = ?",
+                [row[name] for name in ("policy", "series", "suite", "split", "step")],
+            )
+            insert(self._db, "evals", row)
+        reach(Point.EVALUATION_STORED)
+
+    def measured(self, policy: int, series: str, suite: str = "", split: str = "eval") -> dict[int, float | None]:
+        """Scores of one series by step, in the order of the steps; None: measured, and it is no score."""
+        rows = self._db.query(
+            "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? ORDER BY step",
+            [policy, series, suite, split],
+        )
+        return {row["step"]: row["score"] for row in rows}
+
+    def baseline(self, policy: int, series: str, suite: str = "", split: str = "eval") -> float | None:
+        """The newest constant-answer baseline of a series; None where there is none."""
+        rows = self._db.query(
+            "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
+            " ORDER BY id DESC LIMIT 1",
+            [policy, series, suite, split],
+        )
+        return next((row["floor"] for row in rows), None)
+
+    def series(self, policy: int) -> str | None:
+        """The newest series of the task's own held-out prompts; None before the first evaluation."""
+        rows = self._db.query(
+            "SELECT series FROM evals WHERE policy = ? AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1",
+            [policy],
+        )
+        return next((row["series"] for row in rows), None)
+
+    def scores(self, policy: int) -> dict[int, float]:
+        """Scores by version number of the newest series, without what is no score: these decide."""
+        series = self.series(policy)
+        found = self.measured(policy, series) if series is not None else {}
+        return {step: score for step, score in found.items() if score is not None}
+
+    def best_of_each(self, policy: int) -> set[int]:
+        """The numbers of the best trained versions, one of each series of the task's own held-out prompts."""
+        rows = self._db.query(
+            "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = '' AND split = 'eval'", [policy]
+        )
+        found = set()
+        for series in [row["series"] for row in rows]:
+            scores = {step: score for step, score in self.measured(policy, series).items() if score is not None}
+            scores.pop(0, None)
+            if scores:
+                found.add(best(scores))
+        return found
