@@ -66,10 +66,13 @@ class EvaluationTable:
         self._db = database
 
     def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
-        """Record an evaluation of a version (its id); the same series, suite, split and step again replace it."""
+        """Record an evaluation of a version; the same series, suite, split and step again replace it.
+
+        ``version``: its id; 0 for one without a row, such as the bare base.
+        """
         row = {
             "policy": policy,
-            "version": version,
+            "version": version or None,
             "step": evaluation.step,
             "environment_version": evaluation.environment_version,
             "series": evaluation.series or evaluation.environment_version,
@@ -95,6 +98,10 @@ class EvaluationTable:
             )
             insert(self._db, "evals", row)
         reach(Point.EVALUATION_STORED)
+
+    def has(self, policy: int) -> bool:
+        """Whether the policy was measured at all."""
+        return any(True for _ in self._db.query("SELECT 1 FROM evals WHERE policy = ? LIMIT 1", [policy]))
 
     def measured(self, policy: int, series: str, suite: str = "", split: str = "eval") -> dict[int, float | None]:
         """Scores of one series by step, in the order of the steps; None: measured, and it is no score."""

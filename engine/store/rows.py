@@ -96,15 +96,19 @@ class TaskRow:
     """All policies in the order of the task file; empty where it has only one."""
     reason_code: str = ""
     """The reason as a ``ReasonCode``."""
+    kind: str = "train"
+    """``train``, or ``eval``: then its policies are the versions that it measures, and ``step`` counts those that it
+    has."""
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Names of the trained policies; empty where the task has only one policy."""
+        """Names of the policies that are trained or measured; empty where the task trains only one policy."""
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
         """The task with the progress of one of its policies."""
-        return replace(self, **{name: getattr(policy, name) for name in _PROGRESS})
+        steps = 1 if policy.measured else self.steps
+        return replace(self, steps=steps, **{name: getattr(policy, name) for name in _PROGRESS})
 
     @property
     def unfinished(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m024_honest_scores"
+LATEST = "m025_suites"
 """The name of the last migration."""
 
 

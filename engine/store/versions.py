@@ -19,6 +19,7 @@ from sqlite_utils import Database
 
 from ..faults import Point, reach
 from ..home import Home
+from ..trajectories import Split
 from .database import insert, insert_all, transaction
 
 
@@ -63,12 +64,13 @@ class VersionTable:
         self.barrier = barrier
         """Flush all commits to the disk; blocks; safe in any thread."""
 
-    def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
-        """The policy's id; its row is made on first use."""
+    def policy(self, task: int, name: str, config: dict[str, Any], split: Split = "eval") -> int:
+        """The policy's id; its row is made on first use. ``split``: of the instances that its score is of."""
         rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
         if rows:
             return int(rows[0]["id"])
-        return insert(self._db, "policies", {"task": task, "name": name, "config": json.dumps(config), "step": 0})
+        row = {"task": task, "name": name, "config": json.dumps(config), "step": 0, "split": split}
+        return insert(self._db, "policies", row)
 
     def sampler(self, policy: int) -> str:
         """The kind of sampler that a policy must stay with to be deterministic; empty: any."""

@@ -89,7 +89,7 @@ class EvalRun:
         return self._services.home.adapters / f"task-{self._task}"
 
     def _measured(self, policy: int) -> bool:
-        return bool(self._services.store.versions.scores(policy))
+        return self._services.store.evaluations.has(policy)
 
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
         """Serve a version and measure it; again where its environment's process was replaced meanwhile."""

@@ -77,3 +77,13 @@ def m024_honest_scores(db: Database) -> None:
     db.execute(f"INSERT INTO evals ({same}, series, prompts) SELECT {same}, environment_version, n FROM earlier_evals")
     db.execute("DROP TABLE earlier_evals")
     db.table("evals").create_index(["policy", "series", "suite", "split", "step"], unique=True)
+
+
+@migrations()
+def m025_suites(db: Database) -> None:
+    """Which suite an evaluation's group was played for, and on which split the score of a policy is measured."""
+    db.table("groups").add_column("suite", str, not_null_default="")  # empty: the task's own environment
+    db.execute("DROP INDEX idx_groups_policy_split_number_step_environment_version")
+    same = ["policy", "split", "number", "step", "environment_version", "suite"]
+    db.table("groups").create_index(same, unique=True)
+    db.table("policies").add_column("split", str, not_null_default="eval")  # test: of an evaluation on that split

@@ -40,8 +40,11 @@ _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
-       (SELECT min(step) FROM policies WHERE task = t.id) AS step,
+       coalesce(json_extract(t.config, '$.kind'), 'train') AS kind,
+       (SELECT CASE WHEN json_extract(t.config, '$.kind') = 'eval' THEN sum(step) ELSE min(step) END
+        FROM policies WHERE task = t.id) AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
+       json_extract(t.config, '$.versions') AS versions,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
        {SCORES},
@@ -142,7 +145,9 @@ class Reader:
     def _task(self, row: sqlite3.Row) -> TaskRow:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
-        values["policies"] = self._policies.of(row["id"], values["policies"], values.pop("agents"))
+        values["policies"] = self._policies.of(
+            row["id"], values["policies"], values.pop("agents"), values.pop("versions")
+        )
         return TaskRow(**values)
 
     def known_tasks(self) -> list[KnownTask]:

@@ -126,7 +126,7 @@ async def test_an_edit_meanwhile_changes_nothing(tmp_path: Path) -> None:
 async def test_a_version_that_was_deleted_is_named(tmp_path: Path) -> None:
     world = await trained(tmp_path)
     begin(world, EVAL)
-    for file in world.home.adapters.glob("task-1/*"):
-        file.unlink()
+    (best,) = world.query("SELECT v.path FROM borrowed b JOIN versions v ON v.id = b.version WHERE words = '1@best'")
+    world.home.file(best["path"]).unlink()
     ending = await world.go()
     assert ending.state == "paused" and "was deleted" in ending.reason.words
