@@ -63,13 +63,17 @@ def _of_training(spec: TaskSpec) -> Iterator[Fault]:
         yield (
             "eval.split",
             f"'eval.split' is {spec.eval.split!r}, but a training task chooses its best version on \"eval\".",
-            "Write `test_prompts = 64` to measure on \"test\" at its end.",
+            'Write `test_prompts = 64` to measure on "test" at its end.',
         )
     for name, times in Counter(suite.name for suite in spec.eval.suite).items():
         if times > 1:
             yield "eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own."
-        if not NAME.fullmatch(name):
-            yield "eval.suite", f"a suite cannot be called {name!r}.", "Use 1 to 40 letters, digits, - and _."
+        if not NAME.fullmatch(name) or name == "test":
+            yield (
+                "eval.suite",
+                f"a suite cannot be called {name!r}.",
+                "Use 1 to 40 letters, digits, - and _, but not test.",
+            )
     deciding = [suite.name for suite in spec.eval.suite if suite.decides]
     if len(deciding) > 1:
         yield (
@@ -79,7 +83,7 @@ def _of_training(spec: TaskSpec) -> Iterator[Fault]:
         )
     for suite in spec.eval.suite:
         if suite.decides and suite.split == "test":
-            yield "eval.suite", f"the suite {suite.name!r} decides on the split \"test\".", 'Use `split = "eval"`.'
+            yield "eval.suite", f'the suite {suite.name!r} decides on the split "test".', 'Use `split = "eval"`.'
         if suite.decides and spec.eval.patience and not suite.every:
             yield (
                 "eval.patience",

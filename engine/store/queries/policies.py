@@ -86,7 +86,7 @@ class PolicyRows:
     def of(
         self, task: int, policies: str | None, agents: str | None, versions: str | None = None
     ) -> tuple[PolicyRow, ...]:
-        """The policies of a task, in the order of its file; empty where it has only one. Of an evaluation, its versions.
+        """The policies of a task, in the order of its file; empty where it has only one; an evaluation has versions.
 
         ``policies``, ``agents`` and ``versions`` are what the task file has under these names, as JSON.
         """

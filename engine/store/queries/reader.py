@@ -238,12 +238,14 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """Trajectories of all agents in the play of the newest training group.
+        """Trajectories of all agents in the play of the newest training group; without one, of the newest that was
+        measured on.
 
         The last member comes first, and of each agent the newest trajectory.
         """
         of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
-        newest = self.all(of_policy, task, policy)
+        measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
+        newest = self.all(of_policy, task, policy) or self.all(measured, task, policy)
         if not newest:
             return []
         order = "ORDER BY j.member DESC, g.id, j.agent, j.id DESC"

@@ -160,8 +160,8 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
 def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
     """Some conversations by id."""
     rows = reader.all(
-        f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward, j.advantage,'
-        " coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
+        f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
+        " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
         " j.speaker, json_extract(j.spans, '$[0][2]') AS spoke"
         ' FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy'
         f" WHERE j.id IN {_LISTED}",
