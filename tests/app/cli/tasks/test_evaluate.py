@@ -112,3 +112,38 @@ def test_scores_are_shown(trained: Filling, marlaas: Commander) -> None:
     assert said["kind"] == "eval" and said["measured"]["1@best"]["failures"] == 2 and said["measured"]["base"] is None
     listed = marlaas("list").out
     assert "1/2" in listed and "measured" in listed
+
+
+def group_of(filling: Filling, policy: int, prompt: int, reward: float) -> None:
+    group = filling.insert(
+        "groups",
+        policy=policy,
+        split="eval",
+        number=prompt,
+        instance=prompt,
+        version=2,
+        environment_version="e1",
+        state="complete",
+        step=2,
+        created=1.0,
+    )
+    filling.insert("trajectories", group=group, member=0, agent="agent", status="ok", reward=reward)
+
+
+def test_versions_are_compared_by_prompt(trained: Filling, marlaas: Commander) -> None:
+    marlaas("eval", "1@best", "1@3")
+    rewards = {"1@best": (1.0, 1.0, 1.0, 0.0), "1@3": (0.0, 1.0, 0.0, 0.0)}
+    for name, by_prompt in rewards.items():
+        policy = trained.insert("policies", task=2, name=name, config="{}", step=1)
+        row = {"policy": policy, "step": 2, "environment_version": "e1", "series": "s1", "n": 4, "created": 1.0}
+        trained.insert("evals", score=sum(by_prompt) / 4, **row)
+        for prompt, reward in enumerate(by_prompt):
+            group_of(trained, policy, prompt, reward)
+    (pair,) = marlaas("compare", "2", "--json").json["paired"]
+    # differences -1, 0, -1, 0; see tests/app/words/test_paired.py
+    assert (pair["of"], pair["against"], pair["mean"], pair["prompts"]) == ("2 1@3", "2 1@best", -0.5, 4)
+    assert pair["low"] == pytest.approx(-0.5 - 3.1824463 * (1 / 12) ** 0.5)
+    said = marlaas("compare", "2")
+    assert "-0.500 (-1.419 to +0.419)" in said.out and "paired t test" in said.err
+    (other,) = [task for task in marlaas("compare", "1", "2", "--json").json["paired"] if task["of"] == "2 1@3"]
+    assert other["problem"] == "not paired: another series"
