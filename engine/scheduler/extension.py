@@ -23,6 +23,8 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
     ``ConfigError`` or ``AdapterError`` where that cannot be done, and then changes nothing.
     """
     before = store.tasks.spec(task)
+    if before.kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no steps.", "`marlaas eval` measures further versions.")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < before.steps:
         raise ConfigError(f"It has {before.steps} steps and can only be given more.")
     if steps == before.steps:

@@ -28,6 +28,8 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+    if store.tasks.spec(task).kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no versions.")
     versions = store.versions.on_disk(task, policy)
     meant = [version for version in versions if version.number == number]
     if not meant:

@@ -81,7 +81,8 @@ def m024_honest_scores(db: Database) -> None:
 
 @migrations()
 def m025_suites(db: Database) -> None:
-    """Which suite an evaluation's group was played for, and on which split the score of a policy is measured."""
+    """Tasks that measure; which suite a group was played for, and on which split the score of a policy is measured."""
+    db.table("tasks").add_column("kind", str, not_null_default="train")  # train or eval
     db.table("groups").add_column("suite", str, not_null_default="")  # empty: the task's own environment
     db.execute("DROP INDEX idx_groups_policy_split_number_step_environment_version")
     same = ["policy", "split", "number", "step", "environment_version", "suite"]

@@ -40,9 +40,8 @@ _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
-       coalesce(json_extract(t.config, '$.kind'), 'train') AS kind,
-       (SELECT CASE WHEN json_extract(t.config, '$.kind') = 'eval' THEN sum(step) ELSE min(step) END
-        FROM policies WHERE task = t.id) AS step,
+       t.kind, (SELECT CASE t.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies WHERE task = t.id)
+           AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
        json_extract(t.config, '$.versions') AS versions,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
