@@ -76,12 +76,19 @@ def _why(error: ValueError | RecursionError) -> str:
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
     """The rows of a split, where a tenth of the different rows, chosen by hash, is for evaluation.
 
-    ``contents``: what makes a row different from another, one text for each. Raises ``ValueError``, which names the
-    data, where there are fewer than two different rows.
+    A further tenth is ``test``. It is in ``train``, too, for most tasks have no use for it; a task that has keeps the
+    prompts that it tests on out of its training. ``contents``: what makes a row different from another, one text for
+    each. Raises ``ValueError``, which names the data, where there are too few different rows.
     """
     keys = [sha256(content.encode()).hexdigest() for content in contents]
     distinct = sorted(set(keys))
     if len(distinct) < 2:
         raise ValueError(f"{name} needs at least two different rows: one to train on and one to evaluate with")
-    held = set(distinct[: max(1, len(distinct) // 10)])
+    tenth = max(1, len(distinct) // 10)
+    if split == "test":
+        if len(distinct) < 3:
+            raise ValueError(f"{name} needs at least three different rows for the split 'test'")
+        test = set(distinct[tenth : 2 * tenth])
+        return [row for row, key in zip(rows, keys, strict=True) if key in test]
+    held = set(distinct[:tenth])
     return [row for row, key in zip(rows, keys, strict=True) if (key in held) == (split == "eval")]

@@ -16,7 +16,8 @@ from .parameters import Parameter, parameters_of, signature_of
 from .scoring import Function, checked
 
 Data = Callable[[str], Iterable[Any]] | str
-"""A function from the split, ``train`` or ``eval``, to its rows; or the path of a JSONL file beside the plugin."""
+"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a JSONL file beside the
+plugin."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def env(
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
 
-    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"`` or
-    ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
-    ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
+    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
+    ``"eval"`` or ``"test"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as
+    the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
     and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there are several:
     tasks are then checked for a policy for each of them. Raises ``TypeError`` or ``ValueError``, in words for the
     author, where no task could play it.

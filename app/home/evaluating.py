@@ -50,6 +50,9 @@ def evaluation_table(wish: Wish, reader: HomeReader | None) -> dict[str, Any]:
     if not environment:
         raise ConfigError("It is not said what to measure on.", "Give --environment NAME.")
     same = environment == like.get("environment")
+    measure = dict(wish.measure)
+    if measure.get("samples", 1) > 1 and "temperature" not in measure:  # at 0 all samples would be the same
+        measure["temperature"] = like.get("sampling", {}).get("temperature", 1.0)
     sampling = {key: like.get("sampling", {}).get(key) for key in ("max_tokens", "max_episode_tokens", "thinking")}
     table: dict[str, Any] = {
         "tenant": wish.tenant or (first.tenant if first else getpass.getuser()),
@@ -59,7 +62,7 @@ def evaluation_table(wish: Wish, reader: HomeReader | None) -> dict[str, Any]:
         "versions": list(wish.versions),
         "environment_config": {**(like.get("environment_config", {}) if same else {}), **wish.config},
         "sampling": {**{key: value for key, value in sampling.items() if value is not None}, **wish.sampling},
-        "eval": dict(wish.measure),
+        "eval": measure,
         "queue": dict(wish.queue),
     }
     return {key: value for key, value in table.items() if value not in ({}, None)}

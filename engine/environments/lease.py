@@ -34,6 +34,11 @@ class Lease:
         return self.serving.version
 
     @property
+    def code(self) -> str:
+        """The key of what of the version decides how it plays: the same after an edited comment."""
+        return self.serving.code
+
+    @property
     def cut(self) -> bool:
         """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
 

@@ -174,6 +174,7 @@ class Plugin:
             return
         try:
             path = await asyncio.to_thread(self._snapshots.write, source)
+            code = await asyncio.to_thread(lambda: source.code)  # parsing takes a while
         except OSError as error:  # a full disk
             self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
             return
@@ -185,7 +186,7 @@ class Plugin:
         except Waiting as error:
             self._postpone(source, error)
             return
-        candidate = self._serving(source.version, path, runtime)
+        candidate = self._serving(source.version, code, path, runtime)
         slow = asyncio.get_running_loop().call_later(SLOW, self._takes_long, source.version)
         try:
             await candidate.prove()
@@ -247,12 +248,14 @@ class Plugin:
         if kept is None or kept.plugin != self.name:
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
         try:
-            runtime = await self._interpreters.of(await asyncio.to_thread(read_source, kept.path))
+            source = await asyncio.to_thread(read_source, kept.path)
+            code = await asyncio.to_thread(lambda: source.code)
+            runtime = await self._interpreters.of(source)
         except (Refused, Waiting) as error:
             raise EnvironmentFailure(f"Version {version} of {self.name} does not serve: {error}.") from None
         if known := self.serving(version):  # another call has started it meanwhile
             return known
-        serving = self._older[version] = self._serving(version, kept.path, runtime)
+        serving = self._older[version] = self._serving(version, code, kept.path, runtime)
         serving.retired = True
         return serving
 
@@ -265,8 +268,8 @@ class Plugin:
         if environment not in serving.environments:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
-    def _serving(self, version: str, path: Path, runtime: Runtime) -> Serving:
-        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell)
+    def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> Serving:
+        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell, code)
 
     def _servings(self) -> list[Serving]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]

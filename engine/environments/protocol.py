@@ -62,6 +62,8 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+    overloaded: bool = False
+    """Whether the load of the machine ended it, and nothing that it did: it is played again."""
 
 
 @dataclass(frozen=True)

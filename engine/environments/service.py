@@ -175,9 +175,13 @@ class EnvironmentService:
             self.outcomes.overturn(lease.environment, lease.environment_version, members, verdict)
         return verdict
 
+    async def look(self, lease: Lease, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
+        """The episode's first ask, without a model; how it ended where it did so before one."""
+        return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec)
+
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
         """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""
-        reached = await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec)
+        reached = await self.look(lease, spec)
         if isinstance(reached, Ask):
             return reached
         reason = reached.failure.message if reached.failure is not None else reached.status

@@ -36,8 +36,10 @@ Told = Callable[[EventKind, str, Failure | None], None]
 class Serving:
     """A version: its process if one is alive, its leases, and its health."""
 
-    def __init__(self, version: str, path: Path, folders: Folders, tell: Told) -> None:
+    def __init__(self, version: str, path: Path, folders: Folders, tell: Told, code: str = "") -> None:
+        """``code``: the key of what decides how it plays (``Source.code``)."""
         self.version = version
+        self.code = code
         self.environments: dict[str, Described] = {}
         self.health = Health()
         self.leases = 0
@@ -86,7 +88,7 @@ class Serving:
 
     def apart(self) -> Serving:
         """This version in separate processes: what happens there does not affect groups, and is not reported."""
-        return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None)
+        return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None, self.code)
 
     @property
     def pid(self) -> int | None:

@@ -5,6 +5,9 @@ from .evaluation.early_stop import (
 from .evaluation.eval_run import (
     EvalRun as EvalRun,
 )
+from .evaluation.suites import (
+    deciding as deciding,
+)
 from .group_pool import (
     GroupPool as GroupPool,
 )

@@ -17,6 +17,7 @@ from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissin
 from ..rollout import Play, Unplayable
 from ..spec import TaskSpec, check_declared
 from ..trajectories import Failure
+from .evaluation.series import series_of
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ class TaskEnvironment:
         """With its plugin, once that is known: another plugin may get an environment of the same name."""
         self.version = ""
         """Version of the newest lease: the one that the task plays on."""
+        self.series = ""
+        """The key of scores on that version."""
         self._leases: list[Lease] = []
         """Leases of the groups under way."""
 
@@ -77,6 +80,8 @@ class TaskEnvironment:
         if rest := lease.rest:
             lease.release()
             raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
+        if self.version != lease.environment_version:
+            self.series = series_of(lease, self._spec.eval)
         self.version = self._fits = lease.environment_version
         self._name = lease.environment
         if self._spec.environment_version == "pin":

@@ -78,15 +78,18 @@ class Learner:
 
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
         services, environment, moved = self._services, self._environment, asyncio.Event()
-        held_out = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
+        measure = self._spec.eval
+        held_out, test = HeldOutPrompts(services, self._task, measure.prompts), None
+        if measure.test_prompts:
+            test = HeldOutPrompts(services, self._task, measure.test_prompts, "test", beside=held_out)
         async with environment.bound() as lease:
-            await held_out.of(lease)
+            await (test or held_out).of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless)
+            PolicyLearner(services, policy, version, participants, environment, held_out, test, moved, self._hopeless)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
-        producer = Producer(services, self._spec, environment, participants, held_out)
+        producer = Producer(services, self._spec, environment, participants, test or held_out)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))

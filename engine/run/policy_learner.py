@@ -21,7 +21,8 @@ from .background import Background
 from .endings import never_spoke
 from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
-from .evaluation.timing import Measuring
+from .evaluation.held_out import HeldOutPrompts
+from .evaluation.suites import AllMeasuring, deciding, tested
 from .group_pool import GroupPool
 from .preflight import check_room
 from .recovery import new_version, version_path
@@ -43,6 +44,8 @@ class PolicyLearner:
         version: Version,
         participants: Participants,
         environment: TaskEnvironment,
+        held_out: HeldOutPrompts,
+        test: HeldOutPrompts | None,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
     ) -> None:
@@ -76,12 +79,11 @@ class PolicyLearner:
         self._agents = participants.agents_of(self.name)
         played, every = participants.opponents.versions_of(self.name), spec.keep.every
         self._retention = Retention(
-            services.store, self._task, self.policy, every, services.token_steps, played, trained.given
+            services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
         )
-        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants)
-        self._measuring = Measuring(
-            services, spec.eval, self.policy, environment, self._published, evaluator, self._retention
-        )
+        own = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
+        last = test and Evaluator(services, tested(spec), self.policy, self.name, environment, participants, test)
+        self._measuring = AllMeasuring(services, trained, own, last, environment, self._retention)
 
     @property
     def end(self) -> int:
@@ -192,10 +194,12 @@ class PolicyLearner:
             self._serving.result()
 
     async def _judged(self) -> None:
-        """In a deterministic run, wait for the scores that may end it: else their timing would decide when it ends."""
-        if self.spec.train.deterministic and self._measuring.decisive:
-            await self._served()
-            await self._measuring.settled()
+        """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
+        would decide when it ends, and what is measured."""
+        if self.spec.train.deterministic:
+            if self._measuring.decisive:
+                await self._served()
+            await self._measuring.settled(0 if self._measuring.decisive else 1)
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task where none learns

@@ -6,12 +6,14 @@ And its place at the router, which decides which of them serve it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from ..environments import EnvironmentService
 from ..errors import Blocked, ConfigError
 from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
+from ..trajectories import Split
 from .environment import History, TaskEnvironment
 
 
@@ -21,7 +23,7 @@ async def check_ready(
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
     check_room(shortage)
     first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
-    policy = store.versions.policy(task, first, {})
+    policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
     environment = TaskEnvironment(environments, spec, history)
     await environment.check()

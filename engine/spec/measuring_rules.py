@@ -84,6 +84,13 @@ def _of_training(spec: TaskSpec) -> Iterator[Fault]:
     for suite in spec.eval.suite:
         if suite.decides and suite.split == "test":
             yield "eval.suite", f'the suite {suite.name!r} decides on the split "test".', 'Use `split = "eval"`.'
+        if suite.samples > 1 and suite.temperature == 0.0:
+            yield (
+                "eval.suite",
+                f"the suite {suite.name!r} has {suite.samples} samples of a prompt, which are all the same with"
+                " `temperature = 0`.",
+                "Set its temperature, for example to 1.0.",
+            )
         if suite.decides and spec.eval.patience and not suite.every:
             yield (
                 "eval.patience",

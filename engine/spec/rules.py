@@ -76,6 +76,12 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             'Only "penalty" has a buffer.',
         ),
         (
+            measure.samples > 1 and measure.temperature == 0.0,
+            ("eval.samples", "eval.temperature"),
+            f"is {measure.samples}, but with 'eval.temperature' = 0 all samples of a prompt are the same.",
+            "Set 'eval.temperature', for example to 1.0.",
+        ),
+        (
             measure.patience > 0 and measure.every == 0,
             ("eval.patience", "eval.every"),
             f"is {measure.patience}, but 'eval.every' = 0 measures only before and after training.",

@@ -106,7 +106,13 @@ class EvalSpec:
     every: int = between(10, 0, 1000000)
     """Steps between held-out evaluations; 0 measures only before and after."""
     prompts: int = between(64, 1, 100000)
-    """Held-out instances of one evaluation."""
+    """Held-out instances of one evaluation; rows that are repeated, or prompts, count once."""
+    samples: int = between(1, 1, 1024)
+    """Episodes of each held-out prompt, k. The score is avg@k: the mean over prompts of each prompt's mean reward. With
+    more than one, pass@k (the share of prompts of which a sample passes) and best@k (the mean of the best rewards) are
+    measured, too; they need a ``temperature`` above 0."""
+    pass_at_least: float = between(1.0, -1e9, 1e9)
+    """The reward from which an episode passes, for pass@k."""
     temperature: float = between(0.0, 0.0, 10.0)
     """Of sampling in evaluations; 0 takes the likeliest token."""
     target: float | None = field(default=None)

@@ -156,15 +156,21 @@ class ExperienceTable:
             reach(Point.SHRINK_DONE)
         return len(groups) == SHRUNK_AT_ONCE
 
-    def first_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's first stored group: what a pinned task stays with."""
-        rows = self._db.query("SELECT environment_version FROM groups WHERE policy = ? ORDER BY id LIMIT 1", [policy])
+    def first_environment(self, policy: int, suite: str = "") -> str | None:
+        """The environment version of the policy's first stored group: what a pinned task stays with.
+
+        Of groups that were played for a ``suite``, if one is named.
+        """
+        rows = self._db.query(
+            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id LIMIT 1", [policy, suite]
+        )
         return next((row["environment_version"] for row in rows), None)
 
-    def last_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's newest stored group."""
+    def last_environment(self, policy: int, suite: str = "") -> str | None:
+        """The environment version of the policy's newest stored group, or of the newest that was played for a suite."""
         rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
+            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id DESC LIMIT 1",
+            [policy, suite],
         )
         return next((row["environment_version"] for row in rows), None)
 

@@ -102,13 +102,14 @@ def trained_episodes(spec: TaskSpec) -> int:
 def measured_episodes(spec: TaskSpec) -> int:
     """Episodes of all evaluations of one policy, suites and the split test included; of an evaluation all."""
     if spec.kind == "eval":
-        return len(spec.versions) * spec.eval.prompts
+        return len(spec.versions) * spec.eval.prompts * spec.eval.samples
 
     def times(every: int) -> int:
         return 2 + (max(0, spec.steps - 1) // every if every else 0)
 
     suites = sum(times(suite.every) * suite.prompts * suite.samples for suite in spec.eval.suite)
-    return times(spec.eval.every) * spec.eval.prompts + suites + 2 * spec.eval.test_prompts
+    own = times(spec.eval.every) * spec.eval.prompts + 2 * spec.eval.test_prompts
+    return own * spec.eval.samples + suites
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:

@@ -16,6 +16,8 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from .code import code_of
+
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
 SUFFIXES = (".py", ".toml")
@@ -146,6 +148,16 @@ class Source:
             digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
             digest.update(content)
         return digest.hexdigest()
+
+    @cached_property
+    def code(self) -> str:
+        """Sixteen hexadecimal digits of what decides how it plays (``code_of``): the key on which scores compare."""
+        digest = sha256(f"api={API_VERSION};python={sys.version_info[:2]};{self.name}".encode())
+        for path, content in self.files:
+            counts = code_of(path, content)
+            digest.update(f"\0{len(path)}\0{path}\0{len(counts)}\0".encode("utf-8", "surrogateescape"))
+            digest.update(counts)
+        return digest.hexdigest()[:16]
 
     def write(self, snapshots: Path) -> Path:
         """Keep the content under ``snapshots/<version>`` and return the path to import."""

@@ -62,6 +62,8 @@ class Described:
     """It is in the class form and has something to close when its process ends."""
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
+    rows: bool = False
+    """Its tasks are rows of data: where two instances open alike, they are one."""
 
     @property
     def recorded(self) -> bool:
@@ -231,6 +233,7 @@ class _Described(Struct):
     score_timeout: _Finite = 30.0
     closes: bool = False
     agents: _List[_Name] = ()
+    rows: bool = False
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)

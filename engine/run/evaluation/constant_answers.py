@@ -32,11 +32,16 @@ USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
 
 @dataclass(frozen=True)
 class HeldOutEpisode:
-    """One held-out prompt: the episode to play, and who speaks in it."""
+    """One sample of a held-out prompt: the episode to play, and who speaks in it."""
 
     spec: EpisodeSpec
     match: Match
     roles: Roles
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Its instance, and which sample it is."""
+        return self.spec.index, self.spec.member
 
 
 class Constant:
@@ -84,7 +89,7 @@ class ConstantAnswers:
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
         if all(self._alone(episode.match) for episode in episodes):
-            config = json.dumps(lease.config, sort_keys=True)
+            config = f"{episodes[0].spec.split} {json.dumps(lease.config, sort_keys=True)}"
             held_out = HeldOut(lease.environment, lease.environment_version, config, len(episodes))
             answers = dict.fromkeys([*often, *USUAL])
             return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, episodes, text))

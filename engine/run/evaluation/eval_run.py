@@ -13,12 +13,14 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from ...environments import Lease
 from ...errors import ConfigError, Replaced
 from ...fleet import Services
 from ...spec import ONLY, AgentMap, NamedPolicySpec, TaskSpec, nearest
 from ...store import Version
+from ...trajectories import Split
 from ..environment import History, TaskEnvironment
 from ..preflight import check_room, check_servable, join_router
 from ..recovery import set_leftovers_aside
@@ -26,6 +28,7 @@ from ..selfplay.frozen_policies import FrozenPolicies
 from ..selfplay.participants import Opponents, Participants
 from ..serving.published import PublishedVersions
 from .evaluator import Evaluator
+from .held_out import HeldOutPrompts
 
 
 class EvalRun:
@@ -37,11 +40,14 @@ class EvalRun:
         self._spec = spec
         self._started = started
         versions = services.store.versions
-        self._policies = {words: versions.policy(task, words, {}) for words in spec.versions}
+        self._policies = {
+            words: versions.policy(task, words, {}, cast(Split, spec.eval.split)) for words in spec.versions
+        }
         pinned = replace(spec, environment_version="pin")
         self._environment = TaskEnvironment(services.environments, pinned, self._history())
         self._versions = FrozenPolicies(services, task, spec, ())
         self._published = PublishedVersions(services.endpoints)
+        self._held_out = HeldOutPrompts(services, task, spec.eval.prompts, cast(Split, spec.eval.split))
         self.remark = ""
         """What there is to say of a task that is done."""
         self.drained = False
@@ -95,7 +101,7 @@ class EvalRun:
         """Serve a version and measure it; again where its environment's process was replaced meanwhile."""
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
-        evaluator = Evaluator(self._services, self._spec, policy, ONLY, self._environment, participants)
+        evaluator = Evaluator(self._services, self._spec, policy, ONLY, self._environment, participants, self._held_out)
         while not await self._tried(evaluator, version):
             pass
 

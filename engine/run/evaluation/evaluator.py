@@ -7,12 +7,11 @@ the same prompts.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from ...environments import Lease
+from ...environments import EpisodeSpec, Lease
 from ...errors import Paused, Replaced
 from ...fleet import Services
 from ...rollout import Played, Roles, noise_seed
@@ -25,10 +24,36 @@ from ..policy_groups import besides, episode_of, texts_of
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
 from .constant_answers import ConstantAnswers, HeldOutEpisode
-from .held_out import EVAL_SEED, held_out_specs
+from .held_out import EVAL_SEED, HeldOutPrompts, held_out_spec
+from .scores import Sampled, averages, score
+from .series import series_of
 
 ATTEMPTS = 3
-"""Tries at one held-out prompt."""
+"""Tries at one held-out episode."""
+MOST_OVERLOADED = 20
+"""Tries that the load of the machine may end beside these."""
+AGAIN = 1
+"""Times that what failed is played again where there is no score for it."""
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """The episodes of one held-out prompt, as they were played and what the measured policy has of them."""
+
+    number: int
+    match: Match
+    played: tuple[Played, ...]
+    own: tuple[Played, ...]
+
+    @property
+    def sampled(self) -> Sampled:
+        """Rewards of the measured policy: of an episode, the mean over its agents.
+
+        An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
+        """
+        rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
+        means = tuple(sum(found) / len(found) for found in rewards if found)
+        return Sampled(means, len(self.own) - len(means))
 
 
 class Evaluator:
@@ -42,71 +67,139 @@ class Evaluator:
         name: str,
         environment: TaskEnvironment,
         participants: Participants,
+        held_out: HeldOutPrompts,
+        suite: str = "",
     ) -> None:
-        """``policy`` is the policy's number in the store, ``name`` its name in the task."""
+        """``policy`` is the policy's number in the store, ``name`` its name in the task.
+
+        ``suite``: the name of the suite that is measured; empty for the task's own environment.
+        """
         self._services = services
         self._spec = spec
         self._policy = policy
         self._name = name
         self._environment = environment
         self._participants = participants
+        self._held_out = held_out
+        self._suite, self._split = suite, held_out.split
+        self._place = "" if (suite, self._split) == ("", "eval") else f"-{suite}-{self._split}-"
+        """Of names of conversations: a version may be measured on several suites at once."""
+        self.tell = held_out.tell
+        """Writes a warning into the task's log, once."""
         self._constants = ConstantAnswers(services, name)
+        self._evaluations = services.store.evaluations.of(suite, held_out.split)
         self._baselines: dict[str, float | None] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
 
-        Raises ``Replaced`` where the lease was cut off meanwhile. Where no episode has a reward, raises ``Paused``, or
-        ``Replaced`` if the task plays on a newer environment version by then, or ``Blocked`` if none serves it.
+        Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
+        no episode has a reward, raises ``Paused``, or ``Replaced`` if the task plays on a newer environment version by
+        then, or ``Blocked`` if none serves it.
         """
-        specs, measure = held_out_specs(lease, self._spec.eval.prompts), self._spec.eval
+        instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [
-            self._participants.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
-            for spec in specs
+            self._participants.examination(self._name, version, measure.agents, index if measure.rotate else 0)
+            for index in instances
         ]
+        series = series_of(lease, measure)
         async with self._participants.playing(matches[0]):  # all matches have the same versions
             episodes = [
-                HeldOutEpisode(spec, match, self._roles(spec.index, match))
-                for spec, match in zip(specs, matches, strict=True)
+                [
+                    HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match))
+                    for member in range(measure.samples)
+                ]
+                for index, match in zip(instances, matches, strict=True)
             ]
-            played = list(await asyncio.gather(*(self._prompt(version, lease, episode) for episode in episodes)))
-            own = await self._stored(version, lease, matches, played)
-            series = lease.environment_version
+            prompts = await self._played(version, lease, episodes)
+            await self._store(version, lease, prompts)
+            own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
-                await self._still_plays_on(series)
-                raise self._worthless(played, own)
+                await self._still_plays_on(lease.environment_version)
+                raise self._worthless([one for prompt in prompts for one in prompt.played], own)
             if series not in self._baselines:
-                self._baselines[series] = await self._baseline(lease, episodes, own)
-        evaluation = summarise(version.number, series, own, self._baselines[series])
+                self._baselines[series] = await self._baseline(lease, series, [one[0] for one in episodes], own)
+        evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
-        await store.patiently(lambda: store.evaluations.add(self._policy, version.id, evaluation))
+        await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))
         return evaluation
 
-    async def _stored(
-        self, version: Version, lease: Lease, matches: Sequence[Match], played: Sequence[Played]
-    ) -> list[Played]:
-        """Store everything that was said, and return the policy's own part of each prompt. Raises ``Replaced``."""
-        if lease.cut and any(one.episode.status == "cancelled" for one in played):
-            raise Replaced
-        found, store = [], self._services.store
-        for number, (one, match) in enumerate(zip(played, matches, strict=True)):
-            agents = match.agents_of(self._name)
+    async def _played(
+        self, version: Version, lease: Lease, episodes: Sequence[Sequence[HeldOutEpisode]]
+    ) -> list[_Prompt]:
+        """Play all samples of all prompts; where too many fail for a score, play those that failed once more.
+
+        Raises ``Replaced`` where the lease was cut off meanwhile.
+        """
+        found: dict[tuple[int, int], Played] = {}
+        for again in range(AGAIN + 1):
+            missing = [one for prompt in episodes for one in prompt if _failed(found.get(one.key))]
+            played = await asyncio.gather(*(self._episode(version, lease, one, again) for one in missing))
+            found |= {one.key: its for one, its in zip(missing, played, strict=True)}
+            if lease.cut and any(one.episode.status == "cancelled" for one in played):
+                raise Replaced
+            prompts = [self._prompt(prompt, [found[one.key] for one in prompt]) for prompt in episodes]
+            scored = score([one.sampled for one in prompts], self._spec.eval.samples, self._spec.eval.pass_at_least)
+            if scored.score is not None or not scored.n:
+                break
+        return prompts
+
+    def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[Played]) -> _Prompt:
+        """All that was played of one prompt, with the policy's own part."""
+        match = episodes[0].match
+        agents, own = match.agents_of(self._name), []
+        for one in played:
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
-            own = replace(
+            part = replace(
                 one,
                 episode=episode_of(one.episode, agents),
                 transcripts=texts_of(one.transcripts, agents),
                 outcome=replace(one.outcome, rewards=rewards),
             )
-            group = Group(number, number, version.number, lease.environment_version, (own.episode,))
-            beside = besides([one.episode], one.transcripts, match, {self._name})
-            part = PolicyGroup(self._policy, group, own.transcripts)
-            await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
-            found.append(own)
-        return found
+            own.append(part)
+        return _Prompt(episodes[0].spec.index, match, tuple(played), tuple(own))
+
+    async def _store(self, version: Version, lease: Lease, prompts: Sequence[_Prompt]) -> None:
+        """Store everything that was said, a group for each prompt."""
+        store = self._services.store
+        for prompt in prompts:
+            episodes = tuple(one.episode for one in prompt.own)
+            group = Group(prompt.number, prompt.number, version.number, lease.environment_version, episodes)
+            texts = {key: text for one in prompt.played for key, text in one.transcripts.items()}
+            beside = besides([one.episode for one in prompt.played], texts, prompt.match, {self._name})
+            own = {key: text for one in prompt.own for key, text in one.transcripts.items()}
+            part = PolicyGroup(self._policy, group, own)
+            add = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
+            await store.patiently(add)
+
+    def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
+        """What is recorded of an evaluation; where it is no score, the log says why."""
+        measure, own = self._spec.eval, [one for prompt in prompts for one in prompt.own]
+        scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
+        if scored.score is None:
+            failed = f"{scored.failures} of {scored.n + scored.failures} episodes failed"
+            words = f"No held-out score at step {step}: {failed}. The first: {first_failure(own)}."
+            self.tell(words)
+        return Evaluation(
+            step,
+            lease.environment_version,
+            scored.score,
+            scored.stderr,
+            scored.n,
+            self._baselines[series],
+            averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
+            failures=scored.failures,
+            prompts=scored.prompts,
+            samples=measure.samples,
+            series=series,
+            suite=self._suite,
+            split=self._split,
+            best_of=scored.best_of,
+            pass_at=scored.pass_at,
+        )
 
     def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
-        """The error for an evaluation without a score."""
+        """The error for an evaluation without a reward."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
@@ -118,27 +211,40 @@ class Evaluator:
             if lease.environment_version != environment_version:
                 raise Replaced
 
-    def _roles(self, index: int, match: Match) -> Roles:
-        """How the agents speak on a prompt."""
-        noise = noise_seed(EVAL_SEED, "eval", index)
+    def _episode_of(self, lease: Lease, index: int, member: int) -> EpisodeSpec:
+        return held_out_spec(lease, index, member, self._split)
+
+    def _roles(self, index: int, member: int, match: Match) -> Roles:
+        """How the agents speak in one sample of a prompt."""
+        noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
         endpoints = self._participants.endpoints(match, index)
         return match.roles(endpoints, self._spec.sampling, self._spec.eval.temperature, noise)
 
-    async def _prompt(self, version: Version, lease: Lease, episode: HeldOutEpisode) -> Played:
-        """Play one prompt; again where it failed, since another episode may have killed the process."""
-        player = self._environment.player(lease)
-        for attempt in range(ATTEMPTS):
-            name = f"{version.name}/e{episode.spec.index}.{attempt}"
-            played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
-            if played.episode.status != "error":
-                break
-        return played
+    async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> Played:
+        """Play one episode; again where it failed, since another one may have killed the process.
 
-    async def _baseline(self, lease: Lease, episodes: Sequence[HeldOutEpisode], own: Sequence[Played]) -> float | None:
+        What the load of the machine ended uses up no try.
+        """
+        player = self._environment.player(lease)
+        tries = overloaded = 0
+        while True:
+            number = again * (ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
+            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{number}"
+            played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
+            if played.outcome.overloaded and overloaded < MOST_OVERLOADED:
+                overloaded += 1
+                continue
+            tries += 1
+            if played.episode.status != "error" or tries == ATTEMPTS:
+                return played
+
+    async def _baseline(
+        self, lease: Lease, series: str, episodes: Sequence[HeldOutEpisode], own: Sequence[Played]
+    ) -> float | None:
         """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
         have learned meanwhile."""
         others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
-        known = self._services.store.evaluations.baseline(self._policy, lease.environment_version) if others else None
+        known = self._evaluations.baseline(self._policy, series) if others else None
         if known is not None:
             return known
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
@@ -146,23 +252,5 @@ class Evaluator:
         return await self._constants.baseline(lease, episodes, said)
 
 
-def summarise(step: int, series: str, played: Sequence[Played], baseline: float | None) -> Evaluation:
-    """Mean reward over the episodes that have one, with its standard error, and the means of what was logged.
-
-    An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
-    """
-    scores = []
-    logged: dict[str, list[float]] = {}
-    for one in played:
-        rewards = one.outcome.rewards.values()
-        if one.outcome.status == "ok" and rewards:
-            scores.append(math.fsum(rewards) / len(rewards))
-        numbers = {**one.episode.parts, **one.episode.metrics}
-        for name, value in numbers.items():
-            if isinstance(value, (int, float)):
-                logged.setdefault(name, []).append(float(value))
-    n = len(scores)
-    mean = math.fsum(scores) / n if n else 0.0
-    variance = math.fsum((score - mean) ** 2 for score in scores) / (n - 1) if n > 1 else 0.0
-    means = {name: math.fsum(values) / len(values) for name, values in logged.items()}
-    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, baseline, means)
+def _failed(played: Played | None) -> bool:
+    return played is None or played.outcome.status not in ("ok", "skip")

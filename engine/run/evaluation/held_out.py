@@ -1,71 +1,167 @@
 """The held-out prompts of one task: what its policies are measured on, and what they are never trained on.
 
-They follow from the environment's version and the task's parameters, so a task that goes over to a newer version has
-others to keep out of training from its first group on. No model is asked.
+They follow from the environment's code and the task's parameters, so a task that goes over to other code has others to
+keep out of training from its first group on. No model is asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from marlaas.plugins.messages import Ask
 
-from ...environments import EpisodeSpec, Lease
+from ...environments import EpisodeOutcome, EpisodeSpec, Lease, unserved
+from ...errors import Blocked, ConfigError, Replaced
 from ...fleet import Services
 from ...rollout import PromptHash, Unplayable
+from ...trajectories import Split
+from .division import Division, divide
 
 EVAL_SEED = 0
 """Seed of every evaluation: all runs and tenants are measured on the same instances."""
+DRAWS = 32
+"""Training instances that are looked at beside the held-out ones, to see whether both are of the same few prompts."""
+TRIES = 3
+"""How often an instance is looked at whose first prompt is not seen."""
+NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
+"""What the prompts of a split are called."""
+AT_ONCE = 64
+"""Instances that are looked at at the same time."""
 
 
-def held_out_specs(lease: Lease, prompts: int) -> list[EpisodeSpec]:
-    """The episodes of an evaluation."""
-    return [EpisodeSpec("eval", index, EVAL_SEED, 0, lease.config) for index in range(prompts)]
+def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eval") -> EpisodeSpec:
+    """One episode of an evaluation."""
+    return EpisodeSpec(split, index, EVAL_SEED, member, lease.config)
 
 
 class HeldOutPrompts:
-    """The hashes of one task's held-out prompts, computed once for each environment version."""
+    """What one task is measured on, looked at once for each code of its environment."""
 
-    def __init__(self, services: Services, task: int, prompts: int) -> None:
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        prompts: int,
+        split: Split = "eval",
+        beside: HeldOutPrompts | None = None,
+    ) -> None:
+        """``prompts``: instances of an evaluation, of this ``split``; those with a prompt of ``beside`` are left out.
+        """
+        self.split: Split = split
+        self._beside = beside
         self._services = services
         self._task = task
         self._prompts = prompts
-        self._known: dict[str, frozenset[PromptHash]] = {}
+        self._known: dict[str, Division] = {}
+        self._told: set[str] = set()
         self._looking = asyncio.Lock()
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
-        """Hashes of all held-out first prompts.
+        """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
+        try:
+            others = await self._beside.of(lease) if self._beside else frozenset()
+            return (await self.division(lease)).hashes | others
+        except Replaced:
+            return frozenset()  # nothing that is played on a lease that was cut off is kept
 
-        Where most of them are the same (a game that always opens alike), a prompt does not tell one instance from
-        another: nothing is held out then, and the log says so.
+    async def division(self, lease: Lease) -> Division:
+        """What is measured and what is held out; what there is to say of it is logged once.
+
+        Raises ``Blocked`` where not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
         """
-        version = lease.environment_version
         async with self._looking:
-            if version not in self._known:
-                found = await self._look(lease)
-                if lease.cut:
-                    return found  # incomplete, but nothing that is played on a cut lease is kept
-                self._known[version] = found
-        return self._known[version]
+            if lease.code not in self._known:
+                self._known[lease.code] = await self._look(lease)
+        return self._known[lease.code]
 
-    async def _look(self, lease: Lease) -> frozenset[PromptHash]:
-        environments = self._services.environments
-        peeks = (environments.peek(lease, spec) for spec in held_out_specs(lease, self._prompts))
-        asks = await asyncio.gather(*peeks, return_exceptions=True)
-        room = max(endpoint.context for endpoint in self._services.endpoints.values())
-        hashes = []
-        for ask in asks:
-            with contextlib.suppress(Unplayable):  # its evaluation will say so
-                if isinstance(ask, Ask):
-                    hashes.append(await self._services.rollout.prompt_hash(ask, room))
-        distinct = frozenset(hashes)
-        if len(distinct) * 2 >= len(hashes):
-            return distinct
-        self._services.store.telemetry.event(
-            "evaluation",
-            f"Only {len(distinct)} of {len(hashes)} held-out prompts differ: training may meet them too.",
-            self._task,
-            "warning",
+    def tell(self, sentence: str) -> None:
+        """Write a warning into the task's log, once; nothing where it is empty."""
+        if sentence and sentence not in self._told:
+            self._told.add(sentence)
+            self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
+
+    async def _look(self, lease: Lease) -> Division:
+        specs = [held_out_spec(lease, index, split=self.split) for index in range(self._prompts)]
+        draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
+        taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
+        seen = await self._seen(lease, [*specs, *draws])
+        trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
+        division = divide(seen[: self._prompts], trained, lease.declared.rows, NAMES[self.split])
+        if self.split == "test":
+            division = self._apart(lease, division, seen, taken)
+        self.tell(division.remark)
+        return division
+
+    def _apart(
+        self, lease: Lease, division: Division, seen: Sequence[PromptHash | None], taken: frozenset[PromptHash]
+    ) -> Division:
+        """The division of a split that decides nothing, without prompts that have chosen the best version.
+
+        Raises ``ConfigError`` where nothing is left: a task should say so before it trains.
+        """
+        left = tuple(index for index in division.instances if seen[index] not in taken)
+        if any(seen[index] is not None for index in left):
+            return replace(division, instances=left, hashes=division.hashes - taken)
+        if any(prompt is not None for prompt in seen[: self._prompts]):
+            why = "each has a prompt that is in the split 'eval', too"
+        else:
+            why = "none shows a prompt: its data may not know this split"
+        raise ConfigError(
+            f"{lease.environment} has no instances for the split 'test': {why}.",
+            "Give it some, or leave 'eval.test_prompts' out.",
         )
-        return frozenset()
+
+    async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> list[PromptHash | None]:
+        """The first prompt of each instance; None where it certainly has none.
+
+        What failed is looked at again: another instance may have killed the process, or the machine had no time.
+        """
+        found: dict[int, PromptHash | None] = {}
+        permits = asyncio.Semaphore(AT_ONCE)
+
+        async def look(place: int) -> EpisodeOutcome | None:
+            async with permits:
+                ended = await self._services.environments.look(lease, specs[place])
+            if isinstance(ended, Ask):
+                found[place] = await self._hash(ended)
+            elif ended.status in ("ok", "skip"):  # it asks nothing
+                found[place] = None
+            else:
+                return ended
+            return None
+
+        for _ in range(TRIES):
+            missing = [place for place in range(len(specs)) if place not in found]
+            ended = await asyncio.gather(*map(look, missing))
+            if lease.cut:
+                raise Replaced
+        lost = [outcome for outcome in ended if outcome is not None and not _own_fault(outcome)]
+        if lost:
+            raise self._incomplete(lease, lost, len(specs))
+        return [found.get(place) for place in range(len(specs))]
+
+    async def _hash(self, ask: Ask) -> PromptHash | None:
+        room = max(endpoint.context for endpoint in self._services.endpoints.values())
+        with suppress(Unplayable):  # its evaluation will say so
+            return await self._services.rollout.prompt_hash(ask, room)
+        return None
+
+    def _incomplete(self, lease: Lease, lost: Sequence[EpisodeOutcome], asked: int) -> Blocked:
+        plugin = lease.environment.partition("/")[0]
+        if lease.rest is not None:
+            return Blocked(f"blocked: {unserved(plugin, lease.rest)}")
+        failure = next((outcome.failure for outcome in lost if outcome.failure), None)
+        why = f": {failure.message.rstrip('.')}" if failure else ""
+        return Blocked(
+            f"blocked: the first prompts of {len(lost)} of {asked} instances of {lease.environment} could not be seen"
+            f" in {TRIES} tries{why}. Training might meet what is held out"
+        )
+
+
+def _own_fault(outcome: EpisodeOutcome) -> bool:
+    """Whether an instance failed in a line of its own code, and so will fail again."""
+    failure = outcome.failure
+    return outcome.status == "error" and not outcome.overloaded and failure is not None and failure.line > 0

@@ -1,7 +1,10 @@
 """When a policy is measured: untrained and every so many steps, both beside training, and at its end.
 
-Also says when the scores end the task. Scores compare only on one environment version: where training has gone over to
-another one, a new series begins with the untrained policy and the version that training has come to.
+Also says when the scores end the task. Scores compare only within a series: where training has gone over to other code,
+a new one begins with the untrained policy and the version that training has come to.
+
+Where evaluations take longer than the steps between them, at most one waits for the one that runs, and the newest wins.
+A deterministic task leaves none out: its training waits.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from ...adapters import is_there, write_blank
 from ...environments import Lease
 from ...errors import Replaced
 from ...fleet import Services
-from ...spec import EvalSpec
+from ...spec import TaskSpec
 from ...store import Version
 from ..background import Background
 from ..environment import TaskEnvironment
@@ -23,6 +26,12 @@ from ..serving.published import PublishedVersions
 from ..serving.retention import Retention
 from .early_stop import reached, remark, stalled
 from .evaluator import Evaluator
+from .series import series_of
+
+TOO_OFTEN = (
+    "Evaluations take longer than the steps between them, so some are left out: raise 'eval.every', or lower"
+    " 'eval.prompts' or 'eval.samples'."
+)
 
 
 class Measuring:
@@ -31,16 +40,20 @@ class Measuring:
     def __init__(
         self,
         services: Services,
-        spec: EvalSpec,
+        spec: TaskSpec,
         policy: int,
         environment: TaskEnvironment,
         published: PublishedVersions,
         evaluator: Evaluator,
         retention: Retention,
+        suite: str = "",
     ) -> None:
+        """``suite``: the name of the suite that is measured; empty for the task's own environment."""
+        self._suite = suite
         self._versions = services.store.versions
-        self._evaluations = services.store.evaluations
-        self._spec = spec
+        self._evaluations = services.store.evaluations.of(suite, spec.eval.split)
+        self._spec = spec.eval
+        self._leaves_out = not spec.train.deterministic
         self._policy = policy
         self._environment = environment
         self._published = published
@@ -49,7 +62,10 @@ class Measuring:
         self._one_at_a_time = asyncio.Lock()
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Version] = {}
+        """Measurements beside training, those that wait included."""
+        self._now: Version | None = None
+        """The one that is being measured, not waiting."""
 
     @property
     def decisive(self) -> bool:
@@ -68,10 +84,10 @@ class Measuring:
         """What there is to say of the scores when the task has ended, before its last step or after it."""
         return remark(self._evaluations.scores(self._policy), self._spec, early)
 
-    async def settled(self) -> None:
-        """Wait for the measurements that have begun."""
-        while self._running:
-            await asyncio.wait(self._running)
+    async def settled(self, but: int = 0) -> None:
+        """Wait until at most ``but`` of the measurements that have begun are left."""
+        while len(self._running) > but:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(0)  # lets a failure cancel the training loop before it goes on
 
     def first(self, version: Version, background: Background) -> None:
@@ -95,29 +111,43 @@ class Measuring:
 
     async def after(self, version: Version) -> None:
         """Measure the last version, unless that was done."""
+        self._leave_out()
         await self._measure(version)
 
     def _start(self, version: Version, background: Background) -> None:
+        self._leave_out()
         task = background.start(self._measure(version))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._running[task] = version
+        task.add_done_callback(self._running.pop)
+
+    def _leave_out(self) -> None:
+        """A newer version is to be measured: what still waits for its turn is left out. The untrained one is measured
+        with the next that is."""
+        for task, version in self._running.items() if self._leaves_out else ():
+            if version is not self._now:
+                task.cancel()
+                if version.number > 0:
+                    self._evaluator.tell(TOO_OFTEN)
 
     @property
     def _switched(self) -> bool:
-        """Whether training plays on another environment version than that of the newest series.
+        """Whether training plays on an environment of another series than the newest.
 
         False while something is being measured: many edits in a row cost one series, on the last of them.
         """
-        return not self._running and self._evaluations.series(self._policy) not in (None, self._environment.version)
+        return not self._running and self._evaluations.series(self._policy) not in (None, self._environment.series)
 
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
         try:
             with self._published.hold(version):
                 async with self._one_at_a_time:
+                    self._now = version
                     while not await self._measured(version):
                         pass
         finally:
+            if self._now is version:
+                self._now = None
             self.pending.discard(version.number)
         self._retention.label()
 
@@ -128,7 +158,7 @@ class Measuring:
         """
         try:
             async with self._environment.bound() as lease:
-                series = lease.environment_version
+                series = series_of(lease, self._spec)
                 known = self._evaluations.measured(self._policy, series)
                 if version.number > 0 and 0 not in known:
                     await self._measure_first(version, lease)
@@ -150,10 +180,11 @@ class Measuring:
                 async with self._published.lent(first):
                     await self._evaluator.evaluate(first, lease)
             return
-        path = Path(like.path).with_name(f"blank-{Path(like.path).name}")
+        place = f"blank-{self._suite}-" if self._suite else "blank-"
+        path = Path(like.path).with_name(f"{place}{Path(like.path).name}")
         try:
             checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
-            blank = replace(first, name=f"{first.name}-blank", path=str(path), checksum=checksum)
+            blank = replace(first, name=f"{first.name}-{place.rstrip('-')}", path=str(path), checksum=checksum)
             async with self._published.lent(blank):
                 await self._evaluator.evaluate(blank, lease)
         finally:

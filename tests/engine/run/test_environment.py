@@ -72,6 +72,7 @@ class PublishedVersions:
         return SimpleNamespace(
             environment=full,
             environment_version=wanted,
+            code=wanted,
             declared=SimpleNamespace(name=full, agents=self.agents.get(wanted, ())),
             config=config,
             ends=self.ends,

@@ -1,4 +1,4 @@
-"""Evaluation series: scores compare on one environment version only; a switch begins a new one, at a bounded cost."""
+"""Evaluation series: scores compare on one code only; a switch to other code begins a new one, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_switch_begins_with_untrained_and_current(tmp_path: Path) -> Non
     found = series(world)
     assert list(found) == ["e1", "e2"] and found["e1"] == [0, 4]
     assert found["e2"][0] == 0 and 5 <= found["e2"][1] <= 7 and found["e2"][2:] == [8, 12]
-    assert world.store.evaluations.series(1) == "e2" and sorted(world.store.evaluations.scores(1)) == found["e2"]
+    assert sorted(world.store.evaluations.scores(1)) == found["e2"], "the newest series is that of e2"
 
 
 async def test_a_pruned_untrained_policy_scores_the_same(tmp_path: Path) -> None:
@@ -94,7 +94,35 @@ async def test_an_edit_taken_back_goes_on_with_its_series(tmp_path: Path) -> Non
     await runs(world, lambda step: {3: "e2", 9: "e1"}.get(step))
     found = series(world)
     assert found["e1"].count(0) == 1 and found["e1"][-1] == 12
-    assert world.store.evaluations.series(1) == "e1"
+    assert sorted(world.store.evaluations.scores(1)) == sorted(set(found["e1"]))
+
+
+async def test_an_edited_comment_begins_no_series(tmp_path: Path) -> None:
+    """No new baseline, and the best version of before stays on the disk."""
+    world = World(tmp_path, LONG)
+    world.environments.code = lambda version: "the same code"
+    world.environments.score = lambda spec: 0.5 if spec.split == "eval" else None
+    await runs(world, lambda step: f"e{step}" if step in (2, 5, 7) else None)
+    rows = world.query("SELECT step, series FROM evals ORDER BY id")
+    assert [row["step"] for row in rows] == [0, 4, 8, 12] and len({row["series"] for row in rows}) == 1
+    assert world.query("SELECT number FROM versions WHERE label LIKE 'best%' AND state = 'committed'") == [
+        {"number": 4}
+    ]
+
+
+async def test_the_best_of_a_series_that_ended_stays(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(LONG, steps=16))
+    world.environments.score = lambda spec: float(spec.member) if spec.split == "train" else None
+    await runs(world, lambda step: "e2" if step == 5 else None)
+    kept = {row["number"] for row in world.query("SELECT number FROM versions WHERE state = 'committed'")}
+    labels = {
+        row["number"]: row["label"] for row in world.query("SELECT number, label FROM versions WHERE label != ''")
+    }
+    bests: dict[str, tuple[int, float]] = {}
+    for row in world.query("SELECT environment_version AS e, step, score FROM evals WHERE step > 0 ORDER BY step"):
+        if row["e"] not in bests or row["score"] > bests[row["e"]][1]:
+            bests[row["e"]] = (row["step"], row["score"])
+    assert {step for step, _ in bests.values()} <= kept and "best" in labels[bests["e2"][0]]
 
 
 async def test_an_edit_mended_while_measured_pauses_nothing(tmp_path: Path) -> None:

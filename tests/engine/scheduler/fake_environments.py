@@ -39,10 +39,18 @@ class FakeEnvironments:
     agents: tuple[str, ...] = ("agent",)
     version: str = "e1"
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
+    ended: Callable[[EpisodeSpec], EpisodeOutcome | None] = lambda spec: None
+    """How an episode ends without a question."""
     score: Callable[[EpisodeSpec], float | None] = lambda spec: None
     ranking: Callable[[Sequence[EpisodeOutcome]], Ranking | EpisodeOutcome] | None = None
     begun: list[EpisodeSpec] = field(default_factory=list)
     """Training episodes, in the order in which they began."""
+    rows: bool = False
+    """Whether its tasks are rows of data."""
+    code: Callable[[str], str] = lambda version: version
+    """What of a version decides how it plays."""
+    unseen: Callable[[EpisodeSpec], EpisodeOutcome | None] = lambda spec: None
+    """How an instance that is looked at ends before its first question."""
     ends: str = ""
     """What groups wait for."""
     gate: asyncio.Future[float] | None = None
@@ -65,7 +73,8 @@ class FakeEnvironments:
         return SimpleNamespace(
             environment=name,
             environment_version=version or self.version,
-            declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=()),
+            code=self.code(version or self.version),
+            declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=(), rows=self.rows),
             config=self.validate(name, config or {}),
             cut=False,
             ends=self.ends,
@@ -80,8 +89,8 @@ class FakeEnvironments:
         assert self.ranking is not None
         return self.ranking(members)
 
-    async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:
-        return self.ask_for(spec, 0, self.agents[0])
+    async def look(self, lease: Any, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
+        return self.unseen(spec) or self.ask_for(spec, 0, self.agents[0])
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         if spec.split == "train":
@@ -89,6 +98,8 @@ class FakeEnvironments:
         await self.chance.wait()
         if self.gate is not None:
             await self.gate
+        if (ended := self.ended(spec)) is not None:
+            return ended
         if self.failing(spec):
             return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
         said = ""

@@ -1,0 +1,66 @@
+"""Held-out prompts are known all or not at all: what could not be seen is looked at again, or the task waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.run.evaluation.held_out import DRAWS, TRIES
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.task import EvalSpec
+from marlaas.engine.trajectories import Failure
+
+from ...scheduler.world import World
+from ..test_learning import SPEC
+
+DIED = EpisodeOutcome("error", failure=Failure("the process was killed"))
+RAISED = EpisodeOutcome("error", failure=Failure("no such word", "env.py", 7))
+
+
+def world_of(root: Path, unseen: Callable[[EpisodeSpec], EpisodeOutcome | None]) -> World:
+    world = World(root, replace(SPEC, steps=2, eval=EvalSpec(every=0, prompts=64)))
+    world.environments.unseen = unseen
+    return world
+
+
+async def ends(world: World) -> Ending:
+    return await asyncio.wait_for(world.go(), 60)
+
+
+@pytest.mark.parametrize("lost", [DIED, EpisodeOutcome("timeout"), replace(RAISED, overloaded=True)])
+async def test_an_incomplete_set_is_never_kept(tmp_path: Path, lost: EpisodeOutcome) -> None:
+    world = world_of(tmp_path, lambda spec: lost if spec.index % 10 == 3 else None)
+    ending = await ends(world)
+    assert (ending.state, ending.reason.code) == ("queued", "blocked")
+    assert f"10 of {64 + DRAWS} instances of sums could not be seen in {TRIES} tries" in ending.reason.words
+    assert not world.query("SELECT 1 FROM groups"), "nothing was trained on"
+    world.environments.unseen = lambda spec: None
+    assert await ends(world) == Ending("done"), "it goes on by itself"
+
+
+async def test_what_failed_once_is_looked_at_again(tmp_path: Path) -> None:
+    looked = Counter[tuple[str, int]]()
+
+    def unseen(spec: EpisodeSpec) -> EpisodeOutcome | None:
+        looked[spec.split, spec.index] += 1
+        return DIED if looked[spec.split, spec.index] < TRIES else None
+
+    world = world_of(tmp_path, unseen)
+    assert await ends(world) == Ending("done")
+    assert set(looked.values()) == {TRIES}
+    assert world.query("SELECT DISTINCT prompts FROM evals") == [{"prompts": 64}]
+
+
+async def test_what_always_fails_by_itself_is_a_failure_of_its_own(tmp_path: Path) -> None:
+    """It has no prompt that training could meet; its evaluation fails, and counts as that."""
+    world = world_of(tmp_path, lambda spec: RAISED if spec.index == 3 else None)
+    world.environments.failing = lambda spec: spec.index == 3
+    assert await ends(world) == Ending("done")
+    for row in world.query("SELECT n, failures FROM evals"):
+        assert row == {"n": 63, "failures": 1}
