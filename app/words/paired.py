@@ -78,9 +78,9 @@ def _central(t: float, freedom: int) -> float:
 def _expanded(probability: float, freedom: int) -> float:
     """Abramowitz and Stegun, 26.7.5, to the third order in 1 / ``freedom``."""
     z = NormalDist().inv_cdf(probability)
-    terms = (
+    terms: tuple[float, ...] = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
-    return z + sum(term / freedom**order for order, term in enumerate(terms, 1))
+    return z + math.fsum(term / float(freedom) ** order for order, term in enumerate(terms, 1))

@@ -82,7 +82,9 @@ class PolicyLearner:
             services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
         )
         own = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
-        last = test and Evaluator(services, tested(spec), self.policy, self.name, environment, participants, test)
+        last = None
+        if test is not None:
+            last = Evaluator(services, tested(spec), self.policy, self.name, environment, participants, test)
         self._measuring = AllMeasuring(services, trained, own, last, environment, self._retention)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ... import output
 from ...words.format import line, number
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         task = find_task(reader, args.task)
         assert reader is not None
         spec = parse(reader.task_config(task.id), f"task {task.id}")
-        split = args.split or (spec.eval.split if spec.kind == "eval" else "train")
+        split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
         groups = reader.recorded_groups(task.id, split, args.last)
     if not groups:
         output.talk(f"Task {task.id} has no {split} episodes yet.")

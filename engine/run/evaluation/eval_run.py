@@ -15,10 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
-from ...environments import Lease
-from ...errors import ConfigError, Replaced
+from ...errors import Replaced
 from ...fleet import Services
-from ...spec import ONLY, AgentMap, NamedPolicySpec, TaskSpec, nearest
+from ...spec import ONLY, AgentMap, NamedPolicySpec, TaskSpec
 from ...store import Version
 from ...trajectories import Split
 from ..environment import History, TaskEnvironment
@@ -118,22 +117,8 @@ class EvalRun:
         agents = {}
         if self._spec.eval.agents or self._spec.eval.rotate:
             async with self._environment.bound() as lease:
-                agents = dict.fromkeys(self._declared(lease), ONLY)
+                agents = dict.fromkeys(lease.declared.agents, ONLY)
         return Participants(AgentMap({ONLY: NamedPolicySpec()}, agents), {ONLY: self._published}, opponents)
-
-    def _declared(self, lease: Lease) -> tuple[str, ...]:
-        declared = lease.declared.agents
-        if not declared:
-            raise ConfigError(
-                f"{lease.environment} does not declare its agents, so 'eval.agents' cannot say who speaks for them.",
-                'Write `@env(agents=("first", "second"))` in the environment.',
-            )
-        for agent in self._spec.eval.agents:
-            if agent not in declared:
-                raise ConfigError(f"{lease.environment} has no agent {agent!r}.", nearest(agent, declared))
-        if set(self._spec.eval.agents) >= set(declared):
-            raise ConfigError("'eval.agents' leaves no agent to the versions that are measured.", "Leave one out.")
-        return declared
 
     def _history(self) -> History:
         first = next(iter(self._policies.values()))

@@ -48,8 +48,7 @@ class HeldOutPrompts:
         split: Split = "eval",
         beside: HeldOutPrompts | None = None,
     ) -> None:
-        """``prompts``: instances of an evaluation, of this ``split``; those with a prompt of ``beside`` are left out.
-        """
+        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out."""
         self.split: Split = split
         self._beside = beside
         self._services = services

@@ -13,6 +13,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from ...adapters import is_there, write_blank
 from ...environments import Lease
@@ -20,6 +21,7 @@ from ...errors import Replaced
 from ...fleet import Services
 from ...spec import TaskSpec
 from ...store import Version
+from ...trajectories import Split
 from ..background import Background
 from ..environment import TaskEnvironment
 from ..serving.published import PublishedVersions
@@ -51,7 +53,7 @@ class Measuring:
         """``suite``: the name of the suite that is measured; empty for the task's own environment."""
         self._suite = suite
         self._versions = services.store.versions
-        self._evaluations = services.store.evaluations.of(suite, spec.eval.split)
+        self._evaluations = services.store.evaluations.of(suite, cast(Split, spec.eval.split))
         self._spec = spec.eval
         self._leaves_out = not spec.train.deterministic
         self._policy = policy
