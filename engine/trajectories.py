@@ -16,7 +16,8 @@ Tokens = NDArray[np.int32]
 Mask = NDArray[np.uint8]
 Logprobs = NDArray[np.float32]
 
-Split = Literal["train", "eval"]
+Split = Literal["train", "eval", "test"]
+"""Whose instances: those of training; held-out ones that choose the best version; those measured once, at the end."""
 EpisodeStatus = Literal["ok", "skip", "timeout", "error", "cancelled"]
 
 

@@ -17,7 +17,8 @@ from .rewards import finite
 from .scoring import Function, checked
 
 Data = Callable[[str], Iterable[Any]] | str
-"""A function from the split, ``train`` or ``eval``, to its rows; or the path of a JSONL file beside the plugin."""
+"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a JSONL file beside the
+plugin."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,14 @@ def env(
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
 
-    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"`` or
-    ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
-    ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
-    and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there are several:
-    tasks are then checked for a policy for each of them. ``on_error`` is the reward
-    of every agent where the environment, or its score function, raises an exception after a reply: what ``ep.reward``
-    earned is added, and the exception stays visible. Without it such an episode has no reward. Time limits, want of
-    memory or files, and the death of the process are never paid for.
+    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
+    ``"eval"`` or ``"test"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as
+    the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``,
+    counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there
+    are several: tasks are then checked for a policy for each of them. ``on_error`` is the reward of every agent where
+    the environment, or its score function, raises an exception after a reply: what ``ep.reward`` earned is added, and
+    the exception stays visible. Without it such an episode has no reward. Time limits, want of memory or files, and the
+    death of the process are never paid for.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author, where no task could play it.
     """

@@ -25,8 +25,9 @@ _MOST_PAID, _LONGEST_NAME = 1000, 128
 class Episode:
     """The ``ep`` of an environment function.
 
-    ``split`` is ``"train"`` or ``"eval"``, ``index`` the number of the instance in it, ``config`` the settings by name,
-    ``task`` the row of the data, None where there is none; an environment may assign to it what its score is to see.
+    ``split`` is ``"train"``, ``"eval"`` or ``"test"``, ``index`` the number of the instance in it, ``config`` the
+    settings by name, ``task`` the row of the data, None where there is none; an environment may assign to it what its
+    score is to see.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Episode:
         self._tool_runner = ToolRunner(apart)
         self._declared = declared
         # Every run and every tenant is measured on the same held-out instances, so their draw ignores the run's seed.
-        self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
+        self._draw = f"{seed if split == 'train' else 0}/{split}/{index}"
         self._member = member
 
     @property
@@ -75,7 +76,7 @@ class Episode:
 
     @cached_property
     def rng(self) -> Random:
-        """Draws the task: the same for every member of a group; in the eval split independent of the run's seed."""
+        """Draws the task: the same for every member of a group, and outside of the train split for every run."""
         return Random(self._draw)
 
     @cached_property

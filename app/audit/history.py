@@ -22,6 +22,8 @@ def check_home(record: Record, report: Report) -> None:
     report.check(not doubled, "version names are unique", "home", f"names stand for several versions: {doubled}")
     strangers = record.strangers()
     report.check(not strangers, "every row has its owner", "home", f"{strangers} rows belong to nothing")
+    trained = record.trained_by_evaluations()
+    report.check(not trained, "evaluations train nothing", "home", f"the evaluations {trained} have trained")
 
 
 def check_steps(policy: Policy, report: Report) -> None:

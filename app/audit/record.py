@@ -223,8 +223,18 @@ class Record:
             found = connection.execute("SELECT state FROM versions WHERE id = ?", [version]).fetchone()
         return str(found[0]) if found else ""
 
+    def trained_by_evaluations(self) -> list[int]:
+        """Tasks that only measure, and yet have a step, a version or a training group."""
+        rows = self._rows(
+            "SELECT DISTINCT p.task FROM policies p JOIN tasks t ON t.id = p.task AND t.kind = 'eval'"
+            " WHERE EXISTS (SELECT 1 FROM steps WHERE policy = p.id)"
+            " OR EXISTS (SELECT 1 FROM versions WHERE policy = p.id)"
+            " OR EXISTS (SELECT 1 FROM groups WHERE policy = p.id AND split = 'train')"
+        )
+        return [task for (task,) in rows]
+
     def policies(self) -> list[Policy]:
-        """Every policy with everything but its trajectories."""
+        """Every policy that is trained, with everything but its trajectories."""
         tasks = {row[0]: row for row in self._rows("SELECT id, tenant, state, steps, base, config FROM tasks")}
         return [
             Policy(
@@ -262,7 +272,10 @@ class Record:
                 ),
                 rollbacks=tuple(self._rollbacks(task, name)),
             )
-            for id, task, name, step in self._rows("SELECT id, task, name, step FROM policies ORDER BY id")
+            for id, task, name, step in self._rows(
+                "SELECT id, task, name, step FROM policies WHERE task IN (SELECT id FROM tasks WHERE kind = 'train')"
+                " ORDER BY id"
+            )
         ]
 
     def _seen(self, name: str, id: int, tenant: str, state: str, steps: int, base: str, config: str) -> Task:

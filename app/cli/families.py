@@ -10,6 +10,7 @@ from collections.abc import Sequence
 FAMILIES: dict[str, tuple[str, ...]] = {
     "demo": ("demo",),
     "tasks.submit": ("submit",),
+    "tasks.evaluate": ("eval",),
     "tasks.listing": ("list", "show"),
     "tasks.watch": ("watch",),
     "tasks.compare": ("compare",),

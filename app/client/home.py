@@ -110,6 +110,20 @@ class Home:
         with reading(self._home) as reader:
             return reader.engine() if reader else None
 
+    def compare(self, *tasks: int, last: bool = False) -> list[dict[str, Any]]:
+        """How much more each task, or each of its policies or measured versions, scores than the first, by prompt.
+
+        ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, where the two were
+        not measured on the same prompts in the same way. By the best scores; with ``last`` by the last.
+        """
+        from ..home.comparing import pairs_json, scored
+
+        with reading(self._home) as reader:
+            rows = [find_task(reader, task) for task in tasks]
+            assert reader is not None
+            faces = [(row, policy) for row in rows for policy in row.trained or ("",)]
+            return pairs_json([scored(reader, f"{row.id} {own}".rstrip(), row.id, own, last) for row, own in faces])
+
     # Acting.
 
     def submit(self, *tasks: TaskFile) -> list[int]:
@@ -121,6 +135,29 @@ class Home:
         from ..home.submitting import enqueue
 
         return enqueue(self._home, [submission for task in tasks for submission in _read(task)])
+
+    def evaluate(
+        self,
+        *versions: str,
+        environment: str = "",
+        config: Mapping[str, Any] | None = None,
+        tenant: str = "",
+        name: str = "",
+        sampling: Mapping[str, Any] | None = None,
+        **measure: Any,
+    ) -> int:
+        """Add a task that measures versions and trains nothing; its number. Starts the engine where none runs.
+
+        ``versions`` as in a task file: "17@best", "base", "./DIR". ``measure`` are keys of [eval]: ``prompts``,
+        ``samples``, ``split``, ``temperature``, ``agents``. What is not said is as in the task of the first version.
+        Raises as ``submit`` does.
+        """
+        from ..home.evaluating import Wish, evaluation_table
+
+        wish = Wish(versions, environment, config or {}, tenant, name, measure, sampling or {})
+        with reading(self._home) as reader:
+            table = evaluation_table(wish, reader)
+        return self.submit(table)[0]
 
     def estimate(self, *tasks: TaskFile) -> Estimates:
         """What tasks would take: ``seconds`` (None where nothing was measured), bytes of ``disk`` and ``memory``.

@@ -33,7 +33,10 @@ def sentence(task: TaskRow) -> str:
     """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
     parts = [f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}"]
     for own in _learning(task):
-        parts.append(f"{f'{line(own.name)} at ' if task.policies else ''}step {own.step} of {task.steps}")
+        if isinstance(own, PolicyRow) and own.measured:
+            parts.append(f"{line(own.name)} {'measured' if own.step else 'not measured yet'}")
+        else:
+            parts.append(f"{f'{line(own.name)} at ' if task.policies else ''}step {own.step} of {task.steps}")
         if own.reward is not None:
             parts.append(f"reward {score(own.reward)}")
         if own.score is not None:
@@ -48,6 +51,8 @@ def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
 
 def _learned(own: TaskRow | PolicyRow, steps: int, name: str) -> str:
     who = f"{line(name)}: " if name else ""
+    if isinstance(own, PolicyRow) and own.measured:
+        return f"{who}held-out {score(own.score)}" if own.step else f"{who}not measured yet"
     return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {score(own.score)}"
 
 

@@ -10,8 +10,8 @@ from marlaas.engine.store import EvalRow, History, Track, TrajectoryRow
 
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
-from ..words.metrics import BANDS, HELD_OUT, REWARD
-from ..words.tasks import newest_series
+from ..words.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
+from ..words.tasks import measured_on, newest_series
 
 AGES_OVER = 50
 """Steps over which staleness is counted."""
@@ -29,13 +29,20 @@ class LearningCurve:
 
     def track(self, metric: str) -> Track:
         """The values of a metric by step; for the held-out score, those of the newest evaluation series."""
-        if metric != HELD_OUT:
+        on = held_out_on(metric)
+        if on is None:
             return self.history.tracks.get(metric, Track())
         track = Track()
-        scores = {row.step: row.score for row in newest_series(self.evals) if row.score is not None}
+        scores = {row.step: row.score for row in newest_series(self.evals, on) if row.score is not None}
         track.steps.extend(scores)
         track.values.extend(scores.values())
         return track
+
+    @property
+    def measured_by(self) -> list[str]:
+        """The metrics that are held-out scores: of the task's own prompts, then of suites and of the split test."""
+        others = sorted({measured_on(row) for row in self.evals} - {""})
+        return [HELD_OUT, *(f"{HELD_OUT_ON}{on}" for on in others)]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class TaskAnswer:
     """Defaults of its environment's parameters."""
     trajectories: tuple[TrajectoryRow, ...] = ()
     """Trajectories of the newest group's play, of all who spoke in it, newest first."""
+    versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
+    """Of an evaluation: what it measures, with the newest score of each."""
 
     @property
     def task(self) -> int:
@@ -93,11 +102,12 @@ class TaskQuestion:
             configs,
             _parameters(reader, str(configs[task].get("environment", ""))),
             tuple(reader.newest_group(task, policy)),
+            {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
         )
 
 
 def _curve(reader: HomeReader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
-    names = () if metric == HELD_OUT else (metric, *BANDS.get(metric, ()))
+    names = () if held_out_on(metric) is not None else (metric, *BANDS.get(metric, ()))
     task, policy = learner.task, learner.policy or None
     now = reader.evals_made(task, policy)
     return LearningCurve(

@@ -197,6 +197,9 @@ class HomeReader(Protocol):
     def episode(self, id: int) -> list[StoredConversation]:
         """All conversations of one episode, the one with this id first."""
 
+    def prompt_scores(self, task: int, evaluation: EvalRow, policy: str | None = None) -> dict[int, float]:
+        """The mean reward of each instance of one of the policy's evaluations, by instance."""
+
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
         """Trajectories, newest first; ``before`` (an id) pages back."""
 

@@ -17,6 +17,7 @@ from marlaas.engine.store.queries import (
     kept,
     matchups as pairs,
     past_runs as past,
+    prompt_scores as by_prompt,
     rollouts,
     timeline,
 )
@@ -54,6 +55,7 @@ class SqliteReader(Statistics, Recordings):
     task_source = sources.task_source
     past_runs = past.past_runs
     matchups = pairs.matchups
+    prompt_scores = by_prompt.prompt_scores
     kept_marks = kept.kept_marks
     kept_versions = kept.kept_versions
     devices = cards.device_rows

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
-from marlaas.engine.store import EVAL, StoredConversation
+from marlaas.engine.store import TRAIN, StoredConversation
 
 from ..reading.home_reader import HomeReader
 from ..reading.opening import opened
@@ -49,7 +49,7 @@ def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int]
         return reader.conversation_ids(one.task, failures=failures, **within)
 
     found["group"] = Scope(f"its group{which}", lambda reader: listed(reader, group=one.group))
-    step = "the evaluation" if one.split == EVAL else "its step" if one.step is not None else "all that waits"
+    step = "the evaluation" if one.split != TRAIN else "its step" if one.step is not None else "all that waits"
     of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
     found["step"] = Scope(f"{step}{which}", lambda reader: sorted(of_step(reader)))
     found["task"] = Scope(f"the whole task{which}", lambda reader: sorted(listed(reader)))

@@ -33,7 +33,7 @@ def head(conversation: StoredConversation) -> str:
     """A line that says where a conversation comes from."""
     one = conversation
     words = [
-        f"held-out prompt {one.number}" if one.split == "eval" else f"group {one.number}",
+        f"held-out prompt {one.number}" if one.split != "train" else f"group {one.number}",
         f"member {one.member}",
         who(one.agent, one.policy, one.version, one.speaker, one.spoke),
         "waits for its step" if one.step is None else f"step {one.step}",

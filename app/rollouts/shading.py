@@ -122,7 +122,7 @@ def version_styles(conversation: StoredConversation) -> dict[int, str]:
 
 
 def _why_no_weights(conversation: StoredConversation) -> str:
-    if conversation.split == "eval":
+    if conversation.split != "train":
         return "Held-out conversations are not trained on: their tokens have no importance weights."
     if conversation.step is None:
         return "No step has consumed this group yet: its tokens get importance weights when it is trained on."

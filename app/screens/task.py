@@ -25,7 +25,9 @@ from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
-from ..words.metrics import HELD_OUT, REWARD, in_order, newest_text, words
+from ..words.format import line
+from ..words.measured import score_text
+from ..words.metrics import REWARD, in_order, newest_text, words
 from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
@@ -121,9 +123,9 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         """Show all panes."""
         task = snapshot.task(self.marlaas.selected)
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
-        line, own = self.query_one(TaskLine), self.marlaas.learner
-        line.row = learners(task)[own] if task and own else task
-        line.policy, line.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
+        head, own = self.query_one(TaskLine), self.marlaas.learner
+        head.row = learners(task)[own] if task and own else task
+        head.policy, head.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
         self._turn()
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
@@ -147,13 +149,24 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
 
     def _show_metrics(self, answer: TaskAnswer) -> None:
-        tracks = {**answer.samples, HELD_OUT: answer.own.track(HELD_OUT)}
+        if answer.versions:
+            self._show_versions(answer)
+            return
+        tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
         names = in_order(name for name, track in tracks.items() if track.steps)
         metrics = self.query_one(MetricList)
         metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
         newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
         metrics.rows = tuple(
             MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in names
+        )
+
+    def _show_versions(self, answer: TaskAnswer) -> None:
+        """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
+        metrics = self.query_one(MetricList)
+        metrics.missing, metrics.chosen = "", answer.learner.policy
+        metrics.rows = tuple(
+            MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
 
     def why_not(self, action: str) -> str:
@@ -188,7 +201,13 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         self.query_one(MetricList).step(by)
 
     def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
-        """Show another metric."""
+        """Show another metric; of an evaluation, another version."""
+        if self._answer is not None and self._answer.versions:
+            self.marlaas.policy = message.name
+            self.query_one(MetricList).chosen = message.name
+            self.ask_again()
+            self.show_again()
+            return
         self._metric = message.name
         self.query_one(MetricList).chosen = message.name
         self.ask_again()

@@ -152,7 +152,7 @@ def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
 def trajectory_text(row: TrajectoryRow) -> Content:
     """A trajectory for reading. Every part of it is foreign text."""
     head = [
-        "held-out" if row.split == "eval" else f"group {row.group}",
+        "held-out" if row.split != "train" else f"group {row.group}",
         f"member {row.member}",
         who(row.agent, row.policy, row.version, row.speaker, row.spoke),
         f"{row.part + 1} trajectories" if row.part else "",

@@ -16,6 +16,8 @@ from .format import count, duration, line, number, score, share
 REWARD = "reward"
 HELD_OUT = "held-out"
 """No metric of steps: the scores of the newest evaluation series, which a chart shows like a metric."""
+HELD_OUT_ON = "held-out "
+"""With the name of a suite behind it, or with ``test``: likewise, the scores on these."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,18 @@ _EDGES = {ROWS, *(edge for edges in BANDS.values() for edge in edges)}
 
 def words(name: str) -> Words:
     """The words for any metric."""
+    if name.startswith(HELD_OUT_ON):
+        on = line(name.removeprefix(HELD_OUT_ON), 40)
+        what = "the split test, measured once, at the end" if on == "test" else f"the suite {on}"
+        return Words(on, f"score on {what}", True)
     return _KNOWN.get(name) or Words(line(name, 14) or "?", "")
+
+
+def held_out_on(name: str) -> str | None:
+    """What a held-out metric is measured on: empty for the task's own prompts; None for a metric of steps."""
+    if name == HELD_OUT:
+        return ""
+    return name.removeprefix(HELD_OUT_ON) if name.startswith(HELD_OUT_ON) else None
 
 
 def known() -> dict[str, Words]:
@@ -220,7 +233,7 @@ def value_text(name: str, value: float | None) -> str:
     """A value in few digits."""
     if value is None or not math.isfinite(value):
         return number(value)
-    if name in (REWARD, HELD_OUT):
+    if name == REWARD or held_out_on(name) is not None:
         return score(value)
     if name in ("tokens", "length_max") or name.startswith("prompts_"):
         return count(round(value))

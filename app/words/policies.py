@@ -19,10 +19,12 @@ LONGEST = 40
 
 
 def kind(policy: PolicyRow | NamedPolicySpec) -> str:
-    """What a policy is: trained, frozen at something, or a pool of earlier versions."""
+    """What a policy is: trained, measured, frozen at something, or a pool of earlier versions."""
     if policy.frozen:
         return "frozen: the bare base" if policy.frozen == BASE else f"frozen: {line(policy.frozen, LONGEST)}"
-    return f"pool of {line(policy.pool, LONGEST)}" if policy.pool else "trained"
+    if policy.pool:
+        return f"pool of {line(policy.pool, LONGEST)}"
+    return "measured" if isinstance(policy, PolicyRow) and policy.measured else "trained"
 
 
 def names(agents: Sequence[str]) -> str:

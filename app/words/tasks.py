@@ -87,19 +87,26 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
     return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
 
 
-def newest_key(evals: Sequence[EvalRow]) -> str:
-    """The series of the newest evaluation on the task's own held-out prompts; empty before the first."""
-    return next((row.series for row in reversed(evals) if _is_own(row)), "")
+def newest_key(evals: Sequence[EvalRow], on: str = "") -> str:
+    """The series of the newest evaluation on the task's own held-out prompts; empty before the first.
+
+    ``on``: instead of these, as in ``measured_on``.
+    """
+    return next((row.series for row in reversed(evals) if measured_on(row) == on), "")
 
 
-def newest_series(evals: Sequence[EvalRow]) -> list[EvalRow]:
-    """The evaluations of the newest series on the task's own held-out prompts, by step: only those compare."""
-    newest = newest_key(evals)
-    return sorted((row for row in evals if _is_own(row) and row.series == newest), key=lambda row: row.step)
+def newest_series(evals: Sequence[EvalRow], on: str = "") -> list[EvalRow]:
+    """The evaluations of the newest series on the task's own held-out prompts, by step: only those compare.
+
+    ``on``: instead of these, as in ``measured_on``.
+    """
+    newest = newest_key(evals, on)
+    return sorted((row for row in evals if measured_on(row) == on and row.series == newest), key=lambda row: row.step)
 
 
-def _is_own(row: EvalRow) -> bool:
-    return not row.suite and row.split == "eval"
+def measured_on(row: EvalRow) -> str:
+    """What an evaluation is of: a suite's name, ``test``, or empty for the task's own held-out prompts."""
+    return row.suite or ("" if row.split == "eval" else row.split)
 
 
 def largest_gap(steps: Sequence[StepRow]) -> float | None:

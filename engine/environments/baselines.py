@@ -22,7 +22,7 @@ class HeldOut:
     environment: str
     version: str
     config: str
-    """The environment's parameters, as JSON with sorted keys."""
+    """The split, and the environment's parameters as JSON with sorted keys."""
     prompts: int
 
 

@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
-from ..adapters import Array, PolicyState, StateHeader, checksum, write_state
-from ..base import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
+from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import SamplerKind, available_memory
 from ..errors import AdapterError
 from ..fairness import Ledger, Line
 from ..home import EngineSettings, Home, Settings
 from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
+from .bare import write_bare
 from .worker_specs import plan_of, sampler_spec, with_sampler
 
 SEQUENCES = 4
@@ -28,8 +26,6 @@ CONTEXT = 2048
 """Tokens of a conversation, unless the settings say otherwise or the base was made for fewer."""
 BARE = "base"
 """The version that stands for the base without an adapter."""
-CHANGED = "model.layers.0.mlp.down_proj"
-"""The layer that its adapter of zeros sits on: every architecture that can be sampled has it in one piece."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +65,8 @@ class LoneSampler:
 
     async def load_bare(self, scratch: Path) -> None:
         """Serve the base itself under the version ``BARE``."""
-        adapter = zeros(self.base.config)
         path = scratch / f"{BARE}.safetensors"
-        write_state(path, PolicyState(StateHeader(1, 1.0, 0, self.base.fingerprint), adapter), sync=False)
-        await self.load(BARE, path, checksum(adapter))
+        await self.load(BARE, path, write_bare(self.base, path))
 
 
 def plan_alone(settings: Settings) -> LonePlan:
@@ -105,12 +99,3 @@ async def open_lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSam
         yield LoneSampler(Rollout(renderer, Ledger()), base, endpoint, renderer)
     finally:
         await worker.stop()
-
-
-def zeros(config: BaseConfig) -> dict[str, Array]:
-    """An adapter of rank 1 that changes nothing: a sampler always speaks under a version."""
-    out, into = linear_shapes(config)[CHANGED]
-    return {
-        f"{CHANGED}.lora_A": np.zeros((1, into), np.float32),
-        f"{CHANGED}.lora_B": np.zeros((out, 1), np.float32),
-    }

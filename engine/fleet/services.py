@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import ROLLOUT, TRAINING, Payer, Standing
@@ -43,6 +44,8 @@ class Services:
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
+    write_bare: Callable[[Path], str]
+    """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str

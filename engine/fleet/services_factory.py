@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..base import BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
@@ -15,6 +16,7 @@ from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
 from .assignment import Handles, sampler_at, trainer_at
+from .bare import write_bare
 from .placement_plan import PlacementPlan
 from .routing.endpoints import SamplerEndpoints, open_endpoint, precision
 from .routing.router import Router
@@ -55,6 +57,7 @@ class ServicesFactory:
             shared=shared,
             trainer=TaskTrainer(shared, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
+            write_bare=partial(write_bare, self.base),
             baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,

@@ -79,7 +79,7 @@ class Replay:
 
     async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
         """The episodes with the rewards of the version's ranking, if it has one; evaluations are not ranked."""
-        if not self.lease.declared.ranked or self.split == "eval":
+        if not self.lease.declared.ranked or self.split != "train":
             return played
         if any(one.difference and one.recorded.status == "ok" for one in played):
             return [replace(one, difference=one.difference or _UNRANKED) for one in played]

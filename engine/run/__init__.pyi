@@ -2,6 +2,12 @@ from .evaluation.early_stop import (
     reached as reached,
     stalled as stalled,
 )
+from .evaluation.eval_run import (
+    EvalRun as EvalRun,
+)
+from .evaluation.suites import (
+    deciding as deciding,
+)
 from .group_pool import (
     GroupPool as GroupPool,
 )

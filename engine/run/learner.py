@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-from ..adapters import sweep
 from ..fleet import Services
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
@@ -22,8 +20,9 @@ from .bias_watch import BiasWatch
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
-from .preflight import check_room, check_servable
+from .preflight import check_room, check_servable, join_router
 from .producer import Producer
+from .recovery import set_leftovers_aside
 from .selfplay.frozen_policies import FrozenPolicies
 from .selfplay.participants import Participants
 from .trained_policy import TrainedPolicy
@@ -66,9 +65,9 @@ class Learner:
         await self._environment.check()
         check_servable(self._spec, self._services)
         try:
-            self._join()
+            join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(self._services) for policy in self._policies]
-            await self._sweep()
+            await set_leftovers_aside(self._services, self._task)
             async with AsyncExitStack() as stack:
                 opponents = await self._frozen_policies.enter(stack)
                 published = {policy.name: policy.published for policy in self._policies}
@@ -78,30 +77,21 @@ class Learner:
             leaving = (policy.leave(self._services) for policy in self._policies)
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
-    async def _sweep(self) -> None:
-        """Move files that no committed version names out of the task's folder."""
-        store, home, name = self._services.store, self._services.home, f"task-{self._task}"
-        known = {Path(version.path).name for version in store.versions.on_disk(self._task)}
-        swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
-        if swept.moved:
-            files = ", ".join(path.name for path in swept.moved)
-            said = f"Files that no version names lie in {home.lost / name} now: {files}."
-            store.telemetry.event("recovery", said, self._task, "warning")
-        for problem in swept.problems:
-            store.telemetry.event("adapter", problem, self._task, "warning")
-
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
         services, environment, moved = self._services, self._environment, asyncio.Event()
-        held_out = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
+        measure = self._spec.eval
+        held_out, test = HeldOutPrompts(services, self._task, measure.prompts), None
+        if measure.test_prompts:
+            test = HeldOutPrompts(services, self._task, measure.test_prompts, "test", beside=held_out)
         async with environment.bound() as lease:
-            await held_out.of(lease)
+            await (test or held_out).of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, held_out, moved, self._hopeless)
+            PolicyLearner(services, policy, version, participants, environment, held_out, test, moved, self._hopeless)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._spec, environment, participants, held_out, bias)
+        producer = Producer(services, self._spec, environment, participants, test or held_out, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))
@@ -139,13 +129,6 @@ class Learner:
                     loop.cancel()
         await asyncio.wait(loops)
         await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
-
-    def _join(self) -> None:
-        """Register with the router; a deterministic task stays with the kind of sampler that it began with."""
-        versions, policies = self._services.store.versions, [policy.number for policy in self._policies]
-        kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
-        for policy in policies:
-            versions.keep_sampler(policy, kind)
 
     def _history(self) -> History:
         experience, policy = self._services.store.experience, self._policies[0].number

@@ -23,7 +23,7 @@ from .endings import never_spoke
 from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
 from .evaluation.held_out import HeldOutPrompts
-from .evaluation.timing import Measuring
+from .evaluation.suites import AllMeasuring, deciding, tested
 from .group_pool import GroupPool
 from .preflight import check_room
 from .recovery import new_version, version_path
@@ -46,6 +46,7 @@ class PolicyLearner:
         participants: Participants,
         environment: TaskEnvironment,
         held_out: HeldOutPrompts,
+        test: HeldOutPrompts | None,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
     ) -> None:
@@ -80,12 +81,13 @@ class PolicyLearner:
         self._agents = participants.agents_of(self.name)
         played, every = participants.opponents.versions_of(self.name), spec.keep.every
         self._retention = Retention(
-            services.store, self._task, self.policy, every, services.token_steps, played, trained.given
+            services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
         )
-        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
-        self._measuring = Measuring(
-            services, spec, self.policy, environment, self._published, evaluator, self._retention
-        )
+        own = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
+        last = None
+        if test is not None:
+            last = Evaluator(services, tested(spec), self.policy, self.name, environment, participants, test)
+        self._measuring = AllMeasuring(services, trained, own, last, environment, self._retention)
 
     @property
     def end(self) -> int:

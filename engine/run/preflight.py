@@ -1,14 +1,19 @@
-"""What must hold before a task plays: room on the disk and an environment, then samplers that can do what it asks."""
+"""What must hold before a task plays: room on the disk and an environment, then samplers that can do what it asks.
+
+And its place at the router, which decides which of them serve it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from ..environments import EnvironmentService
 from ..errors import Blocked, ConfigError
 from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
+from ..trajectories import Split
 from .environment import History, TaskEnvironment
 
 
@@ -17,7 +22,8 @@ async def check_ready(
 ) -> None:
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
     check_room(shortage)
-    policy = store.versions.policy(task, agent_map_of(spec).trained[0], {})
+    first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
+    policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
     environment = TaskEnvironment(environments, spec, history)
     await environment.check()
@@ -46,3 +52,14 @@ def check_servable(spec: TaskSpec, services: Services) -> None:
         "The task asks for 'train.deterministic', but the last bits of what vLLM says depend on what else it is asked.",
         'Set `sampler = "llama.cpp"` or "torch" under [rollout] in marlaas.toml, or leave `deterministic` out.',
     )
+
+
+def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
+    """Register with the router; a deterministic task stays with the kind of sampler that it began with.
+
+    ``policies`` are the numbers of the task's own policies in the store.
+    """
+    versions = services.store.versions
+    kind = services.router.join(task, spec, versions.sampler(policies[0]))
+    for policy in policies:
+        versions.keep_sampler(policy, kind)

@@ -9,7 +9,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from ..adapters import begin, begin_from, holds_moments, read_peft_folder, restart_moments, spare
+from ..adapters import begin, begin_from, holds_moments, read_peft_folder, restart_moments, spare, sweep
 from ..errors import AdapterDamaged, AdapterMissing, ConfigError
 from ..faults import Point, reach
 from ..fleet import Services
@@ -17,6 +17,19 @@ from ..spec import TaskSpec, start_folder
 from ..store import NewVersion, Version
 from ..training import PolicyConfig, StepResult
 from .rules import policy_config
+
+
+async def set_leftovers_aside(services: Services, task: int) -> None:
+    """Move files that no committed version names out of the task's folder."""
+    store, home, name = services.store, services.home, f"task-{task}"
+    known = {Path(version.path).name for version in store.versions.on_disk(task)}
+    swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
+    if swept.moved:
+        files = ", ".join(path.name for path in swept.moved)
+        said = f"Files that no version names lie in {home.lost / name} now: {files}."
+        store.telemetry.event("recovery", said, task, "warning")
+    for problem in swept.problems:
+        store.telemetry.event("adapter", problem, task, "warning")
 
 
 def version_path(services: Services, task: int, policy: str, number: int) -> Path:

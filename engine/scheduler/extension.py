@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ..errors import AdapterError, ConfigError
-from ..run import reached, stalled
+from ..run import deciding, reached, stalled
 from ..spec import TaskSpec, parse
 from ..store import Store
 from ..submission import next_state
@@ -23,6 +23,8 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
     ``ConfigError`` or ``AdapterError`` where that cannot be done, and then changes nothing.
     """
     before = store.tasks.spec(task)
+    if before.kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no steps.", "`marlaas eval` measures further versions.")
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < before.steps:
         raise ConfigError(f"It has {before.steps} steps and can only be given more.")
     if steps == before.steps:
@@ -66,7 +68,7 @@ def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
     for policy, (_, step) in standing.items():
         if newest.get(policy, -1) < step:
             raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
-    ended = [store.evaluations.scores(policy) for policy in standing]
+    ended = [store.evaluations.of(deciding(spec)).scores(policy) for policy in standing]
     if all(reached(scores, spec.eval) or stalled(scores, spec.eval) for scores in ended):
         why = "has reached its target" if reached(ended[0], spec.eval) else "has not risen for as long as it may"
         raise ConfigError(f"Its held-out score {why}: it would end at once.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..adapters import read_expected
 from ..errors import AdapterError, ConfigError
-from ..run import Retention
+from ..run import Retention, deciding
 from ..store import Store, Version
 from ..submission import next_state
 
@@ -28,6 +28,8 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+    if store.tasks.spec(task).kind == "eval":
+        raise ConfigError("It is an evaluation, which makes no versions.")
     versions = store.versions.on_disk(task, policy)
     meant = [version for version in versions if version.number == number]
     if not meant:
@@ -43,7 +45,7 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     await asyncio.to_thread(_check_file, version)
     store.versions.void_after(version.policy, version.number)
     store.experience.drop_unusable(version.policy, version.number)
-    Retention(store, task, version.policy).label()
+    Retention(store, task, version.policy, suite=deciding(store.tasks.spec(task))).label()
     how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
     store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
     store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again

@@ -13,12 +13,11 @@ from time import monotonic
 
 from ..errors import ConfigError, StoreError
 from ..fleet import WorkerSupervisor, reason as waits_for
-from ..run import Learner
 from ..store import QueuedTask, Reason, ReasonCode, Store
 from .commands import Commands
 from .decision import Act, Situation, decide
 from .retries import Stalls, in_words, pause_before
-from .task_run import Ending, failed, run_task
+from .task_run import Ending, Runner, failed, run_task
 
 POLL = 0.2
 """Seconds between looks at the database for new commands."""
@@ -52,8 +51,8 @@ class Scheduler:
         self._clock = clock
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
-        self._learners: dict[int, Learner] = {}
-        """Learners of the runs that are not blocked, by task."""
+        self._learners: dict[int, Runner] = {}
+        """What runs the tasks that are not blocked, by task."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[str, float]] = {}
@@ -253,7 +252,7 @@ class Scheduler:
         )
 
     def _start(self, task: QueuedTask) -> None:
-        def started(learner: Learner) -> None:
+        def started(learner: Runner) -> None:
             self._store.tasks.set_state(task.id, "running")
             self._learners[task.id] = learner
             self._blocked.pop(task.id, None)

@@ -26,12 +26,15 @@ from ..errors import (
 from ..fairness import Payer
 from ..fleet import WorkerSupervisor
 from ..racing import until_first
-from ..run import Learner, check_ready
+from ..run import EvalRun, Learner, check_ready
 from ..spec import TaskSpec
 from ..store import NO_REASON, Reason, ReasonCode
 
 MAX_LOSSES = 5
 """Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
+
+Runner = Learner | EvalRun
+"""What runs a task of its kind."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ def failed(why: str, again: bool = False) -> Ending:
 
 
 async def run_task(
-    task: int, spec: TaskSpec, supervisor: WorkerSupervisor, started: Callable[[Learner], None]
+    task: int, spec: TaskSpec, supervisor: WorkerSupervisor, started: Callable[[Runner], None]
 ) -> Ending:
-    """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
+    """Run a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
 
     ``started`` is called once nothing blocks the task any more, with who runs it.
     """
@@ -83,7 +86,7 @@ async def run_task(
             services = (await supervisor.services()).of(payer, spec.train.deterministic)
             # of these workers: by the time a learner has ended, the supervisor may have the next ones
             lost = supervisor.lost
-            learner = Learner(services, task, spec, started)
+            learner = (EvalRun if spec.kind == "eval" else Learner)(services, task, spec, started)
             await _unless_lost(learner, lost)
             return Ending("running") if learner.drained else done(learner.remark)
         except WorkerDied as error:
@@ -93,7 +96,8 @@ async def run_task(
             if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
-                reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"
+                made = "measured versions" if spec.kind == "eval" else "steps"
+                reason = f"Workers died {losses} times after {max(last, 0)} {made} of this task: {error}"
                 return paused(reason, again=True)
         except Blocked as error:
             return blocked(str(error))
@@ -116,7 +120,7 @@ async def run_task(
             return failed(reason, again=True)
 
 
-async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:
+async def _unless_lost(learner: Runner, lost: asyncio.Event) -> None:
     """Run the learner; a worker's death ends it even where it waits for something else."""
     if 0 not in await until_first(learner.run(), lost.wait()):
         raise WorkerDied("A worker died.")

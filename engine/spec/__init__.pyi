@@ -18,6 +18,7 @@ from .fields import (
     docstrings as docstrings,
     policy_fields as policy_fields,
     spec_fields as spec_fields,
+    suite_fields as suite_fields,
 )
 from .losses import (
     AdvantageKind as AdvantageKind,
@@ -27,6 +28,9 @@ from .losses import (
 from .policies import (
     NamedPolicySpec as NamedPolicySpec,
     start_folder as start_folder,
+)
+from .suites import (
+    SuiteSpec as SuiteSpec,
 )
 from .sweep import (
     MOST_MEMBERS as MOST_MEMBERS,

@@ -58,8 +58,12 @@ def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
 def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` where ``[agents]`` and the agents that an environment declares do not fit.
 
-    An environment that declares no agents is not checked here: its agents are known only when it plays.
+    An environment that declares no agents is not checked here, but for an evaluation that gives some of them to others:
+    else its agents are known only when it plays.
     """
+    if spec.kind == "eval":
+        _check_measured(spec, declared)
+        return
     if not declared or not spec.policies:
         return
     for agent in declared:
@@ -79,3 +83,27 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
                 path=f"{where}.{agent}",
                 code=CHOICE,
             )
+
+
+def _check_measured(spec: TaskSpec, declared: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` where ``[eval.agents]`` of an evaluation does not fit: a measured version speaks for every
+    agent that is not named there, so they must be known."""
+    others = spec.eval.agents
+    if not declared and (others or spec.eval.rotate):
+        raise ConfigError(
+            f"{spec.environment} does not declare its agents, so 'eval.agents' and 'eval.rotate' mean nothing.",
+            'Write `@env(agents=("first", "second"))` in the environment.',
+            path="eval.agents",
+            code=CHOICE,
+        )
+    for agent in others:
+        if agent not in declared:
+            says = f"{spec.environment} has no agent {agent!r}."
+            raise ConfigError(says, nearest(agent, declared), path=f"eval.agents.{agent}", code=CHOICE)
+    if declared and set(others) >= set(declared):
+        raise ConfigError(
+            "'eval.agents' leaves no agent to the versions that are measured.",
+            "Leave one of them out.",
+            path="eval.agents",
+            code=MISSING,
+        )

@@ -6,14 +6,16 @@ ones; the demo trains with them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..errors import ConfigError
 from .agent_rules import check_agents
 from .data import DataSpec, check_data_rules
+from .measuring_rules import check_measuring
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules, refuse_truncation
+from .suites import SuiteSpec
 from .validation import RANGE, between, build, each_between, one_of
 
 
@@ -148,6 +150,13 @@ class EvalSpec:
     Agents that are not named play as in training; the score is that of the agents of the measured policy."""
     rotate: bool = False
     """Let the agents change places from one prompt to the next, so that no place is an advantage."""
+    split: str = one_of("eval", "eval", "test")
+    """For ``kind = "eval"``: which instances are measured on. A training task measures on ``eval``."""
+    test_prompts: int = between(0, 0, 100000)
+    """Instances of the split ``test``, on which the best and the last version are measured once, at the end; they are
+    never trained on and decide nothing. 0: none."""
+    suite: tuple[SuiteSpec, ...] = ()
+    """Further environments that the policy is measured on, each in a table [[eval.suite]]."""
 
 
 @dataclass(frozen=True)
@@ -160,16 +169,21 @@ class KeepSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """One RL run of a tenant."""
+    """One run of a tenant: it trains policies, or measures versions."""
 
     tenant: str
     """Whose it is; shares and quotas are counted by it."""
     name: str
     """What people call it."""
     environment: str
-    """What it trains on: "arithmetic", or "plugin/environment" where that is ambiguous."""
+    """What it plays: "arithmetic", or "plugin/environment" where that is ambiguous."""
     steps: int = between(60, 1, 10000000)
-    """Optimizer steps."""
+    """Optimizer steps; for ``kind = "eval"`` the number of ``versions``."""
+    kind: str = one_of("train", "train", "eval")
+    """What it does: ``train`` trains policies, ``eval`` measures ``versions`` and trains nothing."""
+    versions: tuple[str, ...] = ()
+    """For ``kind = "eval"``: what is measured, each on the same prompts with the same noise. "17@best", "17@12", a
+    version's name, "base" for the bare base, or an exported adapter's folder (./DIR)."""
     environment_version: str = one_of("follow", "follow", "pin")
     """Whether edits of the environment count while it trains, or it stays with the version of the first group."""
     base: str = ""
@@ -199,23 +213,24 @@ class TaskSpec:
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
-    plain = {key: value for key, value in table.items() if value is not None}
+    plain = {key: _lists(value) for key, value in table.items() if value is not None}
     for name in ("train", "eval", "sampling"):
         if isinstance(plain.get(name), dict):
             plain[name] = _given(plain[name])
     if isinstance(plain.get("policies"), dict):
         policies = plain["policies"].items()
         plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
-    if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
-        plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
     refuse_truncation(plain, where)
     spec = build(TaskSpec, plain, where)
+    if spec.kind == "eval" and "steps" not in plain:
+        spec = replace(spec, steps=max(1, len(spec.versions)))
     for name in ("tenant", "name", "environment"):
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
             says = f"{where}: {name!r} must be a printable text of 1 to 200 characters."
             raise ConfigError(says, path=name, code=RANGE)
     check_agents(spec, where)
+    check_measuring(spec, where)
     check_rules(spec, where)
     check_data_rules(spec, where)
     return spec
@@ -223,3 +238,10 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
 
 def _given(table: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
+
+
+def _lists(value: Any) -> Any:
+    """A value of ``to_json`` as a parsed task file has it: lists for tuples."""
+    if isinstance(value, dict):
+        return {key: _lists(inner) for key, inner in value.items()}
+    return [_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value

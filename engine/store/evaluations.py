@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlite_utils import Database
 
 from ..faults import Point, reach
+from ..trajectories import Split
 from .database import insert, transaction
 
 
@@ -60,16 +61,24 @@ def best(scores: Mapping[int, float]) -> int:
 
 
 class EvaluationTable:
-    """Reads and writes of evaluations. Without a suite and a split, those of a task's own held-out prompts."""
+    """Reads and writes of evaluations: those of one suite and split, by default of a task's own held-out prompts."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, suite: str = "", split: Split = "eval") -> None:
         self._db = database
+        self._suite, self._split = suite, split
+
+    def of(self, suite: str, split: Split = "eval") -> EvaluationTable:
+        """The evaluations of another suite or split; an empty suite is the task's own environment."""
+        return EvaluationTable(self._db, suite, split)
 
     def add(self, policy: int, version: int, evaluation: Evaluation) -> None:
-        """Record an evaluation of a version (its id); the same series, suite, split and step again replace it."""
+        """Record an evaluation of a version; the same series, suite, split and step again replace it.
+
+        ``version``: its id; 0 for one without a row, such as the bare base.
+        """
         row = {
             "policy": policy,
-            "version": version,
+            "version": version or None,
             "step": evaluation.step,
             "environment_version": evaluation.environment_version,
             "series": evaluation.series or evaluation.environment_version,
@@ -96,28 +105,32 @@ class EvaluationTable:
             insert(self._db, "evals", row)
         reach(Point.EVALUATION_STORED)
 
-    def measured(self, policy: int, series: str, suite: str = "", split: str = "eval") -> dict[int, float | None]:
+    def has(self, policy: int) -> bool:
+        """Whether the policy was measured at all."""
+        return any(True for _ in self._db.query("SELECT 1 FROM evals WHERE policy = ? LIMIT 1", [policy]))
+
+    def measured(self, policy: int, series: str) -> dict[int, float | None]:
         """Scores of one series by step, in the order of the steps; None: measured, and it is no score."""
         rows = self._db.query(
             "SELECT step, score FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ? ORDER BY step",
-            [policy, series, suite, split],
+            [policy, series, self._suite, self._split],
         )
         return {row["step"]: row["score"] for row in rows}
 
-    def baseline(self, policy: int, series: str, suite: str = "", split: str = "eval") -> float | None:
+    def baseline(self, policy: int, series: str) -> float | None:
         """The newest constant-answer baseline of a series; None where there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND series = ? AND suite = ? AND split = ?"
             " ORDER BY id DESC LIMIT 1",
-            [policy, series, suite, split],
+            [policy, series, self._suite, self._split],
         )
         return next((row["floor"] for row in rows), None)
 
     def series(self, policy: int) -> str | None:
-        """The newest series of the task's own held-out prompts; None before the first evaluation."""
+        """The newest series; None before the first evaluation."""
         rows = self._db.query(
-            "SELECT series FROM evals WHERE policy = ? AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1",
-            [policy],
+            "SELECT series FROM evals WHERE policy = ? AND suite = ? AND split = ? ORDER BY id DESC LIMIT 1",
+            [policy, self._suite, self._split],
         )
         return next((row["series"] for row in rows), None)
 
@@ -128,9 +141,10 @@ class EvaluationTable:
         return {step: score for step, score in found.items() if score is not None}
 
     def best_of_each(self, policy: int) -> set[int]:
-        """The numbers of the best trained versions, one of each series of the task's own held-out prompts."""
+        """The numbers of the best trained versions, one of each series."""
         rows = self._db.query(
-            "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = '' AND split = 'eval'", [policy]
+            "SELECT DISTINCT series FROM evals WHERE policy = ? AND suite = ? AND split = ?",
+            [policy, self._suite, self._split],
         )
         found = set()
         for series in [row["series"] for row in rows]:

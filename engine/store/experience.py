@@ -63,18 +63,23 @@ class ExperienceTable:
         self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
-        self, split: Split, parts: Sequence[PolicyGroup], beside: Sequence[Beside] = (), step: int | None = None
+        self,
+        split: Split,
+        parts: Sequence[PolicyGroup],
+        beside: Sequence[Beside] = (),
+        step: int | None = None,
+        suite: str = "",
     ) -> None:
         """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
 
-        ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one on the
-        same environment version: the episodes of every evaluation series are kept.
+        ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
+        same suite on the same environment version: the episodes of every evaluation series are kept.
         """
         with transaction(self._db):
             play = None
             for part in parts:
-                self._remove(part, split, step)
-                owner = self._insert(part, split, step, play)
+                self._remove(part, split, step, suite)
+                owner = self._insert(part, split, step, suite, play)
                 rows = [row for episode in part.group.episodes for row in _rows(owner, episode, part.transcripts)]
                 if play is None:
                     play = owner
@@ -82,21 +87,22 @@ class ExperienceTable:
                 insert_all(self._db, "trajectories", rows)
             reach(Point.GROUP_INSIDE)
 
-    def _remove(self, part: PolicyGroup, split: Split, step: int | None) -> None:
+    def _remove(self, part: PolicyGroup, split: Split, step: int | None, suite: str) -> None:
         same = (
-            "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
+            "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ? AND suite = ?"
             " AND (step IS NULL OR environment_version = ?)"
         )
-        identity = [part.policy, split, part.group.number, step, part.group.environment_version]
+        identity = [part.policy, split, part.group.number, step, suite, part.group.environment_version]
         for (old,) in self._db.conn.execute(same, identity).fetchall():
             self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
             self._db.execute("DELETE FROM groups WHERE id = ?", [old])
 
-    def _insert(self, part: PolicyGroup, split: Split, step: int | None, play: int | None) -> int:
+    def _insert(self, part: PolicyGroup, split: Split, step: int | None, suite: str, play: int | None) -> int:
         group = part.group
         row = {
             "policy": part.policy,
             "split": split,
+            "suite": suite,
             "number": group.number,
             "instance": group.index,
             "version": group.version,
@@ -164,15 +170,21 @@ class ExperienceTable:
             reach(Point.SHRINK_DONE)
         return len(groups) == SHRUNK_AT_ONCE
 
-    def first_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's first stored group: what a pinned task stays with."""
-        rows = self._db.query("SELECT environment_version FROM groups WHERE policy = ? ORDER BY id LIMIT 1", [policy])
+    def first_environment(self, policy: int, suite: str = "") -> str | None:
+        """The environment version of the policy's first stored group: what a pinned task stays with.
+
+        Of groups that were played for a ``suite``, if one is named.
+        """
+        rows = self._db.query(
+            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id LIMIT 1", [policy, suite]
+        )
         return next((row["environment_version"] for row in rows), None)
 
-    def last_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's newest stored group."""
+    def last_environment(self, policy: int, suite: str = "") -> str | None:
+        """The environment version of the policy's newest stored group, or of the newest that was played for a suite."""
         rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
+            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id DESC LIMIT 1",
+            [policy, suite],
         )
         return next((row["environment_version"] for row in rows), None)
 

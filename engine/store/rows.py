@@ -98,15 +98,19 @@ class TaskRow:
     """The reason as a ``ReasonCode``."""
     warning: str = ""
     """The newest thing that people should know of it, such as rewards that are biased; empty where there is none."""
+    kind: str = "train"
+    """``train``, or ``eval``: then its policies are the versions that it measures, and ``step`` counts those that it
+    has."""
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Names of the trained policies; empty where the task has only one policy."""
+        """Names of the policies that are trained or measured; empty where the task trains only one policy."""
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
         """The task with the progress of one of its policies."""
-        return replace(self, **{name: getattr(policy, name) for name in _PROGRESS})
+        steps = 1 if policy.measured else self.steps
+        return replace(self, steps=steps, **{name: getattr(policy, name) for name in _PROGRESS})
 
     @property
     def unfinished(self) -> bool:

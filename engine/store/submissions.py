@@ -68,14 +68,14 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     """Insert tasks, all or none, and return their numbers."""
     sql = (
         "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
-        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, 0)"
+        " kind, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
     )
     now = time.time()
     with _transaction(database) as connection:
         numbers = []
         for s in submissions:
             what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
-            numbers.append(_insert(connection, sql, (*what, s.base, s.family, now)))
+            numbers.append(_insert(connection, sql, (*what, s.base, s.family, s.config.get("kind", "train"), now)))
         for number, submission in zip(numbers, submissions, strict=True):
             needed = {*submission.needs, *(numbers[place] for place in submission.after)}
             rows = [(number, other) for other in sorted(needed)]

@@ -94,7 +94,8 @@ class TaskTable:
         """What waiting tasks still need, by task."""
         rows = self._db.conn.execute(
             "SELECT d.task, d.needs, coalesce(n.name, ''), coalesce(n.state, ''),"
-            " coalesce((SELECT step FROM policies WHERE task = n.id ORDER BY id LIMIT 1), 0), coalesce(n.steps, 0)"
+            " coalesce((SELECT CASE n.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies"
+            " WHERE task = n.id), 0), coalesce(n.steps, 0)"
             " FROM tasks t JOIN dependencies d ON d.task = t.id LEFT JOIN tasks n ON n.id = d.needs"
             " WHERE t.state IN ('submitted', 'queued', 'running') AND n.state IS NOT 'done' ORDER BY d.task, d.needs"
         )

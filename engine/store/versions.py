@@ -19,6 +19,7 @@ from sqlite_utils import Database
 
 from ..faults import Point, reach
 from ..home import Home
+from ..trajectories import Split
 from .database import insert, insert_all, transaction
 
 
@@ -63,12 +64,13 @@ class VersionTable:
         self.barrier = barrier
         """Flush all commits to the disk; blocks; safe in any thread."""
 
-    def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
-        """The policy's id; its row is made on first use."""
+    def policy(self, task: int, name: str, config: dict[str, Any], split: Split = "eval") -> int:
+        """The policy's id; its row is made on first use. ``split``: of the instances that its score is of."""
         rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
         if rows:
             return int(rows[0]["id"])
-        return insert(self._db, "policies", {"task": task, "name": name, "config": json.dumps(config), "step": 0})
+        row = {"task": task, "name": name, "config": json.dumps(config), "step": 0, "split": split}
+        return insert(self._db, "policies", row)
 
     def sampler(self, policy: int) -> str:
         """The kind of sampler that a policy must stay with to be deterministic; empty: any."""
@@ -78,6 +80,10 @@ class VersionTable:
         """Record the kind of sampler that a policy must stay with."""
         if self.sampler(policy) != kind:
             self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
+
+    def mark_measured(self, policy: int) -> None:
+        """Record that the version that a policy of an evaluation stands for is measured: its step is 1 from then on."""
+        self._db.execute("UPDATE policies SET step = 1 WHERE id = ?", [policy])
 
     def candidates(self, policy: int) -> list[Version]:
         """Versions whose files are on the disk, newest first."""

@@ -90,8 +90,26 @@ def estimate_task(
         time_of(whole, runs),
         disk_of(whole, runs, base, token_steps),
         memory_of(spec, base, torch_sampler, context),
-        whole.steps * whole.group_episodes * whole.sampling.max_episode_tokens * _agents(spec),
+        trained_episodes(whole) * whole.sampling.max_episode_tokens * _agents(spec),
     )
+
+
+def trained_episodes(spec: TaskSpec) -> int:
+    """Episodes that are trained on; those of an evaluation, of which none is."""
+    return measured_episodes(spec) if spec.kind == "eval" else spec.steps * spec.group_episodes
+
+
+def measured_episodes(spec: TaskSpec) -> int:
+    """Episodes of all evaluations of one policy, suites and the split test included; of an evaluation all."""
+    if spec.kind == "eval":
+        return len(spec.versions) * spec.eval.prompts * spec.eval.samples
+
+    def times(every: int) -> int:
+        return 2 + (max(0, spec.steps - 1) // every if every else 0)
+
+    suites = sum(times(suite.every) * suite.prompts * suite.samples for suite in spec.eval.suite)
+    own = times(spec.eval.every) * spec.eval.prompts + 2 * spec.eval.test_prompts
+    return own * spec.eval.samples + suites
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:
@@ -102,6 +120,8 @@ def whole_of(spec: TaskSpec) -> TaskSpec:
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
     """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
+    if spec.kind == "eval":  # one version at a time; its rank is known when it is served
+        return version_bytes(base, spec.policy.rank, torch_sampler)
     policies = agent_map_of(spec).policies
     trained = sum(
         policy_bytes(base, own.policy.rank, context)
@@ -128,8 +148,8 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
     near = nearest(spec, runs)
     if not near:
         return None
-    episodes = spec.steps * spec.group_episodes
-    rates = [run.seconds / (run.steps * run.episodes) for run in near]
+    episodes, trains = trained_episodes(spec), spec.kind == "train"
+    rates = [(run.seconds / run.steps if trains else run.rollout) / run.episodes for run in near]
     return TimeEstimate(
         seconds=episodes * median(rates),
         least=episodes * min(rates),
@@ -137,7 +157,7 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
         runs=len(near),
         alike=all(run.max_tokens == spec.sampling.max_tokens for run in near),
         rollout=episodes * median(run.rollout / run.episodes for run in near),
-        training=episodes * median(run.training / run.episodes for run in near),
+        training=episodes * median(run.training / run.episodes for run in near) if trains else 0.0,
     )
 
 
@@ -154,11 +174,11 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
     adapters = sum(
         adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
         for name, own in zip(agent_map_of(spec).trained, _trained(spec), strict=True)
+        if spec.kind == "train"
     )
     agents = _agents(spec)
-    trained = spec.steps * spec.group_episodes * agents
-    evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
-    held_out = evaluations * spec.eval.prompts * spec.eval.samples * agents * len(_trained(spec))
+    trained = trained_episodes(spec) * agents if spec.kind == "train" else 0
+    held_out = measured_episodes(spec) * agents * len(_trained(spec))
     near = nearest(spec, runs)
     if near:
         tokens = median(run.trajectory_tokens for run in near)

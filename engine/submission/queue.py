@@ -91,21 +91,32 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is allowed: the task waits for its repair.
     """
     found = find_environment(submission.environment, environments)
+    for suite in submission.config.get("eval", {}).get("suite", ()):
+        try:
+            other = find_environment(suite["environment"], environments)
+            _check_parameters(other, suite["config"], "eval.suite")
+        except ConfigError as error:
+            says = f"The suite {suite['name']!r}: {error.message}"
+            raise type(error)(says, error.hint, path="eval.suite", code=error.code) from None
+    _check_parameters(found, submission.config.get(PARAMETERS, {}), PARAMETERS)
+    if found.version and (submission.config.get("policies") or submission.config.get("kind") == "eval"):
+        check_declared(parse(submission.config, submission.name), found.agents)
+
+
+def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
+    """Raise ``ConfigError`` for parameters that an environment does not take; one that never served takes any."""
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
-    config: dict[str, Any] = submission.config.get(PARAMETERS, {})
     for key, value in config.items():
         if key not in parameters:
             says = f"The environment {found.name!r} has no parameter {key!r}."
-            raise ConfigError(says, nearest(key, list(parameters)), path=f"{PARAMETERS}.{key}", code=UNKNOWN)
+            raise ConfigError(says, nearest(key, list(parameters)), path=f"{table}.{key}", code=UNKNOWN)
         _check_value(parameters[key], value, found.name)
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
     if missing:
-        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{PARAMETERS}]."
-        raise ConfigError(says, path=f"{PARAMETERS}.{missing[0]}", code=MISSING)
-    if submission.config.get("policies"):
-        check_declared(parse(submission.config, submission.name), found.agents)
+        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
+        raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:

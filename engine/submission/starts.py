@@ -1,4 +1,4 @@
-"""Finds the versions and folders that a task file refers to: those that training begins from, or is played with.
+"""Finds the versions and folders that a task file refers to: where training begins, who plays along, what is measured.
 
 Versions are bound by id when the task is submitted: which one is the best may have changed when it starts.
 """
@@ -39,6 +39,7 @@ class _Found:
 
 def references(spec: TaskSpec) -> Iterator[Reference]:
     """All references of a specification to versions and folders outside of its own task."""
+    yield from (Reference(words, "versions") for words in spec.versions if words != BASE)
     for name, policy in agent_map_of(spec).policies.items():
         table = f"policies.{name}" if spec.policies else "policy"
         if policy.start:

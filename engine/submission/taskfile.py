@@ -60,10 +60,10 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     }
     measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
     policy = replace(spec.policy, start=found(spec.policy.start))
-    data = spec.data
+    data, versions, base = spec.data, tuple(map(found, spec.versions)), anchored(spec.base, folder)
     if data.path:
         data = replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
-    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure, data=data)
+    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions, data=data)
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:

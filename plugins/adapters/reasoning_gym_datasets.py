@@ -2,7 +2,8 @@
 
 Item i of such a dataset is made from ``Random(seed + i)``. Two seeds are therefore no two splits: they are the same
 items, shifted. Here one dataset of a huge virtual size is divided instead: training draws from its first three
-quarters, evaluation from its last eighth, and the gap between them keeps apart what adds small numbers to its seed.
+quarters, evaluation from its last eighth, the split test from between, and the gaps between them keep apart what adds
+small numbers to its seed.
 
 Items are made on the event loop of the plugin's process. Answers are scored in a process that does nothing else: a
 scorer that never ends is interrupted there, and killed with its process where it cannot be interrupted.
@@ -28,6 +29,8 @@ ITEMS = 1 << 31
 """Virtual size of a dataset: the seed of its last item still fits into 32 bits, which is what numpy takes."""
 MADE_AT_ONCE = {"acre": 2_000, "gsm_symbolic": 20_000, "list_functions": 20_000, "word_ladder": 20_000}
 """Datasets that make something for each of their items before the first one, or that allow no more items."""
+_PARTS = {"train": (0.0, 0.75), "test": (0.78125, 0.84375), "eval": (0.875, 1.0)}
+"""Which part of the items a split draws from."""
 _ENTRIES_KEPT = 256
 
 
@@ -129,8 +132,8 @@ class _Datasets:
 
     def item(self, ep: Episode) -> int:
         """The number of the item that an instance stands for."""
-        first, end = (0, self._items * 3 // 4) if ep.split == "train" else (self._items * 7 // 8, self._items)
-        return ep.rng.randrange(first, end)
+        first, end = _PARTS[ep.split]
+        return ep.rng.randrange(int(self._items * first), int(self._items * end))
 
     def entry(self, changed: Mapping[str, Any], item: int) -> tuple[Any, Mapping[str, Any]]:
         """The dataset under these options, and an item of it."""

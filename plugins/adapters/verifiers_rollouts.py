@@ -74,7 +74,7 @@ def verifiers(
 
 
 def rows_of(environment: Any, split: str, name: str) -> list[Any]:
-    """The rows of a split; no row is in both splits."""
+    """The rows of a split; none for training is in ``eval``. A tenth of them is ``test``, as in ``data.held_out``."""
     if environment.eval_dataset is None and getattr(environment, "eval_dataset_source", None) is None:
         rows = list(environment.get_dataset())
         return held_out(rows, [_content(row) for row in rows], split, name)
@@ -82,7 +82,8 @@ def rows_of(environment: Any, split: str, name: str) -> list[Any]:
     if split == "eval":
         return held
     known = {_content(row) for row in held}
-    return [row for row in environment.get_dataset() if _content(row) not in known]
+    rows = [row for row in environment.get_dataset() if _content(row) not in known]
+    return rows if split == "train" else held_out(rows, [_content(row) for row in rows], "eval", name)
 
 
 def _content(row: Mapping[str, Any]) -> str:

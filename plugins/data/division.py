@@ -12,12 +12,13 @@ import mmap
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from .source import Source
+from .source import HELD_OUT, Source
 
 EXACT = 100_000
 """Rows up to which each split gets its share of the different rows exactly. Of more rows no list is sorted: a row is in
@@ -77,6 +78,17 @@ def divide(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Itera
     for split, end in _bounds(counts):
         owners |= dict.fromkeys(distinct[len(owners) : int(end)], split)
     return (owners.get(key, "train") for key in keys)
+
+
+def tested(keys: Sequence[int], shares: Mapping[str, float], name: str) -> Iterator[bool]:
+    """Which rows are for the split ``test`` where nothing gives it a share: a further tenth of the different rows.
+
+    They are in ``train``, too, for most tasks have no use for them; a task that tests keeps the prompts that it tests
+    on out of its training. Raises ``ValueError``, which names the data, where there are too few different rows.
+    """
+    if len(set(keys)) <= len(shares) + 1:
+        raise ValueError(f"{name} needs at least {len(shares) + 2} different rows for the split 'test'")
+    return (split == "test" for split in divide(keys, {**shares, "test": HELD_OUT}, name))
 
 
 def _bounds(sizes: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -143,6 +155,12 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
         if split:
             found[split].append(place)
             digests[split].update(key.to_bytes(8))
+    if not marked and "test" not in source.shares:
+        with suppress(ValueError):  # there are too few for a test
+            for place, key, chosen in zip(every, keys, tested(keys, source.shares, name), strict=True):
+                if chosen:
+                    found["test"].append(place)
+                    digests["test"].update(key.to_bytes(8))
     return {split: Part(places, digests[split].hexdigest()) for split, places in found.items() if places}
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..definition import Data
-from .division import Part, Stored, divide, key_of_text, part
+from .division import Part, Stored, divide, key_of_text, part, tested
 from .lines import Lines
 from .order import permuted
-from .source import SPLIT, Source
+from .source import HELD_OUT, SPLIT, Source
 from .tables import Table, is_table, saved_splits
 
 MOST_ROWS = 1_000_000
@@ -153,8 +153,10 @@ def _listed(given: Any, split: str) -> list[Any]:
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:
     """The rows of a split, where a tenth of the different rows, chosen by hash, is for evaluation.
 
-    ``contents``: what makes a row different from another, one text for each. Raises ``ValueError``, which names the
-    data, where there are fewer than two different rows.
+    A further tenth is ``test``, and in ``train`` as well (``tested``). ``contents``: what makes a row different from
+    another, one text for each. Raises ``ValueError``, which names the data, where there are too few different rows.
     """
-    splits = divide([key_of_text(content) for content in contents], {"eval": 0.1}, name)
-    return [row for row, own in zip(rows, splits, strict=True) if own == split]
+    keys, shares = [key_of_text(content) for content in contents], {"eval": HELD_OUT}
+    if split == "test":
+        return [row for row, chosen in zip(rows, tested(keys, shares, name), strict=True) if chosen]
+    return [row for row, own in zip(rows, divide(keys, shares, name), strict=True) if own == split]

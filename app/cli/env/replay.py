@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ... import output
 from ...words.format import line, number
@@ -45,7 +45,11 @@ def register(family: Verbs) -> None:
     )
     replay.add_argument("task", type=task_number, metavar="TASK", help="the number of a task")
     replay.add_argument("--version", metavar="V", help="an earlier version of the environment, by how its name begins")
-    replay.add_argument("--split", choices=("train", "eval"), default="train", help="which episodes (default train)")
+    replay.add_argument(
+        "--split",
+        choices=("train", "eval", "test"),
+        help="which episodes (default train; of an evaluation, those that it measured)",
+    )
     replay.add_argument(
         "--last", type=_groups, default=GROUPS, metavar="N", help=f"the last N groups of them (default {GROUPS})"
     )
@@ -64,12 +68,13 @@ def run(args: argparse.Namespace) -> int:
         task = find_task(reader, args.task)
         assert reader is not None
         spec = parse(reader.task_config(task.id), f"task {task.id}")
-        groups = reader.recorded_groups(task.id, args.split, args.last)
+        split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
+        groups = reader.recorded_groups(task.id, split, args.last)
     if not groups:
-        output.talk(f"Task {task.id} has no {args.split} episodes yet.")
-    found = asyncio.run(_replayed(home, spec, args.split, groups, args.version))
+        output.talk(f"Task {task.id} has no {split} episodes yet.")
+    found = asyncio.run(_replayed(home, spec, split, groups, args.version))
     if args.json:
-        output.result_json(_json(task.id, args.split, groups, found))
+        output.result_json(_json(task.id, split, groups, found))
     else:
         _show(groups, found)
     return output.OK

@@ -14,6 +14,7 @@ from ..verbs import Verbs, add_verb, home_of
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
 
+    from ...home.comparing import Scored
     from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
@@ -40,12 +41,14 @@ def register(verbs: Verbs) -> None:
     add_tasks(compare)
     add_policy(compare)
     compare.add_argument("--all", action="store_true", help="all keys, also those that are the same everywhere")
+    compare.add_argument("--last", action="store_true", help="by the last held-out score of each, not by its best")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print both tables."""
     from marlaas.engine.errors import ConfigError
 
+    from ...home.comparing import NOTE, compared, difference_text, pairs_json, scored
     from ...home.configuration import differences
     from ...reading.opening import find_task, reading
 
@@ -56,15 +59,23 @@ def run(args: argparse.Namespace) -> int:
         if len(shown) < 2:
             raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
         tasks = [_compared(reader, policy, row) for policy, row in shown]
+        scores = [scored(reader, _label(task), task.row.id, task.policy, args.last) for task in tasks]
     rows = differences([task.config for task in tasks], args.all)
     if args.json:
-        output.result_json({"tasks": [_json(task) for task in tasks], "config": rows})
+        output.result_json({"tasks": [_json(task) for task in tasks], "paired": pairs_json(scores), "config": rows})
         return output.OK
-    headers = ("TASK", *(f"{task.row.id} {task.policy}".rstrip() for task in tasks))
-    results = list(zip(*(_results(task) for task in tasks), strict=True))
+    headers = ("TASK", *map(_label, tasks))
+    against = ["", *(difference_text(compared(one, scores[0])) for one in scores[1:])]
+    cells = [
+        [*_results(task), ("compared by", _step(one)), ("difference", how)]
+        for task, one, how in zip(tasks, scores, against, strict=True)
+    ]
+    results = list(zip(*cells, strict=True))
     output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
-    if len({task.measured_on for task in tasks} - {""}) > 1:
-        output.talk("Held-out scores were measured on different versions of environments; they do not compare.")
+    if any(compared(one, scores[0]).difference for one in scores[1:]):
+        output.talk(NOTE.format(first=headers[1]))
+    if len({one.row.series for one in scores if one.row}) > 1:
+        output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")
     if not rows.keys() - set(NAMED):
         output.talk("Their configurations are the same.")
@@ -72,6 +83,15 @@ def run(args: argparse.Namespace) -> int:
     differing = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
     output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
     return output.OK
+
+
+def _label(task: Compared) -> str:
+    return f"{task.row.id} {task.policy}".rstrip()
+
+
+def _step(one: Scored) -> str:
+    """The score by which a task is compared, as the table shows it."""
+    return f"{score(one.row.score)} at {one.row.step}" if one.row else "-"
 
 
 def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:

@@ -19,6 +19,8 @@ _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
+OF_ONE = ("policy", "shown", "held-out", "best", "baseline")
+"""Lines that the table of an evaluation's versions makes needless."""
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
 
@@ -101,7 +103,7 @@ def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
     from ...words.policies import kind, names
 
     for policy in task.policies:
-        made = f"{policy.step}/{task.steps}" if policy.trained else ""
+        made = f"{policy.step}/{1 if policy.measured else task.steps}" if policy.trained else ""
         scores = (score(policy.reward), score(policy.score)) if policy.trained else ("", "")
         yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
@@ -114,6 +116,7 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
     from ...reading.opening import find_task, reading
+    from ...words.measured import held_out_lines, measured_json, measured_table
     from ...words.metrics import newest_text
     from ...words.tasks import state_word, task_detail_json
 
@@ -126,13 +129,15 @@ def show_task(args: argparse.Namespace) -> int:
         newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
         rewards = reader.rewards(task.id, policy=policy)
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
+        measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
     if args.toml:
         from ...home.task_text import written
 
         print(written(config), end="")
         return output.OK
     if args.json:
-        output.result_json(task_detail_json(own, needs, evals, newest, config, warnings))
+        measured_too = {"measured": measured_json(measured)} if task.kind == "eval" else {}
+        output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **measured_too})
         return output.OK
     fields = [
         ("tenant", line(task.tenant)),
@@ -146,10 +151,11 @@ def show_task(args: argparse.Namespace) -> int:
         ("tried again", _tries(task, config)),
         *(("policy", _policy(each, task.steps)) for each in task.policies),
         ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
-        ("step", f"{own.step} of {own.steps}"),
+        _made(task, own),
         ("epoch", newest_text("epoch", newest.metrics) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
+        *held_out_lines(evals),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
@@ -160,12 +166,24 @@ def show_task(args: argparse.Namespace) -> int:
         *((line(name), number(value)) for name, value in sorted(newest.metrics.items() if newest else ())),
     ]
     output.result(f"task {task.id}: {line(task.name)}")
+    if task.kind == "eval":
+        fields = [field for field in fields if field[0] not in OF_ONE]
     seen: set[str] = set()
     for name, value in fields:
         if value and value != "-" and (name not in seen or name in ("policy", "warning")):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
+    if task.kind == "eval":
+        output.result("")
+        output.result_table(*measured_table(measured))
     return output.OK
+
+
+def _made(task: TaskRow, own: TaskRow) -> tuple[str, str]:
+    """How far it is: versions that are measured, or steps of the policy that is shown."""
+    if task.kind == "eval":
+        return "measured", f"{task.step} of {task.steps}"
+    return "step", f"{own.step} of {own.steps}"
 
 
 def _policy(policy: PolicyRow, steps: int) -> str:
@@ -173,6 +191,8 @@ def _policy(policy: PolicyRow, steps: int) -> str:
     from ...words.policies import kind, names
 
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
+    if policy.measured:
+        return f"{line(policy.name)}, " + (f"held-out {score(policy.score)}" if policy.step else "not measured yet")
     if policy.trained:
         words += [f"step {policy.step} of {steps}", f"reward {score(policy.reward)}", f"held-out {score(policy.score)}"]
     return ", ".join(words)

@@ -45,9 +45,16 @@ def run(args: argparse.Namespace) -> int:
             output.result(f"tasks {tasks[0][0]} to {tasks[-1][0]}: {line(tenant)}/{line(family)}, {words}")
             continue
         for number, submission in tasks:
-            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {submission.steps} steps")
+            output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {_work(submission)}")
     output.talk(why_tasks_wait(home_of(args)) or "`marlaas` shows them; they go on when it is closed.")
     return output.OK
+
+
+def _work(submission: Submission) -> str:
+    """How much it is to do."""
+    if submission.config["kind"] == "eval":
+        return f"{submission.steps} {'version' if submission.steps == 1 else 'versions'} to measure"
+    return f"{submission.steps} steps"
 
 
 def _family(submission: Submission) -> tuple[str, str]:

@@ -137,7 +137,9 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
         case "environment":
             return line(names(policy.agents), column.width)
         case "state":
-            return "trained" if policy.trained else "frozen" if policy.frozen else "pool"
+            return kind(policy) if policy.trained else "frozen" if policy.frozen else "pool"
+        case "why" if policy.measured:
+            return ""
         case "why":
             who = "" if policy.trained else f"{kind(policy)}, "
             return line(f"{who}speaks for {names(policy.agents)}", column.width)

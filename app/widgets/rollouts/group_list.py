@@ -21,7 +21,7 @@ class GroupList(VirtualList[GroupSummary | str]):
         """The line of a group."""
         if isinstance(row, str):
             return Content.styled(row, "$text-muted")
-        label = f"prompt {row.number}" if row.split == EVAL else f"{row.number}"
+        label = f"{line(row.suite, 12) or 'prompt'} {row.number}" if row.split == EVAL else f"{row.number}"
         if not row.members:
             return Content.styled(f"{pad(label, 9 if row.split == EVAL else 6)}skipped: had no turn", "$text-muted")
         version = f" {line(row.environment_version, 8)}" if width >= _WITH_VERSION else ""

@@ -149,5 +149,7 @@ def _guessed(key: str, routed: _Routed, others: Sequence[Demand]) -> Demand:
 
 def under_way(spec: TaskSpec) -> int:
     """Episodes that a task keeps under way, if nothing holds it up."""
+    if spec.kind == "eval":
+        return min(EPISODES, spec.eval.prompts * spec.eval.samples)
     train = spec.train
     return min(EPISODES, (train.max_staleness + 1) * train.groups_per_step * train.group_size)

@@ -89,7 +89,7 @@ class ConstantAnswers:
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
         if all(self._alone(episode.match) for episode in episodes):
-            config = json.dumps(lease.config, sort_keys=True)
+            config = f"{episodes[0].spec.split} {json.dumps(lease.config, sort_keys=True)}"
             held_out = HeldOut(lease.environment, lease.environment_version, config, len(episodes))
             answers = dict.fromkeys([*often, *USUAL])
             return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, episodes, text))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...environments import Lease
+from ...environments import EpisodeSpec, Lease
 from ...errors import Paused, Replaced
 from ...fleet import Services
 from ...rollout import Played, Roles, Truncation, noise_seed
@@ -68,8 +68,12 @@ class Evaluator:
         environment: TaskEnvironment,
         participants: Participants,
         held_out: HeldOutPrompts,
+        suite: str = "",
     ) -> None:
-        """``policy`` is the policy's number in the store, ``name`` its name in the task."""
+        """``policy`` is the policy's number in the store, ``name`` its name in the task.
+
+        ``suite``: the name of the suite that is measured; empty for the task's own environment.
+        """
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -77,9 +81,13 @@ class Evaluator:
         self._environment = environment
         self._participants = participants
         self._held_out = held_out
+        self._suite, self._split = suite, held_out.split
+        self._place = "" if (suite, self._split) == ("", "eval") else f"-{suite}-{self._split}-"
+        """Of names of conversations: a version may be measured on several suites at once."""
         self.tell = held_out.tell
         """Writes a warning into the task's log, once."""
         self._constants = ConstantAnswers(services, name)
+        self._evaluations = services.store.evaluations.of(suite, held_out.split)
         self._baselines: dict[str, float | None] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
@@ -98,7 +106,7 @@ class Evaluator:
         async with self._participants.playing(matches[0]):  # all matches have the same versions
             episodes = [
                 [
-                    HeldOutEpisode(held_out_spec(lease, index, member), match, self._roles(index, member, match))
+                    HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match))
                     for member in range(measure.samples)
                 ]
                 for index, match in zip(instances, matches, strict=True)
@@ -113,7 +121,7 @@ class Evaluator:
                 self._baselines[series] = await self._baseline(lease, series, [one[0] for one in episodes], own)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
-        await store.patiently(lambda: store.evaluations.add(self._policy, version.id, evaluation))
+        await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))
         return evaluation
 
     async def _played(
@@ -161,7 +169,8 @@ class Evaluator:
             beside = besides([one.episode for one in prompt.played], texts, prompt.match, {self._name})
             own = {key: text for one in prompt.own for key, text in one.transcripts.items()}
             part = PolicyGroup(self._policy, group, own)
-            await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
+            add = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
+            await store.patiently(add)
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
         """What is recorded of an evaluation; where it is no score, the log says why."""
@@ -183,6 +192,8 @@ class Evaluator:
             prompts=scored.prompts,
             samples=measure.samples,
             series=series,
+            suite=self._suite,
+            split=self._split,
             best_of=scored.best_of,
             pass_at=scored.pass_at,
         )
@@ -200,9 +211,12 @@ class Evaluator:
             if lease.environment_version != environment_version:
                 raise Replaced
 
+    def _episode_of(self, lease: Lease, index: int, member: int) -> EpisodeSpec:
+        return held_out_spec(lease, index, member, self._split)
+
     def _roles(self, index: int, member: int, match: Match) -> Roles:
         """How the agents speak in one sample of a prompt."""
-        noise = noise_seed(EVAL_SEED, "eval", index, *([member] if member else []))
+        noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
         endpoints = self._participants.endpoints(match, index)
         measure = self._spec.eval
         truncation = Truncation(measure.top_k, measure.top_p, measure.min_p)
@@ -217,7 +231,7 @@ class Evaluator:
         tries = overloaded = 0
         while True:
             number = again * (ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
-            name = f"{version.name}/e{episode.spec.index}.{episode.spec.member}.{number}"
+            name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{number}"
             played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
             if played.outcome.overloaded and overloaded < MOST_OVERLOADED:
                 overloaded += 1
@@ -232,7 +246,7 @@ class Evaluator:
         """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
         have learned meanwhile."""
         others = any(set(episode.match.agents.values()) - {self._name} for episode in episodes)
-        known = self._services.store.evaluations.baseline(self._policy, series) if others else None
+        known = self._evaluations.baseline(self._policy, series) if others else None
         if known is not None:
             return known
         transcripts = (transcript for one in own for transcript in one.transcripts.values())

@@ -7,13 +7,14 @@ keep out of training from its first group on. No model is asked.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from marlaas.plugins.messages import Ask
 
 from ...environments import EpisodeOutcome, EpisodeSpec, Lease, unserved
-from ...errors import Blocked, Replaced
+from ...errors import Blocked, ConfigError, Replaced
 from ...fleet import Services
 from ...rollout import PromptHash, Unplayable
 from ...trajectories import Split
@@ -25,6 +26,8 @@ DRAWS = 32
 """Training instances that are looked at beside the held-out ones, to see whether both are of the same few prompts."""
 TRIES = 3
 """How often an instance is looked at whose first prompt is not seen."""
+NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
+"""What the prompts of a split are called."""
 AT_ONCE = 64
 """Instances that are looked at at the same time."""
 
@@ -37,8 +40,17 @@ def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eva
 class HeldOutPrompts:
     """What one task is measured on, looked at once for each code of its environment."""
 
-    def __init__(self, services: Services, task: int, prompts: int) -> None:
-        """``prompts``: instances of an evaluation."""
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        prompts: int,
+        split: Split = "eval",
+        beside: HeldOutPrompts | None = None,
+    ) -> None:
+        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out."""
+        self.split: Split = split
+        self._beside = beside
         self._services = services
         self._task = task
         self._prompts = prompts
@@ -49,7 +61,8 @@ class HeldOutPrompts:
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
         """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
         try:
-            return (await self.division(lease)).hashes
+            others = await self._beside.of(lease) if self._beside else frozenset()
+            return (await self.division(lease)).hashes | others
         except Replaced:
             return frozenset()  # nothing that is played on a lease that was cut off is kept
 
@@ -70,13 +83,35 @@ class HeldOutPrompts:
             self._services.store.telemetry.event("evaluation", sentence, self._task, "warning")
 
     async def _look(self, lease: Lease) -> Division:
-        specs = [held_out_spec(lease, index) for index in range(self._prompts)]
+        specs = [held_out_spec(lease, index, split=self.split) for index in range(self._prompts)]
         draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
+        taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
         seen = await self._seen(lease, [*specs, *draws])
-        trained = [prompt for prompt in seen[self._prompts :] if prompt is not None]
-        division = divide(seen[: self._prompts], trained, lease.declared.rows)
+        trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
+        division = divide(seen[: self._prompts], trained, lease.declared.rows, NAMES[self.split])
+        if self.split == "test":
+            division = self._apart(lease, division, seen, taken)
         self.tell(division.remark)
         return division
+
+    def _apart(
+        self, lease: Lease, division: Division, seen: Sequence[PromptHash | None], taken: frozenset[PromptHash]
+    ) -> Division:
+        """The division of a split that decides nothing, without prompts that have chosen the best version.
+
+        Raises ``ConfigError`` where nothing is left: a task should say so before it trains.
+        """
+        left = tuple(index for index in division.instances if seen[index] not in taken)
+        if any(seen[index] is not None for index in left):
+            return replace(division, instances=left, hashes=division.hashes - taken)
+        if any(prompt is not None for prompt in seen[: self._prompts]):
+            why = "each has a prompt that is in the split 'eval', too"
+        else:
+            why = "none shows a prompt: its data may not know this split"
+        raise ConfigError(
+            f"{lease.environment} has no instances for the split 'test': {why}.",
+            "Give it some, or leave 'eval.test_prompts' out.",
+        )
 
     async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> list[PromptHash | None]:
         """The first prompt of each instance; None where it certainly has none.

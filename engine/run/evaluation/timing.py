@@ -13,6 +13,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from ...adapters import is_there, write_blank
 from ...environments import Lease
@@ -20,6 +21,7 @@ from ...errors import Replaced
 from ...fleet import Services
 from ...spec import TaskSpec
 from ...store import Version
+from ...trajectories import Split
 from ..background import Background
 from ..environment import TaskEnvironment
 from ..serving.published import PublishedVersions
@@ -46,9 +48,12 @@ class Measuring:
         published: PublishedVersions,
         evaluator: Evaluator,
         retention: Retention,
+        suite: str = "",
     ) -> None:
+        """``suite``: the name of the suite that is measured; empty for the task's own environment."""
+        self._suite = suite
         self._versions = services.store.versions
-        self._evaluations = services.store.evaluations
+        self._evaluations = services.store.evaluations.of(suite, cast(Split, spec.eval.split))
         self._spec = spec.eval
         self._leaves_out = not spec.train.deterministic
         self._policy = policy
@@ -177,10 +182,11 @@ class Measuring:
                 async with self._published.lent(first):
                     await self._evaluator.evaluate(first, lease)
             return
-        path = Path(like.path).with_name(f"blank-{Path(like.path).name}")
+        place = f"blank-{self._suite}-" if self._suite else "blank-"
+        path = Path(like.path).with_name(f"{place}{Path(like.path).name}")
         try:
             checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
-            blank = replace(first, name=f"{first.name}-blank", path=str(path), checksum=checksum)
+            blank = replace(first, name=f"{first.name}-{place.rstrip('-')}", path=str(path), checksum=checksum)
             async with self._published.lent(blank):
                 await self._evaluator.evaluate(blank, lease)
         finally:

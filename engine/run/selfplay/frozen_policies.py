@@ -1,5 +1,7 @@
 """Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
 
+An evaluation takes the versions that it measures from here, too.
+
 They are served for as long as the task runs. Files of blank adapters are made where a policy's own beginning, or the
 base, is to speak.
 """
@@ -40,7 +42,7 @@ class FrozenPolicies:
         """Have all of them served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
         frozen = {}
         for name, words in self._frozen().items():
-            frozen[name] = await self._version(words)
+            frozen[name] = await self.version(words)
             shares = self._services.router.shares(self._task, name)
             await stack.enter_async_context(self._published.lent(frozen[name], shares))
         pools, hosts = {}, dict.fromkeys(frozen, self._published)
@@ -65,8 +67,11 @@ class FrozenPolicies:
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
 
-    async def _version(self, words: str) -> Version:
+    async def version(self, words: str) -> Version:
+        """The version that words of the task file mean, to be served. Raises ``AdapterError`` for one that is gone."""
         own = inside(words, self._spec)
+        if words == BASE and not self._policies:
+            return await self._bare()
         if words == BASE or own is not None:
             policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
             first = self._services.store.versions.first(policy.number)
@@ -96,9 +101,16 @@ class FrozenPolicies:
         digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
 
-    async def _from_folder(self, folder: Path) -> Version:
+    async def _bare(self) -> Version:
         path = self._path()
+        digest = await asyncio.to_thread(self._services.write_bare, path)
+        return Version(0, 0, 0, self._name(BASE, digest), digest, str(path), path.stat().st_size)
+
+    async def _from_folder(self, folder: Path) -> Version:
+        path, fingerprint = self._path(), self._services.store.fingerprint
         state = await asyncio.to_thread(read_peft_folder, folder)
+        if fingerprint and state.header.base != fingerprint:
+            raise AdapterError(f"The adapter in {folder} belongs to another base than the one that this home has.")
         await asyncio.to_thread(begin, state, path)
         digest = checksum(state.adapter)
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)

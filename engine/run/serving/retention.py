@@ -30,16 +30,19 @@ class Retention:
         token_steps: int = 0,
         played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
         given: bool = False,
+        suite: str = "",
     ) -> None:
         """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
 
         ``played`` says which of the given version numbers are played as opponents; ``given`` whether version 0 holds
-        weights that were trained elsewhere.
+        weights that were trained elsewhere. ``suite``: whose score says which version is the best; empty: that on the
+        task's own held-out prompts.
         """
         self.given = given
         """Whether version 0 holds weights that were trained elsewhere."""
         self._played = played
         self._store = store
+        self._evaluations = store.evaluations.of(suite)
         self._versions = store.versions
         self._experience = store.experience
         self._telemetry = store.telemetry
@@ -54,7 +57,7 @@ class Retention:
     def label(self) -> None:
         """Name the last version, and the best trained one of the newest evaluation series whose file is there."""
         numbers = [version.number for version in self._versions.candidates(self._policy)]
-        scores = self._store.evaluations.scores(self._policy)
+        scores = self._evaluations.scores(self._policy)
         trained = {number: scores[number] for number in numbers if number > 0 and number in scores}
         labels = {numbers[0]: "last"}
         if trained:
@@ -87,7 +90,7 @@ class Retention:
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
         """Record which versions go; return their files, and the versions of which only the adapter stays."""
-        candidates, bests = self._versions.candidates(self._policy), self._store.evaluations.best_of_each(self._policy)
+        candidates, bests = self._versions.candidates(self._policy), self._evaluations.best_of_each(self._policy)
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
         kept = keep(known, self._every, self.given)

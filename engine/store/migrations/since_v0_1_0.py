@@ -80,6 +80,17 @@ def m024_honest_scores(db: Database) -> None:
 
 
 @migrations()
+def m025_suites(db: Database) -> None:
+    """Tasks that measure; which suite a group was played for, and on which split the score of a policy is measured."""
+    db.table("tasks").add_column("kind", str, not_null_default="train")  # train or eval
+    db.table("groups").add_column("suite", str, not_null_default="")  # empty: the task's own environment
+    db.execute("DROP INDEX idx_groups_policy_split_number_step_environment_version")
+    same = ["policy", "split", "number", "step", "environment_version", "suite"]
+    db.table("groups").create_index(same, unique=True)
+    db.table("policies").add_column("split", str, not_null_default="eval")  # test: of an evaluation on that split
+
+
+@migrations()
 def m027_lost_members(db: Database) -> None:
     """Members of groups that failed to the end, plays that were made again; and what people should know of a task."""
     db.table("groups").add_column("lost", int, not_null_default=0)

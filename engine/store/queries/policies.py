@@ -22,9 +22,9 @@ JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
 AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""
 """SQL for the ids of all groups of one play. Its parameter: the id of one of them."""
 
-_NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1"
+_NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORDER BY id DESC LIMIT 1"
 SCORES = f"""(SELECT score {_NEWEST}) AS score,
-       (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = 'eval'
+       (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = p.split
            AND series = (SELECT series {_NEWEST})) AS best,
        (SELECT floor {_NEWEST}) AS floor"""
 """SQL for the newest held-out score of a policy ``p``, the best of the same series, and their baseline."""
@@ -67,10 +67,12 @@ class PolicyRow:
     """Mean staleness in versions of the tokens of the newest step."""
     tokens: int = 0
     """Tokens trained on so far."""
+    measured: bool = False
+    """Whether it is a version that an evaluation measures; its step is 1 once it has."""
 
     @property
     def trained(self) -> bool:
-        """Whether it is trained."""
+        """Whether it has scores of its own: it is trained, or measured."""
         return not self.frozen and not self.pool
 
 
@@ -81,11 +83,16 @@ class PolicyRows:
         self._query = query
         self._tokens = tokens
 
-    def of(self, task: int, policies: str | None, agents: str | None) -> tuple[PolicyRow, ...]:
-        """The policies of a task, in the order of its file; empty where it has only one.
+    def of(
+        self, task: int, policies: str | None, agents: str | None, versions: str | None = None
+    ) -> tuple[PolicyRow, ...]:
+        """The policies of a task, in the order of its file; empty where it has only one; an evaluation has versions.
 
-        ``policies`` and ``agents`` are the tables of those names in the task file, as JSON.
+        ``policies``, ``agents`` and ``versions`` are what the task file has under these names, as JSON.
         """
+        if measured := json.loads(versions or "[]"):
+            known = {row["name"]: self._progress(row) for row in self._query(_TRAINED, task)}
+            return tuple(PolicyRow(words, (), measured=True, **known.get(words, {})) for words in measured)
         named: dict[str, dict[str, Any]] = json.loads(policies or "{}")
         if not named:
             return ()

@@ -40,8 +40,10 @@ _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
-       (SELECT min(step) FROM policies WHERE task = t.id) AS step,
+       t.kind, (SELECT CASE t.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies WHERE task = t.id)
+           AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
+       json_extract(t.config, '$.versions') AS versions,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
        {SCORES},
@@ -144,7 +146,9 @@ class Reader:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["warning"] = values["warning"] or ""
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
-        values["policies"] = self._policies.of(row["id"], values["policies"], values.pop("agents"))
+        values["policies"] = self._policies.of(
+            row["id"], values["policies"], values.pop("agents"), values.pop("versions")
+        )
         return TaskRow(**values)
 
     def known_tasks(self) -> list[KnownTask]:
@@ -239,12 +243,14 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """Trajectories of all agents in the play of the newest training group.
+        """Trajectories of all agents in the play of the newest training group; without one, of the newest that was
+        measured on.
 
         The last member comes first, and of each agent the newest trajectory.
         """
         of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
-        newest = self.all(of_policy, task, policy)
+        measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
+        newest = self.all(of_policy, task, policy) or self.all(measured, task, policy)
         if not newest:
             return []
         order = "ORDER BY j.member DESC, g.id, j.agent, j.id DESC"

@@ -16,7 +16,8 @@ from .reader import Reader
 
 _PLAYS = """
 SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
-FROM groups g JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = ? GROUP BY coalesce(g.play, g.id)
+FROM groups g JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = ? AND g.suite = ''
+GROUP BY coalesce(g.play, g.id)
 ORDER BY CASE g.split WHEN 'train' THEN g.number ELSE coalesce(g.play, g.id) END DESC LIMIT ?
 """
 _TRAJECTORIES = """

@@ -49,6 +49,8 @@ class GroupSummary:
     step: int | None
     members: tuple[MemberSummary, ...]
     """In order; an agent's further trajectories are left out."""
+    suite: str = ""
+    """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
 
     @property
     def rewards(self) -> list[float]:

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Sequence
 
 from .policies import PLAY, POLICY
 from .reader import Reader
-from .rollout_rows import ConversationSummary, GroupSummary, MemberSummary, StepSummary
+from .rollout_rows import TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
 
-_OWN = "evals WHERE suite = '' AND split = 'eval' AND score IS NOT NULL"
+_OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
+_KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
+"""SQL: whether a group was trained on or measured; test prompts and suites belong to the evaluation of their step."""
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
@@ -27,28 +29,26 @@ def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) 
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
     scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
     failed = reader.all(
-        "SELECT g.split, g.step, count(*) AS count FROM groups g"
+        f"SELECT {_KIND} AS split, g.step, count(*) AS count FROM groups g"
         " JOIN trajectories j ON j.\"group\" = g.id AND j.status != 'ok' AND j.speaker = ''"
-        f" WHERE g.policy = {POLICY} AND g.split IN ('train', 'eval') AND (g.step >= ? OR g.step IS NULL)"
-        " GROUP BY g.split, g.step",
+        f" WHERE g.policy = {POLICY} AND (g.step >= ? OR g.step IS NULL) GROUP BY {_KIND}, g.step",
         *whose,
         since,
     )
     failures = {(row["split"], row["step"]): row["count"] for row in failed}
     rows = reader.all(
-        f"SELECT split, step, count(*) AS count FROM groups WHERE policy = {POLICY}"
-        " AND split IN ('train', 'eval') AND (step >= ? OR step IS NULL) GROUP BY split, step"
-        " ORDER BY step IS NULL, step, split DESC",
+        f"SELECT {_KIND} AS kind, step, count(*) AS count FROM groups g WHERE policy = {POLICY}"
+        " AND (step >= ? OR step IS NULL) GROUP BY kind, step ORDER BY step IS NULL, step, kind DESC",
         *whose,
         since,
     )
     return [
         StepSummary(
-            split=row["split"],
+            split=row["kind"],
             step=row["step"],
             groups=row["count"],
-            reward=(rewards if row["split"] == "train" else scores).get(row["step"]),
-            failures=failures.get((row["split"], row["step"]), 0),
+            reward=(rewards if row["kind"] == "train" else scores).get(row["step"]),
+            failures=failures.get((row["kind"], row["step"]), 0),
         )
         for row in rows
     ]
@@ -70,7 +70,7 @@ def group_ids(
     where, arguments = _groups_where(task, policy, split, step)
     if failures:
         where += " AND EXISTS (SELECT 1 FROM trajectories j WHERE j.\"group\" = g.id AND j.status != 'ok')"
-    order = "g.number" if split else "g.id DESC"
+    order = "g.suite, g.split, g.number" if split else "g.id DESC"
     return _ids(reader.all(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", *arguments))
 
 
@@ -84,7 +84,8 @@ def numbered(
     where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
     return _ids(
         reader.all(
-            f"SELECT id FROM groups WHERE policy = {POLICY} AND split = ? AND number = ? {where} ORDER BY id DESC",
+            f"SELECT id FROM groups g WHERE policy = {POLICY} AND {_KIND} = ? AND number = ? {where}"
+            " ORDER BY suite, split = 'test', id DESC",
             task,
             policy,
             split,
@@ -105,7 +106,9 @@ def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
         seen = members.setdefault(row["group"], {})
         seen.setdefault((row["member"], row["agent"]), MemberSummary(*tuple(row)[1:]))
     rows = reader.all(
-        f"SELECT id, split, number, instance, version, environment_version, step FROM groups WHERE id IN {_LISTED}",
+        f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
+        " CASE WHEN suite = '' AND split = 'test' THEN 'test' ELSE suite END AS suite"
+        f" FROM groups g WHERE id IN {_LISTED}",
         _json(ids),
     )
     return {row["id"]: GroupSummary(**dict(row), members=tuple(members.get(row["id"], {}).values())) for row in rows}
@@ -157,8 +160,8 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
 def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
     """Some conversations by id."""
     rows = reader.all(
-        'SELECT j.id, j."group", g.split, g.number, g.step, j.member, j.agent, j.status, j.reward, j.advantage,'
-        " coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
+        f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
+        " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
         " j.speaker, json_extract(j.spans, '$[0][2]') AS spoke"
         ' FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy'
         f" WHERE j.id IN {_LISTED}",
@@ -182,7 +185,7 @@ def _groups_where(task: int, policy: str | None, split: str | None, step: int | 
     where, arguments = f"g.policy = {POLICY}", (task, policy)
     if split is None:
         return where, arguments
-    return f"{where} AND g.split = ? AND g.step IS ?", (*arguments, split, step)
+    return f"{where} AND g.split {'=' if split == TRAIN else '!='} 'train' AND g.step IS ?", (*arguments, step)
 
 
 def _by_step(

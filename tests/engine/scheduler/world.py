@@ -37,8 +37,7 @@ from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
-from marlaas.engine.run.learner import Learner
-from marlaas.engine.scheduler.task_run import Ending, run_task
+from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
@@ -176,6 +175,13 @@ class FakeTrainer:
         return StepResult(step, str(path), checksum(adapter), path.stat().st_size, 1.0, 0.0)
 
 
+def write_bare(path: Path) -> str:
+    """The adapter of a base without one."""
+    adapter = {"m.lora_A": UNTRAINED}
+    write_state(path, PolicyState(StateHeader(1, 1.0, 0, "base"), adapter), sync=False)
+    return checksum(adapter)
+
+
 def _lesson_of(group: TrainGroup) -> bytes:
     parts = ((s.tokens.tobytes(), s.mask.tobytes(), s.logprobs.tobytes(), s.advantage) for s in group.sequences)
     return lesson(group.number, parts)
@@ -263,6 +269,7 @@ class World:
             shared=self.shared,
             trainer=workers.trainer,
             tolerances={endpoint.name: Tolerance() for endpoint in self.endpoints},
+            write_bare=write_bare,
             draining=self.draining,
         )
 
@@ -303,7 +310,7 @@ class World:
         self.preemptible = Preemptible()
         self.replace_workers()
 
-    async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
+    async def go(self, started: Callable[[Runner], None] = lambda learner: None) -> Ending:
         """Run the task until it ends by itself."""
         return await run_task(self.task, self.spec, cast(WorkerSupervisor, self), started)
 

@@ -87,8 +87,8 @@ def test_suites_and_the_test_split_stay_apart(store: Store, policy: int, databas
     for other in (own, replace(own, suite="far", score=0.9), replace(own, split="test", score=0.8)):
         store.evaluations.add(policy, ids[1], other)
     assert store.evaluations.scores(policy) == {1: 0.5}
-    assert store.evaluations.measured(policy, "s", "far") == {1: 0.9}
-    assert store.evaluations.measured(policy, "s", split="test") == {1: 0.8}
+    assert store.evaluations.of("far").measured(policy, "s") == {1: 0.9}
+    assert store.evaluations.of("", "test").measured(policy, "s") == {1: 0.8}
     with Reader(database) as reader:
         (row, *_), task = reader.versions(1), reader.task(1)
     assert task is not None and (row.score, task.score, task.best) == (0.5, 0.5, 0.5)

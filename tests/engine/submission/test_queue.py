@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
+from marlaas.engine.store.submissions import Submission
 from marlaas.engine.submission.queue import (
     TRANSITIONS,
     check_environment,
@@ -111,3 +112,34 @@ def test_of_several_tasks_the_one_at_fault_is_named() -> None:
     assert (raised.value.path, raised.value.code) == ("environment_config.digit", UNKNOWN)
     with pytest.raises(ConfigError, match=r"^The environment 'a/add' has no parameter 'digit'"):
         check_environments([bad], rows)
+
+
+def test_environments_of_suites_are_checked() -> None:
+    def measured(**suite: object) -> Submission:
+        one = {"name": "far", "environment": "far", "config": {}, **suite}
+        table = {"tenant": "t", "name": "n", "environment": "sums", "eval": {"suite": [one]}}
+        return submission(parse(table, "the task"))
+
+    rows = [served("a/sums"), served("b/far")]
+    check_environment(measured(), rows)
+    with pytest.raises(EnvironmentMissing, match="The suite 'far': There is no environment 'fra'"):
+        check_environment(measured(environment="fra"), rows)
+    with pytest.raises(ConfigError, match=r"The suite 'far': .* has no parameter 'size'"):
+        check_environment(measured(config={"size": 3}), rows)
+
+
+def test_agents_of_an_evaluation_are_checked() -> None:
+    def check(agents: dict[str, str], declared: tuple[str, ...]) -> None:
+        table = {"tenant": "t", "name": "n", "environment": "duel", "kind": "eval", "versions": ["base"]}
+        spec = parse({**table, "eval": {"agents": agents}}, "the task")
+        check_environment(submission(spec), [replace(served("a/duel"), agents=declared)])
+
+    check({"second": "base"}, ("first", "second"))
+    check({}, ())
+    for agents, declared, sentence in (
+        ({"second": "base"}, (), "does not declare its agents"),
+        ({"third": "base"}, ("first", "second"), "has no agent 'third'"),
+        ({"first": "base", "second": "base"}, ("first", "second"), "leaves no agent"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check(agents, declared)

@@ -1,0 +1,102 @@
+"""Everything that walks over tasks meets one that measures and trains nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.client.home import Home as Client
+from marlaas.app.widgets.task.metric_list import MetricList
+from marlaas.engine.home.paths import Home
+
+from .commanding import Commander, FakeEngine
+from .driving import driving
+from .filling_evaluation import fill_evaluation
+
+
+@pytest.fixture
+def filled(home: Home) -> Home:
+    fill_evaluation(home.database)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("words", "shows"),
+    [
+        (("list",), "measured"),
+        (("list", "--json"), '"kind": "eval"'),
+        (("show", "2"), "measured     2 of 3"),
+        (("show", "2", "--toml"), 'kind = "eval"'),
+        (("metrics", "2"), "0.75"),
+        (("metrics", "1", "2", "--csv"), "1@best"),
+        (("rollouts", "2"), "held-out"),
+        (("rollouts", "2", "--eval", "--policy", "1@3"), "held-out"),
+        (("compare", "2"), "-0.500 (-1.419 to +0.419)"),
+        (("compare", "1", "2"), "not paired"),
+        (("matrix", "2"), ""),
+        (("stats",), ""),
+        (("stats", "2"), ""),
+        (("adapters", "list", "2"), ""),
+        (("tenants",), "lab"),
+        (("logs", "2"), ""),
+        (("home", "check", "--quick"), ""),
+    ],
+)
+def test_verbs(filled: Home, marlaas: Commander, engine: FakeEngine, words: tuple[str, ...], shows: str) -> None:
+    said = marlaas(*words)
+    assert "unexpected" not in said.err and shows in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("adapters", "export", "2", "--out", "out"), "There is no adapter '2'"),
+        (("adapters", "delete", "2"), "There is no adapter '2'"),
+        (("show", "2", "--policy", "other"), "no policy 'other'"),
+    ],
+)
+def test_what_it_has_not(filled: Home, marlaas: Commander, words: tuple[str, ...], sentence: str) -> None:
+    said = marlaas(*words)
+    assert said.code != 0 and sentence in said.err and "unexpected" not in said.err
+
+
+def test_metrics_go_into_tensorboard(filled: Home, marlaas: Commander, tmp_path: Path) -> None:
+    written = marlaas("metrics", "2", "--policy", "1@3", "--tensorboard", str(tmp_path)).out
+    assert Path(written.strip()).exists()
+
+
+def test_python_compares_what_was_measured(filled: Home) -> None:
+    pairs = Client(filled.root).compare(2)
+    assert [(pair["of"], pair.get("mean"), pair["problem"]) for pair in pairs] == [
+        ("2 1@3", -0.5, ""),
+        ("2 base", None, "no score"),
+    ]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_task_page_shows_each_version(filled: Home, size: tuple[int, int]) -> None:
+    async with driving(filled, size) as driver:
+        driver.app.open_task(2, "task")
+        await driver.settle()
+        text = driver.text()
+        assert "1@best" in text and "0.75 ± 0.25" in text and "not yet" in text
+        assert "0 + 2 =" in text or "3 + 2 =" in text, "what was said is shown"
+        await driver.press("down")
+        assert driver.app.screen.query_one(MetricList).chosen == "1@3"
+        assert driver.app.learner is not None and driver.app.learner.policy == "1@3"
+
+
+@pytest.mark.parametrize("key", "123456789")
+async def test_every_view_opens(filled: Home, key: str) -> None:
+    async with driving(filled, (120, 40)) as driver:
+        driver.app.selected = 2
+        await driver.press(key)
+        assert driver.text().strip()
+
+
+async def test_its_replies_are_read_as_held_out(filled: Home) -> None:
+    async with driving(filled, (120, 40)) as driver:
+        driver.app.open_task(2, "rollouts")
+        await driver.settle()
+        assert "prompt 0" in driver.text() or "held-out" in driver.text() or "◆" in driver.text()

@@ -1,0 +1,90 @@
+"""Versions, the base and an exported folder are measured by a real engine, as tasks of the queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.client import Home
+
+from .conftest import Lab
+
+pytestmark = pytest.mark.processes
+
+
+def train(lab: Lab) -> int:
+    """A short task that keeps all of its versions."""
+    text = """
+tenant = "lab"
+name = "sums"
+environment = "arithmetic"
+steps = 2
+[train]
+groups_per_step = 2
+group_size = 4
+[sampling]
+max_tokens = 8
+[eval]
+prompts = 8
+every = 0
+test_prompts = 4
+[[eval.suite]]
+name = "game"
+environment = "guess"
+prompts = 2
+[keep]
+every = 1
+"""
+    path = lab.home.root / "train.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    (number,) = json.loads(lab.marlaas("submit", str(path), "--json"))["ids"]
+    lab.marlaas("wait", str(number))
+    return int(number)
+
+
+def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
+    task = train(lab)
+    measured = {(row["suite"], row["split"], row["step"]) for row in lab.show(task)["eval"]}
+    assert {("", "eval", 0), ("", "eval", 2), ("game", "eval", 0), ("game", "eval", 2), ("", "test", 2)} <= measured
+    shown = lab.marlaas("show", str(task))
+    assert "\n  game " in shown and "\n  test " in shown
+    folder = tmp_path / "adapter"
+    lab.marlaas("adapters", "export", f"{task}@2", "--out", str(folder))
+
+    names = [f"{task}@0", "base", f"{task}@2", str(folder)]
+    said = json.loads(lab.marlaas("eval", *names, "--prompts", "8", "--wait", "--json"))
+    rows = said["measured"]
+    assert said["state"] == "done" and list(rows) == names
+    assert {row["prompts"] for row in rows.values()} == {8} and len({row["series"] for row in rows.values()}) == 1
+    own = rows[f"{task}@2"]
+    assert own["score"] == next(
+        row["score"] for row in lab.show(task)["eval"] if (row["step"], row["suite"]) == (2, "")
+    )
+    pairs = {pair["of"].partition(" ")[2]: pair for pair in Home(lab.home.root).compare(said["ids"][0])}
+    assert pairs["base"]["differing"] == 0, "an untrained adapter adds nothing to the base"
+    assert rows[str(folder)]["score"] == own["score"]
+    beside_training = Home(lab.home.root).compare(task, said["ids"][0])
+    assert all(pair["problem"] == "" and pair["prompts"] == 8 for pair in beside_training)
+    with pytest.raises(AssertionError, match="makes no steps"):
+        lab.marlaas("extend", str(said["ids"][0]), "--steps", "9")
+    lab.marlaas("home", "check")
+
+
+def test_a_killed_engine_measures_nothing_twice(lab: Lab) -> None:
+    task = train(lab)
+    names = (f"{task}@0", f"{task}@1", f"{task}@2", "base")
+    words = ("--prompts", "16", "--samples", "4", "--environment", "guess", "--json")
+    (number,) = json.loads(lab.marlaas("eval", *names, *words))["ids"]
+    lab.until(number, 1)
+    lab.kill_engine()
+    home = Home(lab.home.root)
+    before = {name: home.evals(number, name) for name in names}
+    assert any(before.values())
+    lab.marlaas("engine", "start")
+    lab.marlaas("wait", str(number))
+    after = {name: home.evals(number, name) for name in names}
+    assert all(len(rows) == 1 for rows in after.values())
+    assert all(after[name] == rows for name, rows in before.items() if rows), "down to the time of its making"
