@@ -67,10 +67,12 @@ def schema_of(tool: Tool) -> dict[str, Any]:
 class ToolRunner:
     """Runs the tools of one episode, one after the other."""
 
+    __slots__ = ("_turn", "apart")
+
     def __init__(self, apart: Apart | None = None) -> None:
         """``apart``: runs a plain tool, which may block; None to run it at once."""
         self.apart = apart
-        self._turn = asyncio.Lock()
+        self._turn: asyncio.Lock | None = None
 
     async def result_of(self, call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
         """Run one call. ``Invalid`` and ``Skip`` are raised; any other exception becomes the text of the result."""
@@ -88,6 +90,7 @@ class ToolRunner:
         if self.apart is None or inspect.iscoroutinefunction(tool):
             result = tool(**arguments)
         else:
+            self._turn = self._turn or asyncio.Lock()
             async with self._turn:
                 result = await self.apart(functools.partial(tool, **arguments))
         return await result if inspect.isawaitable(result) else result

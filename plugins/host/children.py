@@ -60,8 +60,8 @@ class Reaper:
         self._found: dict[int, tuple[set[int], int]] = {}
         """Children that have ended: the episodes that may still wait for them, and the ticks since."""
 
-    def tick(self) -> None:
-        """Look at the children, and reap those for which nobody can be waiting."""
+    def tick(self) -> bool:
+        """Look at the children, and reap those for which nobody can be waiting; returns whether some are left."""
         ended = _ended_children()
         playing = set(self._playing()) if ended else set()
         for pid in self._found.keys() - ended:
@@ -72,6 +72,7 @@ class Reaper:
             self._found[pid] = waiting, looks + 1
             if not waiting and looks >= _LOOKS:
                 _reap(pid)
+        return bool(ended)
 
 
 def _reap(pid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 from ..sandbox_supervisor import wall_limit
 from .meter import METER, Meter, Usage, Verdict
@@ -26,8 +27,10 @@ class Clock:
         expire: Callable[[bool], None],
         usage: Usage,
         meter: Meter = METER,
+        time: Callable[[], float] = monotonic,
     ) -> None:
         """``expire`` hears whether it was the wall limit: then nobody knows whether the episode was to blame."""
+        self._time = time
         self._loop = loop
         self._seconds = seconds
         self._expire = expire
@@ -39,7 +42,7 @@ class Clock:
         """Seconds of waiting, and of any kind, in the spans before the last ask."""
         self._asks = 0
         self._timer: asyncio.TimerHandle | None = None
-        now = loop.time()
+        now = time()
         meter.look(now)
         self._begin(now)
         self._timer = loop.call_later(seconds, self._look)
@@ -48,7 +51,7 @@ class Clock:
         """An ask has begun."""
         self._asks += 1
         if self._asks == 1:
-            waited, wall = self._span(self._loop.time())
+            waited, wall = self._span(self._time())
             self._waited += waited
             self._wall += wall
 
@@ -56,7 +59,7 @@ class Clock:
         """An ask has ended; the clock runs again after the last one."""
         self._asks -= 1
         if self._asks == 0:
-            self._begin(self._loop.time())
+            self._begin(self._time())
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -80,7 +83,7 @@ class Clock:
 
     def verdict(self, more: float) -> Verdict:
         """See ``meter.Limit``; any thread may ask."""
-        now = self._loop.time()
+        now = self._time()
         if self.own(now, more) >= self._seconds:
             return "own"
         wall = self._wall + (0.0 if self._asks else now - self._since)
@@ -88,19 +91,17 @@ class Clock:
 
     def _begin(self, now: float) -> None:
         self._since = now
-        self._idle = self._meter.idle(now)
-        self._others = self._meter.blocked - self._usage.blocked
+        self._free = self._meter.free(now) + self._usage.blocked
 
     def _span(self, now: float) -> tuple[float, float]:
         """Seconds of waiting, and of any kind, since the clock went on."""
         wall = now - self._since
-        idle = self._meter.idle(now) - self._idle
-        others = self._meter.blocked - self._usage.blocked - self._others
-        return min(wall, max(0.0, idle - others)), wall
+        free = self._meter.free(now) + self._usage.blocked - self._free
+        return min(wall, max(0.0, free)), wall
 
     def _look(self) -> None:
         """See whether the time is up, or when it can be at the earliest."""
-        now = self._loop.time()
+        now = self._time()
         self._meter.look(now)
         if verdict := self.verdict(0.0):
             self._expire(verdict == "wall")

@@ -18,7 +18,7 @@ _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
 """Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
 a plugin fills."""
-_MOST_STACKS = 1024
+_MOST_STACKS, _STACKS_AT_ONCE = 1024, 32
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
 """Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
@@ -26,7 +26,8 @@ _FIRST_TO_GO = 500
 _lock = threading.Lock()
 _memory = 0
 """Bytes of address space for everything but stacks; 0 where there is no bound."""
-_threads = 0
+_threads = _allowed = 0
+"""Threads under way, and those whose stacks are allowed."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
@@ -54,14 +55,15 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
 
 def stacks(more: int) -> None:
     """So many ``more`` threads are under way: their stacks do not count towards the memory that a plugin may have."""
-    global _threads
-    if not _memory:
-        return
-    import resource
-
+    global _threads, _allowed
     with _lock:
         _threads += more
-        _bound(resource.RLIMIT_AS, _memory + _threads * _STACK, resource.getrlimit(resource.RLIMIT_AS)[1])
+        if not _memory or _threads <= _allowed:
+            return
+        _allowed += _STACKS_AT_ONCE
+        import resource
+
+        _bound(resource.RLIMIT_AS, _memory + _allowed * _STACK, resource.getrlimit(resource.RLIMIT_AS)[1])
 
 
 def _bound(kind: int, soft: int, hard: int | None = None) -> None:

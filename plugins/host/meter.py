@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -82,19 +81,18 @@ class Usage:
                 running = sum(_clock_of(clock) - began for clock, began in self._threads.values() if clock is not None)
         return self.on_loop + self._ended + running
 
-    @contextmanager
-    def in_this_thread(self) -> Iterator[None]:
-        """Charge what this thread computes inside the block."""
-        began, me = time.thread_time(), threading.get_ident()
+    def enter_thread(self) -> None:
+        """From now on, charge what this thread computes, until it calls ``leave_thread``."""
+        me = threading.get_ident()
         clock = time.pthread_getcpuclockid(me) if hasattr(time, "pthread_getcpuclockid") else None
         with self._lock:
-            self._threads[me] = clock, began
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._threads[me]
-                self._ended += time.thread_time() - began
+            self._threads[me] = clock, time.thread_time()
+
+    def leave_thread(self) -> None:
+        """This thread goes on for somebody else, or ends."""
+        with self._lock:
+            _, began = self._threads.pop(threading.get_ident())
+            self._ended += time.thread_time() - began
 
 
 def _clock_of(clock: int) -> float:
@@ -135,10 +133,10 @@ class Meter:
         finally:
             self._lock.release()
 
-    def idle(self, now: float) -> float:
-        """Idle seconds of the process so far: since the last look as in the time before it."""
+    def free(self, now: float) -> float:
+        """Seconds so far in which the process was idle and nobody kept the loop: since the last look as before it."""
         wall, seconds, share = self._known
-        return seconds + max(0.0, now - wall) * share
+        return seconds + (now - wall) * share - self.blocked
 
 
 METER = Meter()

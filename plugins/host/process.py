@@ -132,7 +132,8 @@ class PluginHost:
             "agent": ask.agent,
             "messages": [message_record(message) for message in ask.messages],
         }
-        within_limits([record["messages"], ask.tools], "what is said, with its tools,")
+        if ask.tools or len(ask.messages) != 1 or ask.messages[0].tool_calls:  # one text is always within them
+            within_limits([record["messages"], ask.tools], "what is said, with its tools,")
         if ask.tools:
             record["tools"] = ask.tools
         if ask.max_tokens is not None:

@@ -33,11 +33,11 @@ class Pulse:
         connection: socket.socket,
         late: Callable[[], float],
         playing: Callable[[], bool],
-        tidy: Callable[[], None],
+        tidy: Callable[[], bool],
         meter: Meter = METER,
     ) -> None:
         """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything is under way;
-        ``tidy`` is called at each tick."""
+        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is under way."""
         self._connection = connection
         self._late = late
         self._playing = playing
@@ -73,24 +73,28 @@ class Pulse:
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
+        again = True
         while True:
-            ready = poll.poll(1000 * TICK if self._playing() else None)
+            ready = poll.poll(1000 * TICK if again else None)
             self._ran = time.process_time()
             try:
-                self._tick()
+                untidy = self._tick()
                 if ready and not self._answer():
                     return
+                again = bool(ready) or untidy or self._playing()
             except Exception:  # no memory, above all: the next tick may have some
                 traceback.print_exc()
 
-    def _tick(self) -> None:
+    def _tick(self) -> bool:
+        """Look at everything; returns whether there is something to tidy up later."""
         self._meter.look(time.monotonic())
-        self._tidy()
+        untidy = self._tidy()
         if self.verdict():
             self._stubborn = self.verdict(STUBBORN) == "own"
             signal.pthread_kill(self._main, signal.SIGUSR1)
         else:
             self._stubborn = False
+        return untidy
 
     def _answer(self) -> bool:
         """Answer what was asked meanwhile; returns whether the engine is still there."""

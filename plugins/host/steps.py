@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Coroutine
 from contextvars import Context, copy_context
 from time import monotonic, thread_time
@@ -18,8 +19,11 @@ _BLOCKED = 0.005
 class Steps(Coroutine[Any, Any, Any]):
     """A coroutine whose steps are charged."""
 
+    __slots__ = ("_coroutine", "_meter", "_send", "_usage")
+
     def __init__(self, coroutine: Coroutine[Any, Any, Any], usage: Usage, meter: Meter = METER) -> None:
         self._coroutine = coroutine
+        self._send = coroutine.send
         self._usage = usage
         self._meter = meter
 
@@ -29,21 +33,23 @@ class Steps(Coroutine[Any, Any, Any]):
 
     def send(self, value: Any) -> Any:
         """Go on until the next wait."""
-        meter, wall, began = self._meter, monotonic(), thread_time()
-        above, meter.step = meter.step, (self._usage, began)
+        meter, usage, wall, began = self._meter, self._usage, monotonic(), thread_time()
+        above, meter.step = meter.step, (usage, began)
         try:
-            return self._coroutine.send(value)
-        finally:
-            self._charge(wall, began, above)
+            return self._send(value)
+        finally:  # not in a function of its own: it runs for every step of every episode
+            computed = thread_time() - began
+            meter.step = above
+            usage.on_loop += computed
+            blocked = monotonic() - wall - computed
+            if blocked > _BLOCKED:
+                usage.blocked += blocked
+                meter.blocked += blocked
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
         """Go on with an error."""
-        meter, wall, began = self._meter, monotonic(), thread_time()
-        above, meter.step = meter.step, (self._usage, began)
-        try:
-            return self._coroutine.throw(kind if value is None else value)
-        finally:
-            self._charge(wall, began, above)
+        self._send = functools.partial(self._thrown, kind if value is None else value)
+        return self.send(None)
 
     def close(self) -> None:
         """End the coroutine."""
@@ -53,21 +59,16 @@ class Steps(Coroutine[Any, Any, Any]):
         """Never awaited: it is a task's."""
         return self._coroutine.__await__()
 
-    def _charge(self, wall: float, began: float, above: tuple[Usage, float] | None) -> None:
-        computed = thread_time() - began
-        self._meter.step = above
-        self._usage.on_loop += computed
-        blocked = monotonic() - wall - computed
-        if blocked > _BLOCKED:
-            self._usage.blocked += blocked
-            self._meter.blocked += blocked
+    def _thrown(self, error: Any, _value: None) -> Any:
+        self._send = self._coroutine.send
+        return self._coroutine.throw(error)
 
 
 def charged(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], usage: Usage) -> asyncio.Task[Any]:
     """Start a task whose steps, and those of the tasks that it starts, are charged to ``usage``."""
     context = copy_context()
     context.run(CURRENT.set, usage)
-    return loop.create_task(Steps(coroutine, usage), context=context)
+    return asyncio.Task(Steps(coroutine, usage), loop=loop, context=context)
 
 
 def charge_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from contextvars import copy_context
 from typing import Any
 
@@ -59,6 +58,8 @@ def stop(thread: threading.Thread) -> None:
 
 def left_behind() -> int:
     """How many threads were told to end long ago and still run."""
+    if not _told:
+        return 0
     for thread in [one for one in _told if not one.is_alive()]:
         del _told[thread]
     since = time.monotonic() - LEFT_AFTER
@@ -78,8 +79,11 @@ class EpisodeThreads(ThreadPoolExecutor):
             return super().submit(fn, *args, **kwargs)
 
         def run() -> Any:
-            with usage.in_this_thread():
+            usage.enter_thread()
+            try:
                 return fn(*args, **kwargs)
+            finally:
+                usage.leave_thread()
 
         return super().submit(run)
 
@@ -102,12 +106,15 @@ async def in_thread(call: Callable[[], Any]) -> Any:
                 done.set_result(result)
 
     def run() -> None:
+        if usage is not None:
+            usage.enter_thread()
         try:
-            with usage.in_this_thread() if usage is not None else nullcontext():
-                result, error = context.run(call), None
+            result, error = context.run(call), None
         except BaseException as raised:
             # A future refuses StopIteration, and Stopped must not look like a cancelled loop.
             result, error = None, RuntimeError(repr(raised)) if isinstance(raised, StopIteration) else raised
+        if usage is not None:
+            usage.leave_thread()
         stacks(-1)
         loop.call_soon_threadsafe(finish, result, error)
 

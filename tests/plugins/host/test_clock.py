@@ -42,7 +42,7 @@ class World:
         pass
 
     def clock(self, seconds: float) -> Clock:
-        return Clock(self, seconds, self.expired.append, self.usage, self.meter)  # type: ignore[arg-type]
+        return Clock(self, seconds, self.expired.append, self.usage, self.meter, self.time)  # type: ignore[arg-type]
 
     def passes(self, seconds: float, *, computed: float = 0.0, others: float = 0.0, delayed: float = 0.0) -> None:
         """Time passes, in which the episode and others compute, and the process waits for a core."""

@@ -37,21 +37,22 @@ def test_it_is_read_once_a_tick() -> None:
         now = step * TICK / 10
         meter.look(now)
     assert len(readings) == 10
-    assert meter.idle(now) == now / 2
+    assert meter.free(now) == now / 2
     now += TICK / 2
-    assert meter.idle(now) == now / 2, "since the last look as in the time before it"
+    assert meter.free(now) == now / 2, "since the last look as in the time before it"
 
 
 def test_threads_are_charged_while_they_run_and_after() -> None:
     usage, computed, go = Usage(), threading.Event(), threading.Event()
 
     def compute() -> None:
-        with usage.in_this_thread():
-            until = time.thread_time() + 0.02
-            while time.thread_time() < until:
-                pass
-            computed.set()
-            go.wait()
+        usage.enter_thread()
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        computed.set()
+        go.wait()
+        usage.leave_thread()
 
     thread = threading.Thread(target=compute)
     thread.start()

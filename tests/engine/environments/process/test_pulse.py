@@ -1,0 +1,88 @@
+"""Whether a process counts as hung, and what its answers may be."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+from marlaas.engine.environments.process.pulse import HUNG_AFTER, STILL_AFTER, Pulse, Silence
+from marlaas.engine.environments.process.wire import Beat, decode_beat
+from marlaas.engine.trajectories import Failure
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Pulse, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    pulse = Pulse(ours)
+    yield pulse, theirs
+    pulse.close()
+    theirs.close()
+
+
+@given(st.floats(0, STILL_AFTER - 1), st.floats(0, 5), st.integers(0, 512))
+def test_a_process_without_a_core_is_left_alone(wall: float, computed: float, episodes: int) -> None:
+    silence = Silence(wall, computed, episodes)
+    assert not (silence.hung or silence.still or silence.to_interrupt)
+
+
+def test_what_computes_in_silence_is_hung() -> None:
+    assert Silence(30.0, HUNG_AFTER, 0).hung and not Silence(30.0, HUNG_AFTER, 64).hung
+    assert Silence(30.0, HUNG_AFTER + 4, 64).hung
+    assert Silence(STILL_AFTER, 0.0, 64).still and not Silence(STILL_AFTER, 0.0, 64).hung
+
+
+def test_a_score_has_its_own_time_first() -> None:
+    assert not Silence(60.0, 59.0, 1, allowed=60.0).to_interrupt
+    assert Silence(60.0, 60.0, 1, allowed=60.0).to_interrupt and not Silence(60.0, 60.0, 1, allowed=60.0).hung
+
+
+def test_the_newest_answer_counts(ends: tuple[Pulse, socket.socket]) -> None:
+    pulse, process = ends
+    assert pulse.answer() is None
+    pulse.ask()
+    assert process.recv(100) == b"?"
+    process.sendall(b'{"late":1.5,"stubborn":false}\n{"late":0.25,"stubborn":true}\n{"la')
+    assert pulse.answer() == Beat(0.25, True)
+    process.sendall(b'te":2,"stubborn":false}\n')
+    assert pulse.answer() == Beat(2.0, False)
+    assert pulse.answer() is None
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b"[" * 10_000, b'{"late":-1,"stubborn":false}', b'{"late":1e999,"stubborn":false}', b"\xff"]
+)
+def test_what_is_no_answer(line: bytes) -> None:
+    assert decode_beat(line) is None
+
+
+def test_a_flood_of_answers_is_no_burden(ends: tuple[Pulse, socket.socket]) -> None:
+    pulse, process = ends
+    process.setblocking(False)
+    sent = 0
+    for _ in range(10_000):
+        try:
+            sent += process.send(b"x" * 1000)
+        except BlockingIOError:
+            break
+    assert pulse.answer() is None and len(pulse._rest) <= 1000 < sent
+
+
+def test_the_plugins_own_line_is_named(ends: tuple[Pulse, socket.socket]) -> None:
+    pulse, process = ends
+    process.sendall(
+        b'Stack (most recent call first):\n  File "/lib/re.py", line 9 in match\n'
+        b'  File "/s/v1/shop/buy.py", line 12 in play\n  File "/s/v1/shop/main.py", line 3 in shop\n'
+    )
+    assert pulse.place(Path("/s/v1"), "held") == Failure("held", "shop/buy.py", 12)
+    assert pulse.place(Path("/s/v1"), "held") == Failure("held")
+
+
+def test_a_closed_end_is_no_error(ends: tuple[Pulse, socket.socket]) -> None:
+    pulse, process = ends
+    process.close()
+    pulse.ask()
+    assert pulse.answer() is None
