@@ -91,7 +91,7 @@ class EnvironmentInfo:
     """One environment of one plugin, as the screen shows it."""
 
     name: str
-    """"plugin/environment"; the plugin's name alone where no version of it ever served."""
+    """"plugin/environment"; the plugin's name alone where no version of it ever served and its files do not tell."""
     version: str
     """Content hash of the version that serves; empty when none ever did."""
     state: str
