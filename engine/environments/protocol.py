@@ -87,6 +87,20 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class Crew:
+    """The processes of a version, and what they are at."""
+
+    playing: int = 0
+    """Processes that play episodes."""
+    scoring: int = 0
+    """Processes that score or compare."""
+    live: int = 0
+    """Episodes under way."""
+    waiting: int = 0
+    """Episodes that wait for a place in a process."""
+
+
+@dataclass(frozen=True)
 class EnvironmentInfo:
     """One environment of one plugin, as the screen shows it."""
 
@@ -106,6 +120,8 @@ class EnvironmentInfo:
     description: str = ""
     agents: tuple[str, ...] = ()
     """The agents that it declares; empty where it declares none."""
+    crew: Crew = Crew()
+    """The processes of the version that serves, which all environments of a plugin share."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ def served(
                 failure=failure,
                 path=shown(str(path)),
                 description=environment.description,
+                crew=serving.crew,
             )
         )
     return tuple(found)

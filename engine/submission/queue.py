@@ -54,7 +54,8 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
     """The environment that a task file means, by "plugin/environment" or its last part alone.
 
     A plugin that has not served yet, because its libraries are to be allowed or it is being loaded, stands for all
-    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` where none or several have that name.
+    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` where none or several
+    have that name.
     """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name

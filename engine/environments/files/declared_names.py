@@ -53,11 +53,15 @@ def _native(tree: ast.Module) -> Iterator[str]:
                 if _last(call.func if call else decorator) == "env":
                     yield (_said(call, "name") if call else "") or node.name
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
-            if _last(node.value.func) in _ADAPTERS:
-                first = node.value.args[0] if node.value.args else None
-                about = first.value if isinstance(first, ast.Constant) else _last(first)
-                if name := _said(node.value, "name") or about:
-                    yield usable(str(name))
+            yield from map(usable, filter(None, (_adapted(node.value),)))
+
+
+def _adapted(call: ast.Call) -> str:
+    """The name of what an adapter makes of its first argument; empty for other calls."""
+    if _last(call.func) not in _ADAPTERS:
+        return ""
+    first = call.args[0] if call.args else None
+    return _said(call, "name") or (str(first.value) if isinstance(first, ast.Constant) else _last(first))
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:

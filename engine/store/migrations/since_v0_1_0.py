@@ -34,3 +34,10 @@ def m023_reason_code(db: Database) -> None:
         " WHEN state = 'paused' AND reason = 'paused by a person' THEN 'person'"
         " WHEN state = 'paused' THEN 'itself' ELSE '' END"
     )
+
+
+@migrations()
+def m029_environment_processes(db: Database) -> None:
+    """The processes of each environment's plugin, and the episodes in them."""
+    for column in ("playing", "scoring", "live", "waiting"):
+        db.table("environments").add_column(column, int, not_null_default=0)
