@@ -85,12 +85,23 @@ def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact
     if row.message:
         yield Fact("error", line(f"{row.message}{place_of(row)}", 600), "error")
     yield from _labelled("last hour", _lately(use, now))
+    if row.playing:
+        yield Fact("processes", processes_of(row))
     yield Fact("version", line(row.version, 20))
     yield Fact("file", line(row.path, 200))
     if row.agents:
         yield Fact("agents", line(", ".join(row.agents), 600))
     yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
     yield from _labelled("checks", _checks(row, now))
+
+
+def processes_of(row: EnvironmentRow) -> str:
+    """The processes of an environment's plugin, and the episodes in them, in a line."""
+    parts = [f"{row.playing} process{'' if row.playing == 1 else 'es'}"]
+    parts += [f"{row.live:,} episode{'' if row.live == 1 else 's'} under way"]
+    parts += [f"{row.waiting:,} wait for a place"] if row.waiting else []
+    parts += [f"{row.scoring} more for scores"] if row.scoring else []
+    return ", ".join(parts)
 
 
 def lately_json(use: EnvironmentUse) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class Heartbeat:
         self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
         self._store.standings.replace(supervisor.standings())
+        self._store.telemetry.crews(supervisor.environments.infos())
         if now >= self._thin:
             self._thin = now + THIN
             self._store.stages.thin(now)

@@ -87,6 +87,7 @@ from .process.wire import (
     encode_start as encode_start,
 )
 from .protocol import (
+    Crew as Crew,
     DataFacts as DataFacts,
     EnvironmentEvent as EnvironmentEvent,
     EnvironmentInfo as EnvironmentInfo,

@@ -15,20 +15,21 @@ def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
         if info.name == name:
             return info
     matches = [info for info in infos if info.name.rpartition("/")[2] == name]
+    matches = [info for info in matches if info.version] or matches  # what serves goes before what may come
     if len(matches) == 1:
         return matches[0]
     if matches:
         names = " and ".join(info.name for info in matches)
         raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
     plugin = name.partition("/")[0]
-    for info in infos:  # the environments of a plugin that never served are not known
-        if "/" not in info.name and info.name == plugin:
+    for info in infos:  # which environments a plugin has is not known for sure before it has served
+        if not info.version and info.name.partition("/")[0] == plugin:
             return info
     raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))
 
 
 def _advice(name: str, infos: Sequence[EnvironmentInfo]) -> str:
-    served = sorted(info.name for info in infos if "/" in info.name)
+    served = sorted(info.name for info in infos if info.version)
     if not served:
         return "No environment is served yet."
     by_short = {full.rpartition("/")[2]: full for full in served}

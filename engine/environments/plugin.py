@@ -15,6 +15,7 @@ from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
 from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters, Refused, Waiting
+from .files.declared_names import declared_names
 from .files.snapshots import Snapshots
 from .files.source import Source, Stamp, read_source
 from .postponement import Postponement
@@ -64,6 +65,8 @@ class Plugin:
         self._failure: Failure | None = None
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
+        self._declared: tuple[str, ...] = ()
+        """The environments that the newest content seems to declare, until some version has served."""
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
         """Whether the candidate has taken so long that this was reported."""
@@ -89,7 +92,7 @@ class Plugin:
         """One entry per environment; one for the plugin itself where it never served."""
         if self._active is None:
             failure = None if self._slow else self._failure
-            return (never_served(self.name, self.path, self._postponement.state, failure),)
+            return never_served(self.name, self.path, self._postponement.state, failure, self._declared)
         return served(self.name, self.path, self._active, self._failure, self._slow)
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
@@ -175,6 +178,8 @@ class Plugin:
         if known is not None:
             await self._return_to(known)
             return
+        if self._active is None:
+            self._declared = await asyncio.to_thread(declared_names, source)
         try:
             path = await asyncio.to_thread(self._snapshots.write, source)
             code = await asyncio.to_thread(lambda: source.code)  # parsing takes a while

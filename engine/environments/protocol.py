@@ -94,6 +94,20 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class Crew:
+    """The processes of a version, and what they are at."""
+
+    playing: int = 0
+    """Processes that play episodes."""
+    scoring: int = 0
+    """Processes that score or compare."""
+    live: int = 0
+    """Episodes under way."""
+    waiting: int = 0
+    """Episodes that wait for a place in a process."""
+
+
+@dataclass(frozen=True)
 class DataFacts:
     """What is known of the rows from which an environment draws its tasks."""
 
@@ -112,7 +126,7 @@ class EnvironmentInfo:
     """One environment of one plugin, as the screen shows it."""
 
     name: str
-    """"plugin/environment"; the plugin's name alone where no version of it ever served."""
+    """"plugin/environment"; the plugin's name alone where no version of it ever served and its files do not tell."""
     version: str
     """Content hash of the version that serves; empty when none ever did."""
     state: str
@@ -127,6 +141,8 @@ class EnvironmentInfo:
     description: str = ""
     agents: tuple[str, ...] = ()
     """The agents that it declares; empty where it declares none."""
+    crew: Crew = Crew()
+    """The processes of the version that serves, which all environments of a plugin share."""
 
 
 @dataclass(frozen=True)

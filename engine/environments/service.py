@@ -116,7 +116,7 @@ class EnvironmentService:
         if version is None:
             info = self.resolve(name)
             plugin, _, environment = info.name.rpartition("/")
-            if not plugin:
+            if not info.version:
                 raise _no_version(info)
             serving = self._registry.plugins[plugin].serving()
         else:
@@ -233,6 +233,7 @@ def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) ->
 
 def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
     """Why no version of a plugin serves, with the place in its author's file."""
+    plugin = info.name.partition("/")[0]
     if info.failure is None:
-        return EnvironmentFailure(f"{info.name} is being loaded.")
-    return unserved(info.name, info.failure)
+        return EnvironmentFailure(f"{plugin} is being loaded.")
+    return unserved(plugin, info.failure)

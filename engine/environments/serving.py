@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
 from .process.lending import lend
 from .process.wire import Described
-from .protocol import DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
+from .protocol import Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
 from .scoring import ScoringPool
 from .sizing import Workers
@@ -36,20 +36,6 @@ IMPORT_PATIENCE = 30.0
 REPLACED = "a newer version took its place"
 
 Told = Callable[[EventKind, str, Failure | None], None]
-
-
-@dataclass(frozen=True)
-class Crew:
-    """The processes of a version, and what they are at."""
-
-    playing: int = 0
-    """Processes that play episodes."""
-    scoring: int = 0
-    """Processes that score or compare."""
-    live: int = 0
-    """Episodes under way."""
-    waiting: int = 0
-    """Episodes that wait for a place in a process."""
 
 
 class Serving:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..trajectories import Failure
@@ -10,10 +11,14 @@ from .protocol import EnvironmentInfo
 from .serving import Serving
 
 
-def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None) -> EnvironmentInfo:
-    """The entry of a plugin that never served: its environments are unknown. ``waiting``: its state, if it waits."""
+def never_served(
+    plugin: str, path: Path, waiting: str, failure: Failure | None, names: Sequence[str] = ()
+) -> tuple[EnvironmentInfo, ...]:
+    """The entries of a plugin that never served. ``waiting``: its state, if it waits; ``names``: the environments that
+    its files seem to declare. Where they are not known, and where the plugin is broken, there is one entry for it."""
     state = waiting or ("broken" if failure is not None else "loading")
-    return EnvironmentInfo(plugin, "", state, failure=failure, path=shown(str(path)))
+    known = [f"{plugin}/{name}" for name in names] if state != "broken" else []
+    return tuple(EnvironmentInfo(name, "", state, failure=failure, path=shown(str(path))) for name in known or [plugin])
 
 
 def served(
@@ -36,6 +41,7 @@ def served(
                 failure=failure,
                 path=shown(str(path)),
                 description=environment.description,
+                crew=serving.crew,
             )
         )
     refused = (

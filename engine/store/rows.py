@@ -368,6 +368,14 @@ class EnvironmentRow:
     """When that version was checked; None if it was not yet."""
     agents: tuple[str, ...] = ()
     """The agents that its author declares; empty where there are none."""
+    playing: int = 0
+    """Processes of its plugin that play episodes."""
+    scoring: int = 0
+    """Processes of its plugin that score or compare."""
+    live: int = 0
+    """Episodes under way in them."""
+    waiting: int = 0
+    """Episodes that wait for a place in a process."""
 
 
 YIELDED = "yielded"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m027_lost_members"
+LATEST = "m029_environment_processes"
 """The name of the last migration."""
 
 

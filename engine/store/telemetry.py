@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..environments import EnvironmentInfo
+from ..environments import Crew, EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..home import version
 from .database import insert, insert_all, transaction
@@ -38,6 +38,8 @@ class TelemetryTable:
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
+        self._crews: dict[str, Crew] = {}
+        """What was written last of the processes of each environment."""
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         """Register a new engine and return its incarnation, a number above all earlier ones."""
@@ -110,6 +112,7 @@ class TelemetryTable:
                 "line": info.failure.line if info.failure else 0,
                 "path": info.path.removeprefix(f"{self._root}{os.sep}"),
                 "updated": now,
+                **asdict(info.crew),
             }
             for info in infos
         ]
@@ -119,3 +122,17 @@ class TelemetryTable:
                 insert_all(self._db, "environments", rows)
         except DatabaseLocked:
             self._held_environments = infos
+        else:
+            self._crews = {info.name: info.crew for info in infos}
+
+    def crews(self, infos: Sequence[EnvironmentInfo]) -> None:
+        """Record the processes of environments that are in the list, where these are others than before."""
+        changed = [info for info in infos if self._crews.get(info.name, info.crew) != info.crew]
+        if changed:
+            with transaction(self._db):
+                for info in changed:
+                    crew = asdict(info.crew)
+                    places = ", ".join(f"{column} = ?" for column in crew)
+                    values = [*crew.values(), info.name]
+                    self._db.execute(f"UPDATE environments SET {places} WHERE name = ?", values)
+            self._crews |= {info.name: info.crew for info in changed}

@@ -53,11 +53,16 @@ def next_state(command: str, state: str) -> str:
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
     """The environment that a task file means, by "plugin/environment" or its last part alone.
 
-    Raises ``EnvironmentMissing`` where none or several have that name.
+    A plugin that has not served yet, because its libraries are to be allowed or it is being loaded, stands for all
+    environments of its name: which it has is not known for sure. Raises ``EnvironmentMissing`` where none or several
+    have that name.
     """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name
     ]
+    plugin = name.partition("/")[0]
+    matches = [e for e in matches if e.version] or matches  # what serves goes before what may come
+    matches = matches or [e for e in environments if not e.version and e.name.partition("/")[0] == plugin][:1]
     if len(matches) == 1:
         return matches[0]
     if matches:

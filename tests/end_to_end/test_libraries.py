@@ -21,7 +21,7 @@ from marlaas.plugins import env
 
 
 @env
-async def sums(ep):
+async def adding(ep):
     a, b = ep.rng.randrange(10), ep.rng.randrange(10)
     return (await ep.ask(f"{{a}}+{{b}}=")).text == str(tiny.total(a, b))
 """
@@ -30,7 +30,10 @@ async def sums(ep):
 def test_a_task_waits_for_a_library_and_goes_on_by_itself(lab: Lab, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "tiny", "1.0", {"tiny.py": "def total(a, b):\n    return a + b\n"})
     (lab.home.plugins / "sums.py").write_text(PLUGIN.format(wheel=wheel.as_uri()))
-    task = lab.submit("waits", "sums", steps=2)
+    task = lab.submit("waits", "adding", steps=2)
+    nowhere = tmp_path / "nowhere.toml"
+    nowhere.write_text((lab.home.root / "waits.toml").read_text().replace("adding", "adds"))
+    assert "no environment 'adds'" in lab.marlaas("submit", str(nowhere), code=2)
     deadline = time.monotonic() + PATIENCE
     while (lab.row(task).reason or "").find("allow with `marlaas env allow sums`") < 0:
         assert time.monotonic() < deadline, lab.row(task)
@@ -38,5 +41,6 @@ def test_a_task_waits_for_a_library_and_goes_on_by_itself(lab: Lab, tmp_path: Pa
 
     assert "--yes" in lab.marlaas("env", "allow", "sums", code=2)
     assert f"tiny@ {wheel.as_uri()}" in lab.marlaas("env", "allow", "sums", "--yes").replace("tiny @", "tiny@")
-    lab.marlaas("wait", str(task))
-    assert lab.row(task).step == 2
+    at_once = lab.submit("at once", "sums/adding", steps=2)
+    lab.marlaas("wait", str(task), str(at_once))
+    assert lab.row(task).step == lab.row(at_once).step == 2

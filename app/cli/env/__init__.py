@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ...reading.opening import reading
     from ...words.environments import lately_json, place_of
-    from ...words.findings import mark, spoken, troubles
+    from ...words.findings import spoken, troubles
 
     home = home_of(args)
     with reading(home) as reader:
@@ -56,11 +56,8 @@ def run(args: argparse.Namespace) -> int:
         output.talk("No engine has looked for environments yet; `marlaas engine start` starts one.")
         return output.OK
     output.result_table(
-        ("NAME", "STATE", "VERSION", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
-        [
-            (e.name, e.state, e.version[:8], mark(e), *_lately(uses.get(e.name)), _parameters(e), _first(e.description))
-            for e in environments
-        ],
+        ("NAME", "STATE", "VERSION", "PROCESSES", "CHECKED", *_LATELY, "PARAMETERS", "DESCRIPTION"),
+        [_columns(e, uses.get(e.name)) for e in environments],
     )
     for environment in environments:
         if environment.message:
@@ -90,6 +87,19 @@ def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
         return ("",) * len(_LATELY)
     times = (takes(use.median), takes(use.slow)) if use.statuses.get("ok") else ("", "")
     return (f"{use.episodes:,}", failed_share(use), *times)
+
+
+def _columns(e: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
+    from ...words.findings import mark
+
+    before = (e.name, e.state, e.version[:8], _processes(e), mark(e))
+    return (*before, *_lately(use), _parameters(e), _first(e.description))
+
+
+def _processes(environment: EnvironmentRow) -> str:
+    """How many processes its plugin has, and how many episodes wait for a place in one."""
+    shown = str(environment.playing + environment.scoring or "")
+    return f"{shown} ({environment.waiting:,} wait)" if environment.waiting else shown
 
 
 def _first(text: str) -> str:

@@ -102,3 +102,10 @@ def m027_lost_members(db: Database) -> None:
         pk=("task", "about"),
         not_null={"message", "created"},
     )
+
+
+@migrations()
+def m029_environment_processes(db: Database) -> None:
+    """The processes of each environment's plugin, and the episodes in them."""
+    for column in ("playing", "scoring", "live", "waiting"):
+        db.table("environments").add_column(column, int, not_null_default=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from marlaas.app.words.environments import Fact, facts, failed_share, takes
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
@@ -33,6 +35,16 @@ def test_a_label_stands_once() -> None:
 
 def test_where_nothing_was_played_that_is_said() -> None:
     assert told()[1] == Fact("last hour", "no episode has ended")
+
+
+def test_processes_are_counted_with_those_who_wait() -> None:
+    assert all(fact.label != "processes" for fact in told()), "nothing runs"
+    row = replace(ROW, playing=1, live=1)
+    assert Fact("processes", "1 process, 1 episode under way") in told(row)
+    row = replace(ROW, playing=2, scoring=3, live=1024, waiting=64)
+    assert Fact("processes", "2 processes, 1,024 episodes under way, 64 wait for a place, 3 more for scores") in told(
+        row
+    )
 
 
 def test_episodes_of_two_versions_and_the_last_error() -> None:

@@ -14,7 +14,7 @@ from marlaas.engine.environments.dependencies.interpreters import Interpreters, 
 from marlaas.engine.environments.dependencies.venv import Venv
 from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.errors import EnvironmentFailure
+from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.settings import EnvironmentSettings
 
 from .conftest import ECHO, World, a_spec, echoing
@@ -82,14 +82,18 @@ async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeyp
     asked = await world.until("waiting", "chain")
     sentence = "needs tiny==1.0: allow with `marlaas env allow chain`"
     assert asked.failure is not None and asked.failure.message == sentence
-    assert states(world) == {"chain": "waiting", "echo/echo": "ready"}
+    assert states(world) == {"chain/uses": "waiting", "echo/echo": "ready"}, "its environments are known already"
     with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
         await world.service.bind("chain/uses")
-    with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
-        world.service.validate("chain/uses", {})
+    for name in ("uses", "chain/uses", "chain/made_while_it_is_imported"):
+        with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
+            world.service.validate(name, {})
+    with pytest.raises(EnvironmentMissing, match="There is no environment 'nowhere'"):
+        world.service.validate("nowhere", {})
 
     venv_of(world, "chain.py").allow()
     await world.until("building", "chain")
+    assert states(world)["chain/uses"] == "building"
     await world.until("loaded", "chain")
     assert states(world) == {"chain/uses": "ready", "echo/echo": "ready"}
     outcome = await world.play("chain/uses")

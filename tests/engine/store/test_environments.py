@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.environments.conformance.finding import LONGEST, MOST, Finding
-from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.environments.protocol import Crew, EnvironmentInfo
 from marlaas.engine.store.environments import KEPT
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -26,6 +27,22 @@ def test_findings_belong_to_the_version_that_serves(store: Store, database: Path
         assert checked.findings == (BASELINE, NOTE) and checked.checked is not None
         store.conformance.add("a/b", "v1", "base", [])
         assert reader.environments()[0].findings == ()
+
+
+def test_processes_are_told_while_they_come_and_go(store: Store, database: Path) -> None:
+    quiet, busy = EnvironmentInfo("a/b", "v1", "ready"), Crew(playing=2, scoring=1, live=40, waiting=3)
+    with Reader(database) as reader:
+
+        def seen() -> list[tuple[int, int, int, int]]:
+            return [(row.playing, row.scoring, row.live, row.waiting) for row in reader.environments()]
+
+        store.telemetry.environments([quiet, EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))])
+        assert seen() == [(0, 0, 0, 0), (1, 0, 0, 0)]
+        infos = [replace(quiet, crew=busy), EnvironmentInfo("c/d", "v2", "ready", crew=Crew(1))]
+        store.telemetry.crews([*infos, EnvironmentInfo("new/one", "v3", "ready", crew=busy)])
+        assert seen() == [(2, 1, 40, 3), (1, 0, 0, 0)], "what is not in the list yet comes with the list"
+        store.telemetry.crews([quiet])
+        assert seen()[0] == (0, 0, 0, 0)
 
 
 def test_a_version_is_known_for_a_base(store: Store) -> None:

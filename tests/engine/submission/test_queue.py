@@ -93,6 +93,20 @@ def test_a_broken_environment_is_no_reason_to_refuse() -> None:
     check_environment(submission(task("add", anything=1)), [served("a/add", version="")])
 
 
+def test_an_environment_may_be_queued_before_its_plugin_serves() -> None:
+    """It waits for a person to allow its libraries, or is being loaded: which environments it has is not sure yet."""
+    waiting = replace(served("chain/uses", version=""), state="waiting")
+    unknown = replace(served("games", version=""), state="building")
+    rows = [waiting, unknown, served("add/sums")]
+    for name in ("uses", "chain/uses", "chain/another", "chain"):
+        assert find_environment(name, rows) is waiting
+    assert find_environment("games/guess", rows) is unknown
+    for nowhere in ("guess", "nowhere/uses", "add/uses"):
+        with pytest.raises(EnvironmentMissing):
+            find_environment(nowhere, rows)
+    assert find_environment("uses", [*rows, served("other/uses")]).name == "other/uses", "what serves goes first"
+
+
 def test_a_try_that_is_due_later_may_be_made_at_once() -> None:
     assert next_state("retry", "queued") == "queued"
     with pytest.raises(ConfigError, match="marlaas resume"):
