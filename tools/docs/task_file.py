@@ -15,6 +15,7 @@ from marlaas.engine.spec import (
     docstrings,
     policy_fields,
     spec_fields,
+    suite_fields,
 )
 
 from .markdown import allowed, code, sentence, table, value
@@ -28,6 +29,8 @@ TABLES = {
     "eval": EvalSpec.__doc__,
     "keep": KeepSpec.__doc__,
 }
+OF_SUITES = ("eval.suite.name", "eval.suite.environment")
+"""Keys that every suite has."""
 _HEAD = """# Task file
 
 A task file is TOML. `tenant`, `name` and `environment` are required; every other key has a default. A key that does not
@@ -64,6 +67,11 @@ def page() -> str:
         parts.append(_rows([field for field in spec_fields() if field.table == name]))
         if name == "eval":
             parts.append(f"`agents` is a table: {docstrings(EvalSpec)['agents']}")
+            parts.append(
+                "## `[[eval.suite]]`\n\nFurther environments that the policy is measured on, one in each table."
+                " `config` is a table of the environment's own parameters. See [Evaluation](../guides/evaluation.md)."
+            )
+            parts.append(_rows(suite_fields()))
         if name == "policy":
             parts.append(
                 "## `[policies.NAME]`\n\nSeveral policies by name, in place of `[policy]`. "
@@ -79,6 +87,12 @@ def _rows(fields: list[SpecField] | tuple[SpecField, ...]) -> str:
 
 
 def _row(field: SpecField) -> tuple[str, ...]:
-    default = "required" if field.key in REQUIRED else "absent" if field.default is None else value(field.default)
+    default = (
+        "required"
+        if field.key in (*REQUIRED, *OF_SUITES)
+        else "absent"
+        if field.default is None
+        else value(field.default)
+    )
     key = code(field.name) + (" ¹" if field.swept else "")
     return key, field.kind, default, allowed(field.low, field.high, field.choices), sentence(field.about)
