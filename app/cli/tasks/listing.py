@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, number, score, size, sparkline
+from ...words.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of, task_number
 
@@ -91,7 +92,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
         state_word(task.state),
         f"{task.step}/{task.steps}",
         score(task.reward),
-        score(task.score),
+        with_error(task.score, task.basis),
         line(task.reason, REASON_CELLS),
     )
 
@@ -102,7 +103,7 @@ def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
 
     for policy in task.policies:
         made = f"{policy.step}/{task.steps}" if policy.trained else ""
-        scores = (score(policy.reward), score(policy.score)) if policy.trained else ("", "")
+        scores = (score(policy.reward), with_error(policy.score, policy.basis)) if policy.trained else ("", "")
         yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
 
@@ -146,6 +147,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("step", f"{own.step} of {own.steps}"),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
+        ("measured on", rests_on(own.basis) if own.basis else ""),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
@@ -170,7 +172,11 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
     if policy.trained:
-        words += [f"step {policy.step} of {steps}", f"reward {score(policy.reward)}", f"held-out {score(policy.score)}"]
+        words += [
+            f"step {policy.step} of {steps}",
+            f"reward {score(policy.reward)}",
+            f"held-out {held_out(policy.score, policy.basis)}",
+        ]
     return ", ".join(words)
 
 
@@ -180,7 +186,7 @@ def _held_out(evals: Sequence[EvalRow]) -> str:
 
     shown = newest_series(evals)
     earlier = len(evals) - len(shown)
-    scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
+    scores = ", ".join(scored_at(row.score, row.basis, row.step, "step") for row in shown)
     return f"{scores}; {earlier} of earlier series" if earlier else scores
 
 
