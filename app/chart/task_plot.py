@@ -11,7 +11,8 @@ from marlaas.engine.store import History, TaskRow, Track
 
 from ..lists.learners import Learner
 from ..questions.task import LearningCurve, TaskAnswer
-from ..words.format import line, number, score
+from ..words.format import line, number
+from ..words.held_out import scored_at
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
 from ..words.tasks import newest_key
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
@@ -116,7 +117,7 @@ def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
     measured = [row for row in own.evals if row.step <= step]
     if measured and metric in _SCORED:
         row = max(measured, key=lambda row: row.step)
-        texts.append(f"held-out {score(row.score)} ± {score(row.stderr)} at {row.step:,}")
+        texts.append(f"held-out {scored_at(row.score, row.basis, row.step)}")
     if version := own.history.environment_at(step):
         texts.append(f"env {line(version, 8)}")
     return texts

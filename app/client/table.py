@@ -7,6 +7,7 @@ from html import escape
 from marlaas.engine.store import TaskRow
 
 from ..words.format import line, score
+from ..words.held_out import with_error
 from ..words.tasks import queue_order, short_name, state_word
 
 SHOWN = 200
@@ -35,7 +36,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
         state_word(task.state),
         f"{task.step}/{task.steps}",
         score(task.reward),
-        score(task.score),
+        with_error(task.score, task.basis),
         line(task.reason, 2 * CELLS),
     )
 

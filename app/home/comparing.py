@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..words.format import line, score
 from ..words.paired import Difference, paired
 from ..words.tasks import measured_on, newest_series
 
@@ -73,6 +74,18 @@ def difference_text(found: Compared) -> str:
         return found.problem
     one = found.difference
     return f"{one.mean:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+
+
+def difference_lines(scores: Sequence[Scored]) -> list[str]:
+    """A sentence for each score: what it is, and how much more it is than the first."""
+    lines = []
+    for place, one in enumerate(scores):
+        if one.row is None:
+            lines.append(f"{line(one.label, 60)}: no held-out score")
+            continue
+        said = f"{line(one.label, 60)}: held-out {score(one.row.score)} at step {one.row.step}"
+        lines.append(f"{said}, {difference_text(compared(one, scores[0]))}" if place else said)
+    return lines
 
 
 def pairs_json(all_of_them: Sequence[Scored]) -> list[dict[str, Any]]:

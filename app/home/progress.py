@@ -13,6 +13,7 @@ from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.format import clip, clip_start, line, pad, score
+from ..words.held_out import held_out, with_error
 from ..words.tasks import state_word
 
 GRACE_SECONDS = 20.0
@@ -39,8 +40,8 @@ def sentence(task: TaskRow) -> str:
             parts.append(f"{f'{line(own.name)} at ' if task.policies else ''}step {own.step} of {task.steps}")
         if own.reward is not None:
             parts.append(f"reward {score(own.reward)}")
-        if own.score is not None:
-            parts.append(f"held-out score {score(own.score)}")
+        if own.basis is not None:
+            parts.append(f"held-out score {held_out(own.score, own.basis)}")
     return ", ".join(parts) + "." + (f" Reason: {line(task.reason)}" if task.reason else "")
 
 
@@ -52,8 +53,8 @@ def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
 def _learned(own: TaskRow | PolicyRow, steps: int, name: str) -> str:
     who = f"{line(name)}: " if name else ""
     if isinstance(own, PolicyRow) and own.measured:
-        return f"{who}held-out {score(own.score)}" if own.step else f"{who}not measured yet"
-    return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {score(own.score)}"
+        return f"{who}held-out {with_error(own.score, own.basis)}" if own.step else f"{who}not measured yet"
+    return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {with_error(own.score, own.basis)}"
 
 
 def _who(task: TaskRow, width: int) -> str:

@@ -14,7 +14,8 @@ from marlaas.engine.spec import ONLY
 from marlaas.engine.store import KeptVersion, VersionRow
 
 from ..home.references import reference
-from ..words.format import line, pad, score, size
+from ..words.format import line, pad, size
+from ..words.held_out import with_error
 
 SORTS = ("task", "score", "size", "age")
 """The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""
@@ -88,9 +89,8 @@ def text(shown: VersionLine, width: int, now: float, sort: str) -> str:
     named = shown.total or sort != "task"
     whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
     owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
-    stderr = f" ±{score(shown.kept.stderr)}" if shown.kept.stderr is not None and row.score is not None else ""
     optimizer = "kept" if row.resumable else "gone"
-    values = [str(row.number), shown.kept.label, f"{score(row.score)}{stderr}", size(row.size)]
+    values = [str(row.number), shown.kept.label, with_error(row.score, row.basis).replace("± ", "±"), size(row.size)]
     together = size(shown.total) if shown.total else ""
     return _joined(owner, together, [*values, age(now - row.created), optimizer], width)
 

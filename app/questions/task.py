@@ -8,6 +8,7 @@ from typing import Any
 
 from marlaas.engine.store import EvalRow, History, Track, TrajectoryRow
 
+from ..home.comparing import Scored, scored
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
@@ -64,6 +65,8 @@ class TaskAnswer:
     """Defaults of its environment's parameters."""
     trajectories: tuple[TrajectoryRow, ...] = ()
     """Trajectories of the newest group's play, of all who spoke in it, newest first."""
+    scores: Mapping[Learner, Scored] = field(default_factory=dict)
+    """By which held-out scores it and those laid over it are compared, its own first; empty where nothing is."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
     """Of an evaluation: what it measures, with the newest score of each."""
 
@@ -102,6 +105,7 @@ class TaskQuestion:
             configs,
             _parameters(reader, str(configs[task].get("environment", ""))),
             tuple(reader.newest_group(task, policy)),
+            {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
             {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
         )
 

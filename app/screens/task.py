@@ -17,6 +17,7 @@ from marlaas.engine.store import TaskRow, Track
 from ..chart.plot import MOST_CURVES
 from ..chart.task_plot import Look, inspected, kept_places, moved, plot
 from ..context.snapshot import Snapshot
+from ..home.comparing import difference_lines
 from ..home.configuration import settings
 from ..lists.learners import Learner, learner, learners
 from ..questions.task import TaskAnswer, TaskQuestion
@@ -269,7 +270,8 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]
         tasks = list(dict.fromkeys(each.task for each in shown))
         configs = [self._answer.configs.get(task, {}) for task in tasks]
-        self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))
+        compared = difference_lines(tuple(self._answer.scores.values()))
+        self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters), compared))
 
     def action_back(self) -> None:
         """Hide the cursor; without one, go back."""

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from marlaas.engine.store import PaceRow, TaskRow
 
 from ..words.format import bar, cells, count, duration, line, number, score, short_duration
+from ..words.held_out import held_out
 from ..words.pace import seconds_left
 from ..words.tasks import state_word
 
@@ -50,7 +51,7 @@ class TaskLine(Widget):
         width = self.content_size.width
         numbers = [
             f"reward {score(task.reward)}",
-            f"held-out {score(task.score)}",
+            f"held-out {held_out(task.score, task.basis)}",
             f"staleness {number(task.staleness, 1)}",
             f"{count(task.tokens)} tokens",
             duration(task.seconds),

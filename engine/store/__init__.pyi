@@ -142,6 +142,9 @@ from .rows import (
 from .schema import (
     is_current as is_current,
 )
+from .score_basis import (
+    ScoreBasis as ScoreBasis,
+)
 from .sources import (
     task_source as task_source,
 )

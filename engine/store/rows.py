@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
 from ..environments import Finding
 from .queries.policies import PolicyRow
+from .score_basis import ScoreBasis
 
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
-_PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens")
+_PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens", "basis")
 """Fields of ``TaskRow`` that are taken from a policy."""
 
 
@@ -101,6 +102,8 @@ class TaskRow:
     kind: str = "train"
     """``train``, or ``eval``: then its policies are the versions that it measures, and ``step`` counts those that it
     has."""
+    basis: ScoreBasis | None = None
+    """What the newest held-out score rests on; with a basis and no score, too many episodes failed."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -208,6 +211,11 @@ class EvalRow:
     pass_at: float | None = None
     """pass@k; None where k is 1."""
 
+    @property
+    def basis(self) -> ScoreBasis:
+        """What the score rests on."""
+        return ScoreBasis(**{one.name: getattr(self, one.name) for one in fields(ScoreBasis)})
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -272,6 +280,8 @@ class VersionRow:
     created: float
     resumable: bool = True
     """Whether its file holds the optimizer's moments; without them it can be exported and sampled, not trained on."""
+    basis: ScoreBasis | None = None
+    """What its held-out score rests on; with a basis and no score, too many episodes failed."""
 
 
 @dataclass(frozen=True)

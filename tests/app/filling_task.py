@@ -35,7 +35,7 @@ def fill_task(path: Path, now: float = NOW) -> Filling:
         connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", rows)
         connection.commit()
     filling.execute("UPDATE steps SET environment_version = CASE WHEN number < 25 THEN '9f2c41aa' ELSE 'b07755e1' END")
-    filling.execute("UPDATE evals SET environment_version = 'e0' WHERE policy = 1 AND step < 25")
+    filling.execute("UPDATE evals SET environment_version = 'e0', series = 'e0' WHERE policy = 1 AND step < 25")
     return filling
 
 

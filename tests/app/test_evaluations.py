@@ -100,3 +100,15 @@ async def test_its_replies_are_read_as_held_out(filled: Home) -> None:
         driver.app.open_task(2, "rollouts")
         await driver.settle()
         assert "prompt 0" in driver.text() or "held-out" in driver.text() or "◆" in driver.text()
+
+
+async def test_the_dialog_of_what_is_compared_says_by_how_much(filled: Home) -> None:
+    async with driving(filled, (120, 40)) as driver:
+        driver.app.open_task(2, "task")
+        await driver.settle()
+        await driver.press("c")
+        await driver.press("space", "enter")
+        await driver.read()
+        await driver.press("d")
+        text = driver.text()
+        assert "held-out 0.75 at step 2" in text and "-0.500 (-1.419 to +0.419)" in text

@@ -16,6 +16,7 @@ from marlaas.engine.spec import (
     docstrings,
     policy_fields,
     spec_fields,
+    suite_fields,
 )
 
 from .markdown import allowed, code, sentence, table, value
@@ -30,6 +31,8 @@ TABLES = {
     "keep": KeepSpec.__doc__,
     "data": DataSpec.__doc__,
 }
+OF_SUITES = ("eval.suite.name", "eval.suite.environment")
+"""Keys that every suite has."""
 _HEAD = """# Task file
 
 A task file is TOML. `tenant`, `name` and `environment` are required; every other key has a default. A key that does not
@@ -66,6 +69,11 @@ def page() -> str:
         parts.append(_rows([field for field in spec_fields() if field.table == name]))
         if name == "eval":
             parts.append(f"`agents` is a table: {docstrings(EvalSpec)['agents']}")
+            parts.append(
+                "## `[[eval.suite]]`\n\nFurther environments that the policy is measured on, one in each table."
+                " `config` is a table of the environment's own parameters. See [Evaluation](../guides/evaluation.md)."
+            )
+            parts.append(_rows(suite_fields()))
         if name == "data":
             said = docstrings(DataSpec)
             parts += [f"`columns` is a table: {said['columns']}", f"`split` is a table: {said['split']}"]
@@ -84,6 +92,12 @@ def _rows(fields: list[SpecField] | tuple[SpecField, ...]) -> str:
 
 
 def _row(field: SpecField) -> tuple[str, ...]:
-    default = "required" if field.key in REQUIRED else "absent" if field.default is None else value(field.default)
+    default = (
+        "required"
+        if field.key in (*REQUIRED, *OF_SUITES)
+        else "absent"
+        if field.default is None
+        else value(field.default)
+    )
     key = code(field.name) + (" ¹" if field.swept else "")
     return key, field.kind, default, allowed(field.low, field.high, field.choices), sentence(field.about)

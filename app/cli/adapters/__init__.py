@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ... import output
-from ...words.format import ago, line, score, size
+from ...words.format import ago, line, size
+from ...words.held_out import with_error
 from ..choosing import adapter_of
 from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of, task_number
 from . import delete, rollback
@@ -54,7 +55,7 @@ def list_versions(args: argparse.Namespace) -> int:
                 v.name,
                 str(v.number),
                 v.label,
-                score(v.score),
+                with_error(v.score, v.basis),
                 size(v.size),
                 ago(v.created, now),
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import duration, number, score
+from ...words.held_out import held_out
 from ..choosing import add_policy, add_tasks, chosen, policy_of
 from ..verbs import Verbs, add_verb, home_of
 
@@ -82,8 +84,10 @@ def _print(tasks: list[Measured]) -> None:
 def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
     first = [str(row["task"])] if many else []
     if row["kind"] == "eval":
-        held_out = f"{score(row['score'])} ± {score(row['stderr'])}"
-        return [*first, str(row["step"]), *("" for _ in columns), "", held_out]
+        from marlaas.engine.store import ScoreBasis
+
+        basis = ScoreBasis(**{one.name: row[one.name] for one in fields(ScoreBasis)})
+        return [*first, str(row["step"]), *("" for _ in columns), "", held_out(row["score"], basis)]
     measured = row["metrics"]
     values = [score(measured.get(name)) if name == "reward" else number(measured.get(name)) for name in columns]
     return [*first, str(row["step"]), *values, duration(row["seconds"]), ""]

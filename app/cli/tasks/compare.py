@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, number, score
+from ...words.held_out import rests_on, with_error
 from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
 
@@ -32,7 +33,7 @@ class Compared:
     """Empty where the task has only one."""
     config: dict[str, Any]
     measured_on: str
-    """The environment version of its newest held-out score; scores on different ones do not compare."""
+    """The series of its newest held-out score; scores of different series do not compare."""
 
 
 def register(verbs: Verbs) -> None:
@@ -95,8 +96,10 @@ def _step(one: Scored) -> str:
 
 
 def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
+    from ...words.tasks import newest_key
+
     evals = reader.evals(row.id, policy or None)
-    return Compared(row, policy, reader.task_config(row.id), evals[-1].environment_version if evals else "")
+    return Compared(row, policy, reader.task_config(row.id), newest_key(evals))
 
 
 def _results(task: Compared) -> list[tuple[str, str]]:
@@ -105,11 +108,12 @@ def _results(task: Compared) -> list[tuple[str, str]]:
         ("tenant", line(row.tenant, CELLS)),
         ("name", line(row.name, CELLS)),
         ("environment", line(row.environment, CELLS)),
-        ("version", line(task.measured_on, 12) or "-"),
+        ("series", line(task.measured_on, 12) or "-"),
         ("state", line(row.state)),
         ("step", f"{row.step}/{row.steps}"),
         ("reward", score(row.reward)),
-        ("held-out", score(row.score)),
+        ("held-out", with_error(row.score, row.basis)),
+        ("measured on", rests_on(row.basis) if row.basis else "-"),
         ("best", score(row.best)),
         ("baseline", score(row.floor)),
         ("staleness", number(row.staleness)),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, number, score, size, sparkline
+from ...words.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of, task_number
 
@@ -19,7 +20,7 @@ _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
-OF_ONE = ("policy", "shown", "held-out", "best", "baseline")
+OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 """Lines that the table of an evaluation's versions makes needless."""
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
@@ -93,7 +94,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
         state_word(task.state),
         f"{task.step}/{task.steps}",
         score(task.reward),
-        score(task.score),
+        with_error(task.score, task.basis),
         line(task.reason, REASON_CELLS),
     )
 
@@ -104,7 +105,7 @@ def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
 
     for policy in task.policies:
         made = f"{policy.step}/{1 if policy.measured else task.steps}" if policy.trained else ""
-        scores = (score(policy.reward), score(policy.score)) if policy.trained else ("", "")
+        scores = (score(policy.reward), with_error(policy.score, policy.basis)) if policy.trained else ("", "")
         yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
 
@@ -155,6 +156,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("epoch", newest_text("epoch", newest.metrics) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
+        ("measured on", rests_on(own.basis) if own.basis else ""),
         *held_out_lines(evals),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
@@ -194,7 +196,11 @@ def _policy(policy: PolicyRow, steps: int) -> str:
     if policy.measured:
         return f"{line(policy.name)}, " + (f"held-out {score(policy.score)}" if policy.step else "not measured yet")
     if policy.trained:
-        words += [f"step {policy.step} of {steps}", f"reward {score(policy.reward)}", f"held-out {score(policy.score)}"]
+        words += [
+            f"step {policy.step} of {steps}",
+            f"reward {score(policy.reward)}",
+            f"held-out {held_out(policy.score, policy.basis)}",
+        ]
     return ", ".join(words)
 
 
@@ -204,7 +210,7 @@ def _held_out(evals: Sequence[EvalRow]) -> str:
 
     shown = newest_series(evals)
     earlier = len(evals) - len(shown)
-    scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
+    scores = ", ".join(scored_at(row.score, row.basis, row.step, "step") for row in shown)
     return f"{scores}; {earlier} of earlier series" if earlier else scores
 
 

@@ -38,9 +38,10 @@ class Configuration(ModalScreen[None]):
     """
     AUTO_FOCUS = "VerticalScroll"
 
-    def __init__(self, tasks: Sequence[int], settings: Sequence[Setting]) -> None:
-        """``tasks``: the number of each column."""
+    def __init__(self, tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> None:
+        """``tasks``: the number of each column; ``compared``: lines about their scores, above the table."""
         super().__init__()
+        self._compared = compared
         self._tasks, self._settings = tasks, settings
         self._all = True
 
@@ -82,7 +83,8 @@ class Configuration(ModalScreen[None]):
         self.query_one("#legend", Static).update(
             Content.assemble((title, "bold"), (hidden, "$text-muted"), ("   ● chosen", "$text-primary"), differing)
         )
-        self.query_one("#keys", Static).update(table(self._tasks, shown, width))
+        scores = [Content(f"{text}\n") for text in (*self._compared, *([""] if self._compared else []))]
+        self.query_one("#keys", Static).update(Content.assemble(*scores, table(self._tasks, shown, width)))
 
 
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:

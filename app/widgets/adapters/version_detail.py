@@ -8,7 +8,8 @@ from textual.widget import Widget
 
 from marlaas.engine.store import KeptVersion
 
-from ...words.format import line, score, size
+from ...words.format import line, size
+from ...words.held_out import held_out
 
 
 class VersionDetail(Widget):
@@ -27,9 +28,7 @@ class VersionDetail(Widget):
         if self.kept is None:
             return Content("")
         row, width = self.kept.row, self.content_size.width
-        measured = "not measured" if row.score is None else f"held-out {score(row.score)}"
-        if self.kept.stderr is not None and row.score is not None:
-            measured += f" ± {score(self.kept.stderr)}"
+        measured = "not measured" if row.basis is None else f"held-out {held_out(row.score, row.basis)}"
         optimizer = "optimizer kept" if row.resumable else "optimizer gone"
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({self.kept.environment})", width)
         words = (f"version {row.number}", self.kept.label, measured, size(row.size), optimizer)

@@ -111,7 +111,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
         case "reward":
             return score(task.reward)
         case "held-out":
-            return score(task.score)
+            return "none" if task.basis is not None and task.score is None else score(task.score)
         case "stale":
             return number(task.staleness, 1)
         case "tokens/s":

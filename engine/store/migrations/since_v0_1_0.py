@@ -77,6 +77,7 @@ def m024_honest_scores(db: Database) -> None:
     db.execute(f"INSERT INTO evals ({same}, series, prompts) SELECT {same}, environment_version, n FROM earlier_evals")
     db.execute("DROP TABLE earlier_evals")
     db.table("evals").create_index(["policy", "series", "suite", "split", "step"], unique=True)
+    db.table("evals").create_index(["policy", "suite", "split"])  # the newest of a policy is the last of its entries
 
 
 @migrations()

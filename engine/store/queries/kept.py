@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..rows import FINISHED, VersionRow
+from ..score_basis import BASIS
 from .reader import Reader
 
-_KEPT = """
+_KEPT = f"""
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
-       e.score, v.checksum, v.path, v.size, v.created, v.resumable,
-       v.policy AS policy_id, e.stderr, t.state AS task_state, t.environment, t.steps
+       e.score, e.basis, v.checksum, v.path, v.size, v.created, v.resumable,
+       v.policy AS policy_id, t.state AS task_state, t.environment, t.steps
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
-LEFT JOIN evals e ON e.id =
+LEFT JOIN (SELECT id, score, {BASIS} AS basis FROM evals) e ON e.id =
     (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id
         AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'
@@ -28,7 +29,7 @@ FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN (SELECT policy, max(id) AS newest FROM evals GROUP BY policy) e ON e.policy = v.policy
 WHERE v.state = 'committed' GROUP BY v.policy
 """
-_OWN = ("policy_id", "stderr", "task_state", "environment", "steps")
+_OWN = ("policy_id", "task_state", "environment", "steps")
 
 KeptMarks = Mapping[int, tuple[object, ...]]
 """By policy: a value that differs once anything about its kept versions has changed."""
@@ -40,8 +41,6 @@ class KeptVersion:
 
     row: VersionRow
     policy_id: int
-    stderr: float | None
-    """Standard error of its newest held-out score."""
     task_state: str
     environment: str
     steps: int

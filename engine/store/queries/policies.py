@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..score_basis import BASIS, ScoreBasis, basis_of
 from .token_sums import TokenSums
 
 POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY id LIMIT 1)"
@@ -26,8 +27,10 @@ _NEWEST = "FROM evals WHERE policy = p.id AND suite = '' AND split = p.split ORD
 SCORES = f"""(SELECT score {_NEWEST}) AS score,
        (SELECT max(score) FROM evals WHERE policy = p.id AND suite = '' AND split = p.split
            AND series = (SELECT series {_NEWEST})) AS best,
-       (SELECT floor {_NEWEST}) AS floor"""
-"""SQL for the newest held-out score of a policy ``p``, the best of the same series, and their baseline."""
+       (SELECT floor {_NEWEST}) AS floor,
+       (SELECT {BASIS} {_NEWEST}) AS basis"""
+"""SQL for the newest held-out score of a policy ``p``, the best of the same series, their baseline, and what the score
+rests on."""
 
 
 _TRAINED = f"""
@@ -69,6 +72,8 @@ class PolicyRow:
     """Tokens trained on so far."""
     measured: bool = False
     """Whether it is a version that an evaluation measures; its step is 1 once it has."""
+    basis: ScoreBasis | None = None
+    """What the newest held-out score rests on; with a basis and no score, too many episodes failed."""
 
     @property
     def trained(self) -> bool:
@@ -112,5 +117,6 @@ class PolicyRows:
     def _progress(self, row: sqlite3.Row) -> dict[str, Any]:
         values = {**dict(row), "adapter_version": row["adapter_version"] or ""}
         values["tokens"] = self._tokens.of(values.pop("id"), row["step"])
+        values["basis"] = basis_of(row["basis"])
         del values["name"]
         return values

@@ -33,6 +33,7 @@ from ..rows import (
     WorkerRow,
 )
 from ..schema import is_newer, newer, read_only
+from ..score_basis import BASIS, basis_of
 from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
 from .token_sums import TokenSums
 
@@ -146,6 +147,7 @@ class Reader:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["warning"] = values["warning"] or ""
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
+        values["basis"] = basis_of(row["basis"])
         values["policies"] = self._policies.of(
             row["id"], values["policies"], values.pop("agents"), values.pop("versions")
         )
@@ -260,10 +262,13 @@ class Reader:
     def versions(self, task: int | None = None) -> list[VersionRow]:
         """Adapter versions, newest first; void ones left out."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
+        of_version = (
+            "FROM evals WHERE policy = v.policy AND version = v.id AND suite = '' AND split = 'eval'"
+            " ORDER BY id DESC LIMIT 1"
+        )
         rows = self.all(
             "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
-            " v.label, (SELECT score FROM evals WHERE policy = v.policy AND version = v.id"
-            " AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1) AS score,"
+            f" v.label, (SELECT score {of_version}) AS score, (SELECT {BASIS} {of_version}) AS basis,"
             " v.checksum, v.path, v.size, v.created, v.resumable"
             " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
             f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
@@ -273,8 +278,8 @@ class Reader:
 
     def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
         """A ``VersionRow`` from its columns, with its path made absolute: the database has it relative to the home."""
-        path, resumable = self._root / row["path"], bool(row["resumable"])
-        return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable})
+        path, resumable, basis = self._root / row["path"], bool(row["resumable"]), basis_of(row["basis"])
+        return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable, "basis": basis})
 
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
         """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""

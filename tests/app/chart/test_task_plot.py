@@ -21,7 +21,7 @@ def track(first: int, *values: float) -> Track:
 
 
 def evaluation(step: int, score: float, version: str) -> EvalRow:
-    return EvalRow(step, score, 0.05, 64, 0.1, "e", series=version)
+    return EvalRow(step, score, 0.05, 64, 0.1, "e", prompts=64, series=version)
 
 
 def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:

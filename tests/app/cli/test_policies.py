@@ -30,7 +30,7 @@ def test_list_has_a_line_for_each(filled: Home, marlaas: Commander) -> None:
     lines = [text.split() for text in marlaas("list").out.splitlines()]
     assert lines[2][:3] == ["2", "lab", "duel"] and len(lines) == 7
     assert [row[:3] for row in lines[3:5]] == [["player", "first", "trained"], ["judge", "referee", "trained"]]
-    assert lines[3][-3:] == ["1/20", "0.60", "0.75"] and lines[5][2:] == ["pool", "of", "player"]
+    assert lines[3][-5:] == ["1/20", "0.60", "0.75", "±", "0.10"] and lines[5][2:] == ["pool", "of", "player"]
     (first, second) = marlaas("list", "--json").json
     assert first["policies"] == [] and [policy["name"] for policy in second["policies"]][1] == "judge"
     assert second["policies"][1]["reward"] == 0.5 and second["policies"][2]["pool"] == "player"
@@ -73,7 +73,7 @@ def test_compare_sets_policies_beside_each_other(filled: Home, marlaas: Commande
 def test_watch_speaks_of_each(filled: Home, marlaas: Commander, engine: FakeEngine) -> None:
     Filling(filled.database).execute("UPDATE tasks SET state = 'done'")
     out = marlaas("watch", "2", "--plain").out
-    assert "player at step 1 of 20, reward 0.60, held-out score 0.75, judge at step 1 of 20, reward 0.50" in out
+    assert "player at step 1 of 20, reward 0.60, held-out score 0.75 ± 0.10 (4 prompts), judge at step 1" in out
     assert "judge: step   1/20  reward 0.50  held-out 0.62" in marlaas("watch", "2").out
 
 

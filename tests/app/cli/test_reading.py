@@ -92,7 +92,7 @@ def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
     assert set(promised.split()) <= set(shown)
     assert [(row["step"], round(row["score"], 2)) for row in shown["eval"]] == [(0, 0.15), (8, 0.38)]
     assert shown["metrics"]["entropy"] == 0.74 and shown["adapter_version"] == "t2-v8-i1"
-    assert "held-out     0.15 at step 0, 0.38 at step 8" in marlaas("show", "2").out
+    assert "held-out     0.15 ± 0.03 at step 0, 0.38 ± 0.03 at step 8" in marlaas("show", "2").out
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "cancel", "wait", "logs"])
@@ -185,3 +185,22 @@ def test_show_compares_scores_of_one_series(marlaas: Commander, filling: Filling
     filling.execute("UPDATE evals SET series = 'e0' WHERE step < 20")
     (shown,) = [text for text in marlaas("show", "1").out.splitlines() if text.strip().startswith("held-out")]
     assert "at step 20; 2 of earlier series" in shown and "at step 0" not in shown
+
+
+def test_show_says_what_a_score_rests_on_and_why_there_is_none(marlaas: Commander, filling: Filling) -> None:
+    filling.task(made=20)
+    filling.execute("UPDATE evals SET n = 62, failures = 2, prompts = 62, samples = 4, pass_at = 0.9, best_of = 0.95")
+    shown = marlaas("show", "1").out
+    assert "0.58 ± 0.03 at step 20 (2 of 64 episodes failed)" in shown
+    assert "measured on  62 prompts, 4 samples of each, pass@4 0.90, best@4 0.95, 2 of 64 episodes failed" in shown
+    filling.execute("UPDATE evals SET score = NULL, n = 12, failures = 52 WHERE step = 20")
+    assert "0.37 ± 0.03 at step 10 (2 of 64 episodes failed), no score at step 20 (52 of 64 episodes failed)" in (
+        marlaas("show", "1").out
+    )
+    assert "no score" in marlaas("list").out and "no score: 52 of 64 episodes failed" in marlaas("metrics", "1").out
+    row = json.loads(marlaas("show", "1", "--json").out)
+    assert row["score"] is None and row["basis"]["failures"] == 52 and row["eval"][-1]["prompts"] == 62
+    filling.task(made=20)
+    assert "no score" in marlaas("compare", "1", "2").out
+    exported = marlaas("metrics", "1", "--csv").out.splitlines()
+    assert {"failures", "prompts", "samples", "pass_at", "best_of", "series"} <= set(exported[0].split(","))

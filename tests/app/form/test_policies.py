@@ -96,7 +96,7 @@ def test_nothing_that_has_no_field_is_lost(table: dict[str, Any]) -> None:
 
 def test_versions_are_listed_policy_by_policy() -> None:
     kept = [
-        KeptVersion(version(policy, number), place, None, "done", "race", 20)
+        KeptVersion(version(policy, number), place, "done", "race", 20)
         for place, policy in enumerate(("player", "judge"))
         for number in (3, 2)
     ]

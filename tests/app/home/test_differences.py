@@ -57,7 +57,7 @@ def test_side_by_side(filling: Filling, marlaas: Commander) -> None:
     assert said["config"]["steps"] == [20, 60] and [task["id"] for task in said["tasks"]] == [1, 2]
 
 
-def test_scores_on_different_environments_do_not_compare(filling: Filling, marlaas: Commander) -> None:
+def test_scores_of_different_series_do_not_compare(filling: Filling, marlaas: Commander) -> None:
     for _ in range(2):
         filling.task(made=3)
     assert marlaas("compare", "1", "2").err == "Their configurations are the same.\n"
@@ -76,4 +76,4 @@ def test_hostile_configurations(filling: Filling, marlaas: Commander) -> None:
         filling.task(HOSTILE, HOSTILE, made=1)
         configured(filling, number, **{"environment_config": {HOSTILE: HOSTILE * number}})
     said = marlaas("compare", "1", "2")
-    assert said.code == 0 and "\x1b" not in said.out and len(said.out.splitlines()) == 19
+    assert said.code == 0 and "\x1b" not in said.out and len(said.out.splitlines()) == 20

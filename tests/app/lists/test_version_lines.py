@@ -18,7 +18,7 @@ def kept(task: int, number: int, score: float | None = None, size: int = 1_000_0
         100 * task + number, task, "lab", f"name {task}", "policy", number, f"task-{task}/policy-v{number}-i1",
         "committed", label, score, "0" * 16, "x", size, 1000.0 - number,
     )  # fmt: skip
-    return KeptVersion(row, task, None if score is None else 0.03, "done", "arithmetic", 60)
+    return KeptVersion(row, task, "done", "arithmetic", 60)
 
 
 VERSIONS = [

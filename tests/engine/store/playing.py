@@ -86,7 +86,7 @@ def duel(store: Store, database: Path) -> tuple[int, Mapping[str, int]]:
         made = store.versions.commit_step(
             policy, new, [0], 0.5, {"reward": len(name) / 10, "staleness": 1.0, "tokens": len(name)}
         )
-        store.evaluations.add(policy, made.id, Evaluation(1, "e1", len(name) / 8, 0.1, 4, 0.25, {}))
+        store.evaluations.add(policy, made.id, Evaluation(1, "e1", len(name) / 8, 0.1, 4, 0.25, {}, prompts=4))
     return task, policies
 
 

@@ -11,7 +11,7 @@ from marlaas import plugins
 from marlaas.app.cli.families import FAMILIES
 from marlaas.app.words import metrics
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.spec.fields import policy_fields, spec_fields
+from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
 from tools.docs import environment_api, markdown, reference, settings
 
 PAGES = reference.pages()
@@ -19,7 +19,7 @@ PAGES = reference.pages()
 
 def test_every_key_of_a_task_file_is_there_with_its_default() -> None:
     text = PAGES["task-file.md"]
-    for field in (*spec_fields(), *policy_fields()):
+    for field in (*spec_fields(), *policy_fields(), *suite_fields()):
         assert f"\n| `{field.name}`" in text, field.key
     assert "| `learning_rate` ¹ | float | `0.0005` | 0 to 1 | Of AdamW. |" in text
     assert "| `tenant` | str | required |" in text

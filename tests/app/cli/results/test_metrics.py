@@ -16,7 +16,7 @@ def test_a_table_for_people(filling: Filling, marlaas: Commander) -> None:
     lines = marlaas("metrics", "1").out.splitlines()
     assert lines[0].split()[:3] == ["STEP", "REWARD", "LOSS"] and lines[0].split()[-1] == "HELD-OUT"
     assert [row.split()[0] for row in lines[1:]] == ["0", "1", "2", "3", "3"]
-    assert lines[-1].split()[1:] == [f"{reward(1, 3) - 0.05:.2f}", "±", "0.03"]
+    assert lines[-1].split()[1:] == [f"{reward(1, 3) - 0.05:.2f}", "±", "0.03", "(64", "prompts)"]
     filling.task()
     filling.execute("DELETE FROM evals WHERE policy = 2")
     assert marlaas("metrics", "2").err == "Nothing was measured yet; the first step does that.\n"

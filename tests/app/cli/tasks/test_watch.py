@@ -23,7 +23,10 @@ def test_given_tasks_that_have_ended(filling: Filling, marlaas: Commander, engin
     filling.task(state="failed", reason="the environment failed")
     said = marlaas("watch", "1", "--plain")
     assert (said.code, said.err) == (0, "")
-    assert said.out == "Task 1, physics-lab, sums: done, step 20 of 20, reward 0.63, held-out score 0.58.\n"
+    assert (
+        said.out
+        == "Task 1, physics-lab, sums: done, step 20 of 20, reward 0.63, held-out score 0.58 ± 0.03 (64 prompts).\n"
+    )
     said = marlaas("watch", "1", "2", "--quiet")
     assert said.code == 1 and ["✓" in line for line in said.out.splitlines()] == [True, False]
     assert "the environment failed" in said.out

@@ -7,6 +7,7 @@ from pathlib import Path
 from marlaas.engine.store.queries.history import history, measured, samples
 from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.score_basis import ScoreBasis
 from marlaas.engine.store.store import Store
 
 from ..playing import duel
@@ -30,6 +31,7 @@ def test_all_policies_of_a_task_in_the_order_of_its_file(store: Store, database:
         adapter_version=f"task-{task}/player-v1",
         staleness=1.0,
         tokens=6,
+        basis=ScoreBasis(0.1, 4, prompts=4),
     )
     assert (judge.reward, judge.score, judge.tokens, judge.trained) == (0.5, 0.625, 5, True)
     assert opponent_pool == PolicyRow("rivals", ("second",), pool="player") and not opponent_pool.trained
