@@ -18,6 +18,7 @@ from ..spec import TaskSpec, agent_map_of, spec_of
 from ..store import Version
 from .admission import Admitting
 from .background import Background
+from .drawing import Drawing
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
@@ -92,14 +93,15 @@ class Learner:
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
         services, environment, moved = self._services, self._environment, asyncio.Event()
         held_out = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
+        drawing = Drawing(services, self._policies[0].spec, self._policies[0].number)
         async with environment.bound() as lease:
             await held_out.of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless)
+            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless, drawing)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
-        producer = Producer(services, self._spec, environment, participants, held_out)
+        producer = Producer(services, self._spec, environment, participants, held_out, drawing)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))

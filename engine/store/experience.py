@@ -14,6 +14,7 @@ from sqlite_utils import Database
 from ..faults import Point, reach
 from ..trajectories import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
+from .draws import Draw, add_draws, draws_of
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
@@ -53,12 +54,18 @@ class ExperienceTable:
         self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
-        self, split: Split, parts: Sequence[PolicyGroup], beside: Sequence[Beside] = (), step: int | None = None
+        self,
+        split: Split,
+        parts: Sequence[PolicyGroup],
+        beside: Sequence[Beside] = (),
+        step: int | None = None,
+        draws: Sequence[Draw] = (),
     ) -> None:
         """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
 
         ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one on the
-        same environment version: the episodes of every evaluation series are kept.
+        same environment version: the episodes of every evaluation series are kept. ``draws`` are what the first of them
+        tried.
         """
         with transaction(self._db):
             play = None
@@ -70,6 +77,8 @@ class ExperienceTable:
                     play = owner
                     rows += _beside(owner, beside)
                 insert_all(self._db, "trajectories", rows)
+            if draws:
+                add_draws(self._db, parts[0].policy, parts[0].group.number, draws)
             reach(Point.GROUP_INSIDE)
 
     def _remove(self, part: PolicyGroup, split: Split, step: int | None) -> None:
@@ -98,6 +107,10 @@ class ExperienceTable:
             "created": time.time(),
         }
         return insert(self._db, "groups", row)
+
+    def draws(self, policy: int) -> list[Draw]:
+        """What the stored training groups of a policy drew, by number and attempt."""
+        return draws_of(self._db, policy)
 
     def waiting(self, policy: int) -> list[Group]:
         """Groups that are complete and that no step has consumed, in the order of their numbers."""

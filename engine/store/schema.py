@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m023_reason_code"
+LATEST = "m026_draws"
 """The name of the last migration."""
 
 

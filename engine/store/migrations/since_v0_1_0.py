@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlite_utils import Database
 
-from .registry import migrations
+from .registry import migrations, table
 
 
 @migrations()
@@ -33,4 +33,27 @@ def m023_reason_code(db: Database) -> None:
         "UPDATE tasks SET reason_code = CASE WHEN state = 'failed' THEN 'failed'"
         " WHEN state = 'paused' AND reason = 'paused by a person' THEN 'person'"
         " WHEN state = 'paused' THEN 'itself' ELSE '' END"
+    )
+
+
+@migrations()
+def m026_draws(db: Database) -> None:
+    """Which rows groups drew and what came of it, for tasks that sample by difficulty."""
+    table(
+        db,
+        "draws",
+        {
+            "policy": int,
+            "number": int,  # of the group
+            "attempt": int,
+            "position": int,  # in the order of the train split
+            "row": int,
+            "rows": int,  # of the train split at that time
+            "least": float,
+            "most": float,
+            "spread": float,
+        },
+        pk=("policy", "number", "attempt"),
+        not_null={"position", "row", "rows", "least", "most", "spread"},
+        foreign_keys=[("policy", "policies", "id")],
     )

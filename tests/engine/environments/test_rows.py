@@ -94,7 +94,7 @@ async def test_a_task_names_other_rows(world: World, tmp_path: Path) -> None:
     numbers = [{outcome.metrics["number"] for outcome in played} for played in (train, held)]
     assert len(numbers[0]) == len(numbers[1]) == 10 and not numbers[0] & numbers[1]
     assert await drawn(world, "topics", "number", 40) != list(range(40))
-    with pytest.raises(ConfigError, match="endless draws its tasks from no rows, so 'data.path' would have no effect"):
+    with pytest.raises(ConfigError, match=r"endless draws its tasks from no rows, so 'data.path' would have no effect"):
         await world.service.bind("topics/endless", data=data)
 
 
