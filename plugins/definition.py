@@ -17,8 +17,8 @@ from .rewards import finite
 from .scoring import Function, checked
 
 Data = Callable[[str], Iterable[Any]] | str
-"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a JSONL file beside the
-plugin."""
+"""A function from the split, ``train``, ``eval`` or ``test``, to its rows; or the path of a file of rows beside the
+plugin: JSON lines, Parquet or Arrow, or a folder that ``datasets`` has saved."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def env(
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
 
     ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
-    ``"eval"`` or ``"test"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as
+    ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
     the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``,
     counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there
     are several: tasks are then checked for a policy for each of them. ``on_error`` is the reward of every agent where

@@ -51,8 +51,6 @@ class TaskEnvironment:
         """With its plugin, once that is known: another plugin may get an environment of the same name."""
         self.version = ""
         """Version of the newest lease: the one that the task plays on."""
-        self.rows = 0
-        """Rows of the train split, as far as is known; 0: none."""
         self.series = ""
         """The key of scores on that version."""
         self._leases: list[Lease] = []

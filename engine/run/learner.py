@@ -17,6 +17,7 @@ from ..store import Version
 from .admission import Admitting
 from .background import Background
 from .bias_watch import BiasWatch
+from .drawing import Drawing
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
@@ -83,15 +84,18 @@ class Learner:
         held_out, test = HeldOutPrompts(services, self._task, measure.prompts), None
         if measure.test_prompts:
             test = HeldOutPrompts(services, self._task, measure.test_prompts, "test", beside=held_out)
+        drawing = Drawing(services, self._policies[0].spec, self._policies[0].number)
         async with environment.bound() as lease:
             await (test or held_out).of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, held_out, test, moved, self._hopeless)
+            PolicyLearner(
+                services, policy, version, participants, environment, held_out, test, moved, self._hopeless, drawing
+            )
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._spec, environment, participants, test or held_out, bias)
+        producer = Producer(services, self._spec, environment, participants, test or held_out, bias, drawing)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))

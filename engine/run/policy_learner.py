@@ -18,7 +18,7 @@ from ..store import Version
 from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
-from .drawing import epochs
+from .drawing import Drawing
 from .endings import never_spoke
 from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
@@ -49,11 +49,12 @@ class PolicyLearner:
         test: HeldOutPrompts | None,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
+        drawing: Drawing,
     ) -> None:
         """``version`` is where the policy stands, and is being served.
 
         ``moved`` is set when another version is served, or none will be; ``hopeless`` says whether a policy that learns
-        nothing has no other to wait for.
+        nothing has no other to wait for; ``drawing`` knows of the rows that its groups drew.
         """
         self.name, self.policy, self.spec = trained.name, trained.number, trained.spec
         spec = self.spec
@@ -73,7 +74,7 @@ class PolicyLearner:
         self._published = trained.published
         self._moved = moved
         self._hopeless = hopeless
-        self._environment = environment
+        self._drawing = drawing
         self._rules = closing_rules(spec)
         self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
@@ -162,8 +163,7 @@ class PolicyLearner:
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
-        if rows := self._environment.rows:
-            metrics |= {"rows": float(rows), "epoch": epochs((step + 1) * self._batch, rows)}
+        metrics |= self._drawing.metrics((step + 1) * self._batch)
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number

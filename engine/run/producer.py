@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import islice
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -23,7 +22,7 @@ from ..store import PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
 from .bias_watch import BiasWatch
-from .drawing import TaskRows, instances
+from .drawing import Drawing
 from .endings import all_lost, too_few
 from .environment import TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
@@ -69,6 +68,7 @@ class Producer:
         participants: Participants,
         held_out: HeldOutPrompts,
         bias: BiasWatch,
+        drawing: Drawing,
     ) -> None:
         self._services = services
         self._spec = spec
@@ -77,7 +77,7 @@ class Producer:
         self._held_out = held_out
         self._bias = bias
         self._replacements = replacements(spec)
-        self._rows = TaskRows(services, environment)
+        self._drawing = drawing
 
     async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
@@ -89,7 +89,7 @@ class Producer:
         for attempt in range(MAX_ATTEMPTS):
             match = self._participants.match(number, attempt)
             async with self._participants.playing(match), self._environment.bound() as lease:
-                drawn = await self._drawn(number, attempt, lease)
+                drawn = await self._drawing.instance(lease, number, attempt)
                 members = await self._play(number, attempt, drawn, match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
@@ -102,6 +102,8 @@ class Producer:
             play = Play(number, drawn, environment_version, episodes, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(play, groups, rules)
+            if not isinstance(closed, TooFewRewards):
+                self._drawing.note(number, attempt, drawn, closed[0].rewards)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
                 short += any(one.lost for one in members)
@@ -113,6 +115,7 @@ class Producer:
                 replaced += 1
             else:
                 await self._store(played, match, wanting, closed)
+                self._drawing.learn(number)
                 return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
@@ -130,14 +133,9 @@ class Producer:
         ]
         beside = besides([one.episode for one in played], texts, match, {policy.name for policy in wanting})
         reach(Point.GROUP_CLOSED)
-        store = self._services.store
-        await store.patiently(lambda: store.experience.add_play("train", parts, beside))
+        store, draws = self._services.store, self._drawing.tried(closed[0].group.number)
+        await store.patiently(lambda: store.experience.add_play("train", parts, beside, draws=draws))
         reach(Point.GROUP_STORED)
-
-    async def _drawn(self, number: int, attempt: int, lease: Lease) -> int:
-        """The instance of an attempt."""
-        rows = (await self._rows.of(lease)).train
-        return next(islice(instances(number, self._spec.train.seed, rows), attempt, None))
 
     async def _play(self, number: int, attempt: int, drawn: int, match: Match, lease: Lease) -> list[Member] | None:
         """All members of one attempt at an instance, or None where the prompt is held out."""

@@ -95,6 +95,12 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             "Set 'eval.temperature', for example to 1.0.",
         ),
         (
+            train.sampling == "difficulty" and sum(policy.trained for policy in spec.policies.values()) > 1,
+            ("train.sampling", "policies"),
+            'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',
+            'Set it to "uniform", or train one policy.',
+        ),
+        (
             measure.patience > 0 and measure.every == 0,
             ("eval.patience", "eval.every"),
             f"is {measure.patience}, but 'eval.every' = 0 measures only before and after training.",

@@ -54,6 +54,8 @@ class TrainSpec:
     """Fill groups of equal rewards again, until the batch is full; absent: only with the loss ``dapo``."""
     dynamic_limit: int = between(8, 1, 64)
     """With ``dynamic_sampling``: how often one group is filled again at most; then it counts as it is."""
+    sampling: str = one_of("uniform", "uniform", "difficulty")
+    """Which rows of data are drawn: all alike, or less those that are always solved or never."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")
     """What becomes of episodes that the length limit ended."""
     overlong_buffer: int = between(0, 0, 1048576)

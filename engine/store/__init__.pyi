@@ -14,6 +14,9 @@ from .database import (
 from .days import (
     day_of as day_of,
 )
+from .draws import (
+    Draw as Draw,
+)
 from .evaluations import (
     Evaluation as Evaluation,
     EvaluationTable as EvaluationTable,

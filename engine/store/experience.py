@@ -24,6 +24,7 @@ from ..trajectories import (
     TurnReward,
 )
 from .database import insert, insert_all, transaction
+from .draws import Draw, add_draws, draws_of
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
@@ -69,11 +70,13 @@ class ExperienceTable:
         beside: Sequence[Beside] = (),
         step: int | None = None,
         suite: str = "",
+        draws: Sequence[Draw] = (),
     ) -> None:
         """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
 
         ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
-        same suite on the same environment version: the episodes of every evaluation series are kept.
+        same suite on the same environment version: the episodes of every evaluation series are kept. ``draws`` are what
+        the first of them tried.
         """
         with transaction(self._db):
             play = None
@@ -85,6 +88,8 @@ class ExperienceTable:
                     play = owner
                     rows += _beside(owner, beside)
                 insert_all(self._db, "trajectories", rows)
+            if draws:
+                add_draws(self._db, parts[0].policy, parts[0].group.number, draws)
             reach(Point.GROUP_INSIDE)
 
     def _remove(self, part: PolicyGroup, split: Split, step: int | None, suite: str) -> None:
@@ -116,6 +121,10 @@ class ExperienceTable:
             "created": time.time(),
         }
         return insert(self._db, "groups", row)
+
+    def draws(self, policy: int) -> list[Draw]:
+        """What the stored training groups of a policy drew, by number and attempt."""
+        return draws_of(self._db, policy)
 
     def waiting(self, policy: int) -> list[Group]:
         """Groups that are complete and that no step has consumed, in the order of their numbers."""

@@ -4,6 +4,7 @@ from .adamw import (
 from .advantages import (
     ClosedGroup as ClosedGroup,
     ClosingRules as ClosingRules,
+    RewardSummary as RewardSummary,
     TooFewRewards as TooFewRewards,
     close_group as close_group,
 )

@@ -13,8 +13,8 @@ from .division import canonical, key_of
 
 SAMPLED = 2000
 """Rows, evenly spaced, in which an order is looked for."""
-COMPARED = 200_000
-"""Most rows of a split that are compared with others."""
+COMPARED = 20_000
+"""Most rows of a split that are compared with others; of more, evenly spaced ones."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,16 @@ def digest_of(rows: Sequence[Any]) -> str:
 
 def survey(train: Sequence[Any], held: Sequence[Any]) -> Survey:
     """Look through the rows of both splits, of very large ones through a part."""
-    keys = [key_of(held[number]) for number in range(min(len(held), COMPARED))]
+    keys = [key_of(row) for row in _spaced(held, COMPARED)]
     wanted = set(keys)
-    met = {key for number in range(min(len(train), COMPARED)) if (key := key_of(train[number])) in wanted}
-    sample = [train[len(train) * number // SAMPLED] for number in range(SAMPLED)] if len(train) > SAMPLED else train
-    return Survey(blocks_of(list(sample)), len(keys) - len(wanted), sum(key in met for key in keys))
+    met = {key for row in _spaced(train, COMPARED) if (key := key_of(row)) in wanted}
+    return Survey(blocks_of(_spaced(train, SAMPLED)), len(keys) - len(wanted), sum(key in met for key in keys))
+
+
+def _spaced(rows: Sequence[Any], most: int) -> list[Any]:
+    """At most so many rows, evenly spaced."""
+    count = min(len(rows), most)
+    return [rows[len(rows) * number // count] for number in range(count)]
 
 
 def blocks_of(rows: Sequence[Any]) -> dict[str, int]:

@@ -34,7 +34,7 @@ def test_rows_of_a_file_are_divided(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("pyarrow")
-def test_a_parquet_file_is_unpacked_once_and_again_when_it_changed(tmp_path: Path) -> None:
+def test_a_parquet_file_is_unpacked_once(tmp_path: Path) -> None:
     source = Source(tmp_path / "x.{split}.parquet")
     (tmp_path / "x.train.parquet").write_bytes(as_batches(rows(10)))
     before = ParquetFile.opened

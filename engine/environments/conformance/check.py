@@ -18,7 +18,7 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import agents, baseline, determinism, instances, junk, latency, leaks, lengths, rewards, variety
+from . import agents, baseline, determinism, instances, junk, latency, leaks, lengths, rewards, rows, variety
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
@@ -82,7 +82,8 @@ def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
 async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
     """Check the version that ``lease`` holds, under the configuration that it was bound for."""
     async with SubjectProcess(lease) as subject:
-        return await examine(subject, scope)
+        found = await examine(subject, scope)
+    return _sorted([*found, *rows.judge(await rows.look(lease))])
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:

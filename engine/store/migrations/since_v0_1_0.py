@@ -92,6 +92,29 @@ def m025_suites(db: Database) -> None:
 
 
 @migrations()
+def m026_draws(db: Database) -> None:
+    """Which rows groups drew and what came of it, for tasks that sample by difficulty."""
+    table(
+        db,
+        "draws",
+        {
+            "policy": int,
+            "number": int,  # of the group
+            "attempt": int,
+            "position": int,  # in the order of the train split
+            "row": int,
+            "rows": int,  # of the train split at that time
+            "least": float,
+            "most": float,
+            "spread": float,
+        },
+        pk=("policy", "number", "attempt"),
+        not_null={"position", "row", "rows", "least", "most", "spread"},
+        foreign_keys=[("policy", "policies", "id")],
+    )
+
+
+@migrations()
 def m027_lost_members(db: Database) -> None:
     """Members of groups that failed to the end, plays that were made again; and what people should know of a task."""
     db.table("groups").add_column("lost", int, not_null_default=0)
