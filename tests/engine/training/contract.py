@@ -80,14 +80,12 @@ class TrainerContract:
 
     async def test_tokens_may_have_advantages_of_their_own(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
         """Those of their turns, in a group whose members share their prompt; the same everywhere is one for all."""
-        plain = group(1)
-        draw = np.random.default_rng(3)
+        plain, draw = group(1), np.random.default_rng(3)
+        drawn = [draw.normal(size=len(s.tokens)).astype(np.float32) for s in plain.sequences]
+        equal = [np.full(len(s.tokens), s.advantage, np.float32) for s in plain.sequences]
         varied, flat = (
-            replace(plain, sequences=tuple(replace(s, advantages=found(s)) for s in plain.sequences))
-            for found in (
-                lambda s: draw.normal(size=len(s.tokens)).astype(np.float32),
-                lambda s: np.full(len(s.tokens), s.advantage, np.float32),
-            )
+            replace(plain, sequences=tuple(map(lambda s, own: replace(s, advantages=own), plain.sequences, found)))
+            for found in (drawn, equal)
         )
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         oracle = Oracle(base, tmp_path / "0")
