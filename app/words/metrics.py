@@ -78,7 +78,7 @@ _KNOWN = {
     ),
     "no_signal": Words(
         "no signal",
-        "share of groups whose rewards are all equal, which teach nothing",
+        "share of groups whose rewards (or returns, turn by turn) are all equal, which teach nothing",
         True,
         "well below 100 %; after `patience` steps at 100 % the task ends or pauses",
     ),

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
 WATCHED: list[dict[str, Any]] = [
-    {"environment": "guess", "steps": 4, "train": EXACT},
+    {"environment": "guess", "steps": 4, "train": EXACT | {"advantage_level": "turn", "entropy": 0.01}},
     {"environment": "arithmetic", "steps": 3, "train": EXACT | {"loss": "cispo", "kl": 0.05}, "policy": {"rank": 4}},
     {
         "environment": "relay",

@@ -27,7 +27,9 @@ def tasks() -> list[dict[str, Any]]:
         {
             "environment": ("arithmetic", "guess")[number % 2],
             "steps": 20 + 2 * number,
-            "train": EXACT | {"loss": loss, "seed": number, "kl": 0.02 * (number % 3)},
+            "train": EXACT
+            | {"loss": loss, "seed": number, "kl": 0.02 * (number % 3), "entropy": 0.01 * (number % 2)}
+            | {"advantage_level": ("episode", "turn")[number // 2 % 2]},
             "policy": {"rank": (4, 16, 32)[number % 3]},
             "sampling": {"max_tokens": 6 + number},
             "eval": {"every": 10},

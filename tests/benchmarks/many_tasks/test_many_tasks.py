@@ -10,7 +10,7 @@ from benchmarks.beside_trl import eight_tasks
 from benchmarks.machinery.cores import all_cores, disturbed
 from benchmarks.machinery.fleet import FleetRun, TaskRun
 from benchmarks.machinery.meter import Usage
-from benchmarks.many_tasks import at_once, compute_mix, concurrency, scaling, staleness
+from benchmarks.many_tasks import at_once, compute_mix, concurrency, credit, scaling, staleness
 from benchmarks.many_tasks.workload import load
 from benchmarks.report import tables
 from benchmarks.report.figures import Series
@@ -130,3 +130,15 @@ def test_a_figure_that_was_taken_once_has_no_spread() -> None:
 def test_a_quiet_machine_needs_no_words() -> None:
     assert disturbed(0.1) == ""
     assert "up to 0.60 of the cores" in disturbed(0.6)
+
+
+def test_ways_to_give_credit_are_compared_seed_by_seed() -> None:
+    tasks = [task(str(n), 105.0, tenant=arm.name, score=0.3 + 0.01 * n + 0.1 * m)
+             for n in range(5) for m, arm in enumerate(credit.ARMS)]  # fmt: skip
+    rows = {row.what: row.ours for row in credit.rows(credit.by_arm(run(*tasks)))}
+    assert rows["held-out score, untrained"].middle == 25.0
+    assert rows["held-out score at the end, turn"].values == pytest.approx((40.0, 41.0, 42.0, 43.0, 44.0))
+    assert rows["turn − episode, at the end: mean and 95 % interval"].values == pytest.approx((10.0, 10.0, 10.0))
+    assert rows["turn, discount 0 − episode, mean of all evaluations: mean and 95 % interval"].middle == pytest.approx(
+        20
+    )

@@ -78,6 +78,27 @@ class TrainerContract:
             assert result.grad_norm == pytest.approx(norm, rel=self.relative)
         assert oracle.distance(read_state(tmp_path / "2")) < self.moved
 
+    async def test_tokens_may_have_advantages_of_their_own(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
+        """Those of their turns, in a group whose members share their prompt; the same everywhere is one for all."""
+        plain, draw = group(1), np.random.default_rng(3)
+        drawn = [draw.normal(size=len(s.tokens)).astype(np.float32) for s in plain.sequences]
+        equal = [np.full(len(s.tokens), s.advantage, np.float32) for s in plain.sequences]
+        varied, flat = (
+            replace(plain, sequences=tuple(map(lambda s, own: replace(s, advantages=own), plain.sequences, found)))
+            for found in (drawn, equal)
+        )
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        oracle = Oracle(base, tmp_path / "0")
+        (norm,) = oracle.steps([(varied,)], CONFIG)
+        assert (await train(trainer, "a", (varied,), tmp_path / "1")).grad_norm == pytest.approx(
+            norm, rel=self.relative
+        )
+        assert oracle.distance(read_state(tmp_path / "1")) < self.moved
+        for name, some in (("plain", plain), ("flat", flat)):
+            await trainer.open(name, CONFIG, str(tmp_path / "0"), resume=False)
+            await train(trainer, name, (some,), tmp_path / name)
+        assert (tmp_path / "plain").read_bytes() == (tmp_path / "flat").read_bytes()
+
     async def test_a_step_beside_other_policies_is_the_step_alone(
         self, new_trainer: NewTrainer, tmp_path: Path
     ) -> None:

@@ -53,7 +53,8 @@ class Oracle:
             logp = whole.gather(1, targets)[:, 0]
             mask = torch.from_numpy(sequence.mask[1:].astype("float32"))
             ratio = torch.exp(logp.detach() - torch.from_numpy(sequence.logprobs[1:]))
-            total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * sequence.advantage).sum()
+            own = sequence.advantage if sequence.advantages is None else torch.from_numpy(sequence.advantages[1:])
+            total = total - (mask * ratio.clamp(max=config.importance_cap) * logp * own).sum()
             if config.entropy:
                 total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
             if config.kl:
