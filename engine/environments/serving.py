@@ -89,6 +89,12 @@ class Serving:
         """Start the process if it is down; ``BrokenPlugin`` if that fails."""
         await self._child_alive()
 
+    async def watch(self) -> Child:
+        """A process that plays, told to look at what keeps its event loop busy until it is asked for that."""
+        child = await self._child_alive()
+        child.watch()
+        return child
+
     def apart(self) -> Serving:
         """This version in separate processes: what happens there does not affect groups, and is not reported."""
         return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None)

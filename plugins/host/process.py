@@ -1,8 +1,9 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
 The engine sends ``start reply cancel ping``, or ``score rank`` where this process scores instead of playing. The host
-answers ``hello`` or ``broken``, then ``ask end ranked pong``. It keeps the table of episodes and of asks in flight, and
-nothing else.
+answers ``hello`` or ``broken``, then ``ask end ranked pong``. A check also sends ``watch`` and, later, ``watched``,
+which is answered with what kept the loop busy in between. The host keeps the table of episodes and of asks in flight,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .loading import Loaded, load_all
 from .records import message_record
 from .runner import Run
 from .scoring import ScoringRun
+from .stacks import StackSampler
 from .threads import Stopped
 
 _BLOCKED_AFTER = 0.8
@@ -51,6 +53,8 @@ class PluginHost:
         self._loading = True
         self._scoring: ScoringRun | None = None
         self._instances = Instances()
+        self._sampler: StackSampler | None = None
+        """While a check looks at what keeps the loop busy."""
         self._closed = asyncio.Event()
 
     async def serve(self, channel: Channel) -> None:
@@ -97,6 +101,12 @@ class PluginHost:
                     run_or_none.cancel()
             case "score" | "rank":
                 self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
+            case "watch":
+                self._sampler = StackSampler(self.blame, threading.get_ident())
+                self._sampler.start()
+            case "watched" if self._sampler is not None:
+                self._channel.send({"op": "watched", **self._sampler.stop()})
+                self._sampler = None
             case "ping":
                 self._heard = time.monotonic()
                 self._channel.send({"op": "pong"})

@@ -31,6 +31,7 @@ _RECORDS: list[Record] = [
     {"op": "hello", "environments": [ENVIRONMENT], "refused": [{"name": "b", "failure": _FAILURE}]},
     {"op": "broken", "failure": _FAILURE},
     {"op": "pong"},
+    {"op": "watched", "seconds": 1.5, "computed": 1, "places": [{"file": "f.py", "line": 3, "seconds": 0.5}]},
     {
         "op": "ask",
         "id": 1,

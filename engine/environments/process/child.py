@@ -23,7 +23,20 @@ from ...trajectories import EpisodeStatus, Failure
 from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .launch import Folders, Launched, launch
 from .scoring_wire import encode_rank, encode_score
-from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, WireError, decode, encode_reply, encode_start
+from .wire import (
+    Asked,
+    Broken,
+    Described,
+    Ended,
+    Hello,
+    Outcome,
+    Pong,
+    Watched,
+    WireError,
+    decode,
+    encode_reply,
+    encode_start,
+)
 
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
@@ -95,6 +108,7 @@ class Child:
         self._stuck: Failure | None = None
         """Where the process was interrupted, because it answered no ping."""
         self._heart: asyncio.Task[None] | None = None
+        self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
     async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
@@ -147,6 +161,18 @@ class Child:
         kinds = (Ranking, EpisodeOutcome)
         ended = self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
         return cast(Ranking | EpisodeOutcome, await ended)
+
+    def watch(self) -> None:
+        """Begin to look at what keeps the event loop of the process busy."""
+        self._send({"op": "watch"})
+
+    async def watched(self) -> Watched:
+        """End that, and return what was seen; nothing where the process died."""
+        if self.dead is not None:
+            return Watched()
+        self._watched = self._loop.create_future()
+        self._send({"op": "watched"})
+        return await self._watched
 
     def interrupt(self) -> None:
         """Have the plugin's code raise at the line that it is at."""
@@ -224,6 +250,10 @@ class Child:
                         raise WireError("a pong that nobody asked for")
                     self._unanswered -= 1
                     self._stuck = None
+                case Watched() as watched:
+                    if self._watched is None or self._watched.done():
+                        raise WireError("it was not asked what kept it busy")
+                    self._watched.set_result(watched)
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello:
@@ -308,6 +338,8 @@ class Child:
         for play in self._plays.values():
             if not play.ended.done():
                 play.ended.set_result(EpisodeOutcome(status, failure=failure, seconds=time.monotonic() - play.began))
+        if self._watched is not None and not self._watched.done():
+            self._watched.set_result(Watched())
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:

@@ -59,6 +59,14 @@ def test_variety() -> None:
     assert levels(variety.judge(held_out[:7])) == ["note"]
 
 
+def test_eval_prompts_that_repeat() -> None:
+    """10 rows with ``prompts = 64``: each is asked six times."""
+    repeated = [asking(f"row {index % 10}", "eval", index) for index in range(64)]
+    findings = variety.judge([*GOOD, *repeated])
+    assert levels(findings) == ["warning", "note"]
+    assert findings[0].message.startswith("Only 10 of 64 eval prompts differ: what is asked again tells nothing new.")
+
+
 @pytest.mark.parametrize(("context", "level"), [(100, "note"), (16, "warning"), (15, "error"), (4, "error")])
 async def test_lengths(context: int, level: str) -> None:
     drawn = [asking("x" * length, index=length) for length in (1, 2, 15)]
