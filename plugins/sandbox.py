@@ -58,6 +58,8 @@ class Sandbox:
     def __init__(self, queueing: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         """``queueing`` is entered while a run waits for others to end."""
         self._queueing = queueing
+        self.timeouts = 0
+        """Programs that ran out of time."""
 
     async def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
         """Run Python ``code`` as a program that reads ``stdin``; it may take ``seconds`` of wall-clock time.
@@ -88,9 +90,11 @@ class Sandbox:
         with self._queueing():
             await place.acquire()
         try:
-            return await _run(code, stdin, seconds, int(memory_mb))
+            ran = await _run(code, stdin, seconds, int(memory_mb))
         finally:
             place.release()
+        self.timeouts += ran.timed_out
+        return ran
 
 
 def places() -> asyncio.Semaphore:

@@ -17,6 +17,7 @@ from ..definition import Environment
 from ..episode import Episode
 from ..messages import MOST_ASKS, Ask, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
+from ..sandbox import Sandbox
 from ..scoring import sendable
 from .blame import Blame
 from .channel import Record
@@ -100,7 +101,7 @@ class Run:
             self._grace.cancel()
         for ask in self._asks:
             ask.cancel()
-        end["metrics"], end["paid"] = self._episode.logged, self._episode.paid
+        end["metrics"], end["paid"] = self._metrics(), self._episode.paid
         end["seconds"] = time.monotonic() - self._began
         self._host.ended(self, end)
 
@@ -120,6 +121,12 @@ class Run:
         except (TypeError, ValueError) as error:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
         return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | task
+
+    def _metrics(self) -> dict[str, float | str]:
+        """What the author logged, and how many programs ran out of time where the episode used the sandbox."""
+        sandbox: Sandbox | None = vars(self._episode).get("sandbox")
+        counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
+        return counted | self._episode.logged
 
     def _task(self) -> Record:
         """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""

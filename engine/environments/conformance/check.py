@@ -18,7 +18,20 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import agents, baseline, crowd, determinism, instances, junk, latency, leaks, lengths, rewards, variety
+from . import (
+    agents,
+    baseline,
+    crowd,
+    determinism,
+    instances,
+    junk,
+    latency,
+    leaks,
+    lengths,
+    rewards,
+    sandboxes,
+    variety,
+)
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
@@ -125,6 +138,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated),
             *crowd.judge(together, scope.alive),
+            *sandboxes.judge([*odd, *constant, *together.played]),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),
         ]

@@ -115,7 +115,7 @@ async def test_as_many_as_the_time_allows_are_played_at_once(own: float, number:
     assert (len(found.played), most) == (number, max(1, number)) and not subject.watching
 
 
-async def test_an_environment_that_has_failed_alone_is_not_played_in_a_crowd() -> None:
+async def test_what_has_failed_alone_is_not_played_in_a_crowd() -> None:
     async def fails(ep: Episode) -> float:
         await ep.ask("go")
         raise ValueError("no")
