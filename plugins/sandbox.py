@@ -73,6 +73,8 @@ class Sandbox:
         raised."""
         self._queueing = queueing
         self._starved = starved
+        self.timeouts = 0
+        """Programs that ran out of time."""
 
     async def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
         """Run Python ``code`` as a program that reads ``stdin``; it may compute for ``seconds``.
@@ -107,12 +109,14 @@ class Sandbox:
         with self._queueing():
             await place.acquire()
         try:
-            return await _run(code, stdin, seconds, int(memory_mb))
+            ran = await _run(code, stdin, seconds, int(memory_mb))
         except Starved:
             self._starved()
             raise
         finally:
             place.release()
+        self.timeouts += ran.timed_out
+        return ran
 
 
 def places() -> asyncio.Semaphore:

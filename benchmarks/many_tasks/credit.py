@@ -66,7 +66,9 @@ def by_arm(run: FleetRun) -> dict[str, list[tuple[float, ...]]]:
     """The held-out scores of each run in percent, from the untrained version on, in order of seeds, by arm."""
     scores: dict[str, list[tuple[float, ...]]] = {}
     for one in run.tasks:
-        scores.setdefault(one.row.tenant, []).append(tuple(100 * score.score for score in one.evals))
+        scores.setdefault(one.row.tenant, []).append(
+            tuple(100 * score.score for score in one.evals if score.score is not None)
+        )
     return scores
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from ..environments import PROMPTS, REST, SECONDS, Background, EnvironmentService, Finding, Ruler, Scope, count
+from ..environments import CROWD, PROMPTS, REST, SECONDS, Background, EnvironmentService, Finding, Ruler, Scope, count
 from ..errors import StoreError
 from ..home import BUNDLED_PLUGINS
 from ..store import Store
@@ -26,7 +26,7 @@ def background(environments: EnvironmentService, store: Store, ruler: Ruler, log
         if count(findings, "error"):
             log("environment", sentence(environment, version, findings), "warning")
 
-    scope = Scope(PROMPTS, SECONDS, REST, ruler)
+    scope = Scope(PROMPTS, SECONDS, REST, CROWD, ruler=ruler)
     return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
 
 

@@ -9,6 +9,7 @@ from .baselines import (
     HeldOut as HeldOut,
 )
 from .conformance.background import (
+    CROWD as CROWD,
     PROMPTS as PROMPTS,
     REST as REST,
     SECONDS as SECONDS,

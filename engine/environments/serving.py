@@ -104,6 +104,12 @@ class Serving:
         """Start a process where there is none; ``BrokenPlugin`` if that fails."""
         await self._playing.alive()
 
+    async def watch(self) -> Child:
+        """A process that plays, told to look at what keeps its event loop busy until it is asked for that."""
+        child = await self._playing.alive()
+        child.watch()
+        return child
+
     def apart(self) -> Serving:
         """This version in one separate process: what happens there does not affect groups, and is not reported."""
         runtime = replace(self._folders.runtime, workers=Workers(1, 1))

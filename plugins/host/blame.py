@@ -76,6 +76,19 @@ class Blame:
             frame = frame.f_back
         return False
 
+    def place(self, frame: FrameType | None) -> tuple[str, int, int] | None:
+        """What of the plugin runs in this frame, or in its nearest caller that is the plugin's own.
+
+        Returns a file, the line where its function begins, and the line that runs; no file and no lines where only an
+        adapter runs, None where nothing of the plugin does.
+        """
+        deepest = frame
+        while frame is not None and not self.owns(frame.f_code):
+            frame = frame.f_back
+        if frame is not None:
+            return self._relative(frame.f_code.co_filename), frame.f_code.co_firstlineno, frame.f_lineno
+        return ("", 0, 0) if self.inside(deepest) else None
+
     def _relative(self, filename: str) -> str:
         return filename.removeprefix(self._prefix)
 

@@ -1,7 +1,8 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
 The engine sends ``start reply cancel facts``, or ``score rank`` where this process scores instead of playing. The host
-answers ``hello`` or ``broken``, then ``ask end ranked facts``. It keeps the table of episodes and of asks in flight,
+answers ``hello`` or ``broken``, then ``ask end ranked facts``. A check also sends ``watch`` and, later, ``watched``,
+which is answered with what kept the loop busy in between. The host keeps the table of episodes and of asks in flight,
 and nothing else. Whether the process is alive is asked on a second connection: see ``pulse``.
 """
 
@@ -14,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -33,6 +35,7 @@ from .pulse import Pulse
 from .records import message_record
 from .runner import Run
 from .scoring import ScoringRun
+from .stacks import StackSampler
 from .steps import charge_tasks
 from .threads import HELD, EpisodeThreads, Stopped, left_behind
 
@@ -59,6 +62,8 @@ class PluginHost:
         self._instances = Instances()
         self._asking: set[asyncio.Task[None]] = set()
         """Answers about rows under way."""
+        self._sampler: StackSampler | None = None
+        """While a check looks at what keeps the loop busy."""
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(EpisodeThreads())
@@ -117,6 +122,12 @@ class PluginHost:
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
+            case "watch":
+                self._sampler = StackSampler(self.blame, threading.get_ident())
+                self._sampler.start()
+            case "watched" if self._sampler is not None:
+                self._channel.send({"op": "watched", **self._sampler.stop()})
+                self._sampler = None
 
     def closed(self, _reason: str) -> None:
         """The engine is gone, or done with this process."""

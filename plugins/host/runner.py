@@ -18,7 +18,7 @@ from ..definition import Environment
 from ..episode import Episode
 from ..messages import MOST_ASKS, Ask, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
-from ..sandbox import Starved
+from ..sandbox import Sandbox, Starved
 from ..sandbox_supervisor import wall_limit
 from ..scoring import sendable
 from .blame import Blame
@@ -124,7 +124,7 @@ class Run:
             self._grace.stop()
         for ask in self._asks:
             ask.cancel()
-        end["metrics"], end["paid"] = self._episode.logged, self._episode.paid
+        end["metrics"], end["paid"] = self._metrics(), self._episode.paid
         end["seconds"] = time.monotonic() - self._began
         self._host.ended(self, end)
 
@@ -149,6 +149,12 @@ class Run:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
         end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
         return end | ({} if failure is None else {"failure": failure}) | task
+
+    def _metrics(self) -> dict[str, float | str]:
+        """What the author logged, and how many programs ran out of time where the episode used the sandbox."""
+        sandbox: Sandbox | None = vars(self._episode).get("sandbox")
+        counted = {} if sandbox is None else {"sandbox_timeouts": float(sandbox.timeouts)}
+        return counted | self._episode.logged
 
     def _task(self) -> Record:
         """The task as another process needs it to score the episode; empty where nothing scores or ranks it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 
 from ..end_to_end.conftest import Lab
+from .waiting import finished
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -45,13 +45,6 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     control.ensure_running(lab.home)
     yield lab
     control.stop(lab.home)
-
-
-def finished(lab: Lab, tasks: list[int]) -> None:
-    """Wait until all of them are done."""
-    while any(lab.row(task).unfinished for task in tasks):
-        time.sleep(0.2)  # the engine is another process: there is nothing to await
-    assert {lab.row(task).state for task in tasks} == {"done"}
 
 
 def test_eight_tasks_together_and_each_alone(lab: Lab) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PROMPTS = 64
 MOST_PROMPTS = 4096
+ALIVE = 192
+"""Episodes that a task with default settings has alive; the engine's number, which costs an import."""
 
 
 def register(family: Verbs) -> None:
@@ -33,7 +35,8 @@ def register(family: Verbs) -> None:
         json=True,
         epilog="Needs no engine. Plays the environment in its process: are instances repeatable, do held-out ones stay"
         " held out, what happens with nonsense replies, can rewards be earned without reading the prompt, how long are"
-        " prompts, how long does it take? Exits with 1 where it finds an error.",
+        " prompts, how long does it take, and what blocks when 64 episodes are played at once? Exits with 1 where it"
+        " finds an error.",
     )
     check.add_argument(
         "name", metavar="NAME", help="an environment, a plugin (all of its environments), or a path (./my_env.py)"
@@ -45,6 +48,14 @@ def register(family: Verbs) -> None:
         default=PROMPTS,
         metavar="N",
         help=f"instances of each split that are looked at (default {PROMPTS})",
+    )
+    check.add_argument(
+        "--alive",
+        type=_prompts,
+        default=ALIVE,
+        metavar="N",
+        help="episodes that your task has alive at once, to tell what blocking costs it: groups_per_step × group_size ×"
+        f" (max_staleness + 1); default {ALIVE}, as in a task file that says nothing",
     )
 
 
@@ -65,7 +76,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     from ...words.findings import spoken, verdict
 
     found: dict[str, list[Finding]] = {}
-    async with aclosing(_checked(home_of(args), args.name, args.config, args.prompts)) as checks:
+    async with aclosing(_checked(home_of(args), args.name, args.config, args.prompts, args.alive)) as checks:
         async for name, findings in checks:
             if not args.json:
                 output.result(f"{line(name)}: {verdict(findings)}")
@@ -75,7 +86,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     return found
 
 
-async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Checks:
+async def _checked(home: Home, name: str, pairs: list[str], prompts: int, alive: int) -> Checks:
     """Serve the environments in a temporary folder, and check one after the other."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -91,7 +102,7 @@ async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Che
         service = EnvironmentService(wish.folders, Path(folder), only=wish.plugins, interpreters=interpreters)
         try:
             await settled(service)
-            scope = Scope(prompts, ruler=_ruler(home))
+            scope = Scope(prompts, alive=alive, ruler=_ruler(home))
             for info in _chosen(wish, service.infos()):
                 yield info.name, await check(service, info.name, typed(pairs, info.parameters), scope)
         finally:
@@ -127,5 +138,5 @@ def _ruler(home: Home) -> Ruler | None:
 
 def _prompts(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 6 or not 1 <= int(text) <= MOST_PROMPTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of instances from 1 to {MOST_PROMPTS:,}")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_PROMPTS:,}")
     return int(text)

@@ -17,7 +17,7 @@ from .finding import Finding
 
 SETTLED = 2.0
 """Seconds after a promotion before it is checked: an author saves again and again."""
-PROMPTS, SECONDS, REST = 32, 30.0, 0.01
+PROMPTS, SECONDS, REST, CROWD = 32, 30.0, 0.01, 16
 
 Known = Callable[[str, str], bool]
 """Says whether the findings of an environment's version are known."""

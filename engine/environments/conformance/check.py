@@ -18,11 +18,26 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
-from . import agents, baseline, determinism, instances, junk, latency, leaks, lengths, rewards, rows, variety
+from . import (
+    agents,
+    baseline,
+    crowd,
+    determinism,
+    instances,
+    junk,
+    latency,
+    leaks,
+    lengths,
+    rewards,
+    rows,
+    sandboxes,
+    variety,
+)
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
 from .pace import Pace
+from .replies import EMPTY
 from .subject import Subject
 from .subject_process import SubjectProcess
 
@@ -37,6 +52,10 @@ class Scope:
     """Time after which the checks end; one episode may come on top."""
     pause: float = 0.0
     """Seconds between two episodes in which others have the processor."""
+    together: int = 64
+    """Episodes that are played at once."""
+    alive: int = crowd.ALIVE
+    """Episodes that a task has alive at once: what that costs is told."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
 
@@ -105,6 +124,9 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     several = any(len(one.agents) > 1 for one in constant)
     contested = await baseline.contests(subject, usable, pace, share=0.97) if several else []
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
+    alone = constant or odd
+    calm = next((one.reply for one in alone if one.reply not in junk.failing(odd)), EMPTY)
+    together = await crowd.look(subject, usable, calm, scope.together, alone, pace)
     turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
     return _sorted(
         [
@@ -117,6 +139,8 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *agents.judge([*odd, *constant, *contested], subject.agents),
             *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated),
+            *crowd.judge(together, scope.alive),
+            *sandboxes.judge([*odd, *constant, *together.played]),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),
         ]

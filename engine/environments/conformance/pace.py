@@ -23,6 +23,11 @@ class Pace:
         self._pause = pause
         self._began = clock()
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left of all the time; at least a tenth of it, for what comes last."""
+        return max(0.1 * self._seconds, self._seconds - (self.clock() - self._began))
+
     async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
         """The items, until ``share`` of all the time is used up."""
         for number, item in enumerate(items):

@@ -8,6 +8,7 @@ from marlaas.plugins.messages import Answer
 
 from ...trajectories import Split
 from ..probe import PATIENCE
+from ..process.wire import Watched
 from ..protocol import EpisodeOutcome, EpisodeSpec
 
 
@@ -32,6 +33,12 @@ class Subject(Protocol):
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Play one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
+
+    async def watch(self) -> None:
+        """Begin to look at what keeps the event loop of its process busy."""
+
+    async def watched(self) -> Watched:
+        """End that, and return what was seen."""
 
     async def renew(self) -> float:
         """Start a fresh process; returns the seconds that this took. Raises ``BrokenPlugin``."""

@@ -16,6 +16,8 @@ from types import TracebackType
 from marlaas.plugins.messages import Answer
 
 from ..lease import Lease
+from ..process.child import Child
+from ..process.wire import Watched
 from ..protocol import EpisodeOutcome, EpisodeSpec
 from ..serving import Serving
 
@@ -32,6 +34,8 @@ class SubjectProcess:
         self.ranked = lease.declared.ranked
         self._lease = lease
         self._serving: Serving | None = None
+        self._child: Child | None = None
+        """What is looked at."""
         self._calmed: set[int] = set()
 
     async def __aenter__(self) -> SubjectProcess:
@@ -58,6 +62,18 @@ class SubjectProcess:
             return await self.play(spec, answer)
         self._calm(serving.pids)
         return await serving.play(self._lease.declared.name, replace(spec, data=self._lease.data), answer)
+
+    async def watch(self) -> None:
+        """See ``subject.Subject``."""
+        if self._serving is None:
+            await self.renew()
+        assert self._serving is not None
+        self._child = await self._serving.watch()
+
+    async def watched(self) -> Watched:
+        """See ``subject.Subject``."""
+        child, self._child = self._child, None
+        return await child.watched() if child is not None else Watched()
 
     async def _stop(self) -> None:
         serving, self._serving = self._serving, None

@@ -13,13 +13,15 @@ ENOUGH = 8
 
 
 def judge(draws: Sequence[Draw]) -> list[Finding]:
-    """A warning for splits whose prompts are all the same; for the others, how many differ."""
-    alike, shares = [], []
+    """A warning for splits whose prompts are all the same, or of which eval repeats some; else how many differ."""
+    alike, shares, repeated = [], [], []
     for split in ("train", "eval"):
         prompts = [draw.prompt for draw in draws if draw.split == split and draw.prompt is not None]
         distinct = len(set(prompts))
         if distinct == 1 and len(prompts) >= ENOUGH:
             alike.append(f"all {len(prompts)} {split} prompts")
+        elif split == "eval" and distinct < len(prompts) and len(prompts) >= ENOUGH:
+            repeated.append(f"Only {distinct} of {len(prompts)} eval prompts differ")
         elif prompts:
             shares.append(f"{distinct} of {len(prompts)} {split} prompts")
     findings = []
@@ -27,6 +29,9 @@ def judge(draws: Sequence[Draw]) -> list[Finding]:
         text = " and ".join(alike).replace("all", "All", 1)
         advice = "That is right for a game that always opens alike; else draw the task from ep.rng."
         findings.append(Finding(CHECK, "warning", f"{text} are the same. {advice}"))
+    for text in repeated:
+        advice = "what is asked again tells nothing new. Evaluate no more prompts than there are, or draw from more."
+        findings.append(Finding(CHECK, "warning", f"{text}: {advice}"))
     if shares:
         findings.append(Finding(CHECK, "note", f"{' and '.join(shares)} differ."))
     return findings

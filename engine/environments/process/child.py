@@ -34,6 +34,7 @@ from .wire import (
     Ended,
     Hello,
     Outcome,
+    Watched,
     WireError,
     decode,
     encode_facts,
@@ -115,6 +116,7 @@ class Child:
         self._allowed = 0.0
         """Seconds that a scoring or a ranking under way may take; 0 where episodes are played."""
         self._heart: asyncio.Task[None] | None = None
+        self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
     async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
@@ -171,10 +173,21 @@ class Child:
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
         """What there is to know of the rows of an environment, or of ``data`` in their place; an outcome says why
         that failed."""
-        self._beat()
         kinds = (DataFacts, EpisodeOutcome)
         ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
+
+    def watch(self) -> None:
+        """Begin to look at what keeps the event loop of the process busy."""
+        self._send({"op": "watch"})
+
+    async def watched(self) -> Watched:
+        """End that, and return what was seen; nothing where the process died."""
+        if self.dead is not None:
+            return Watched()
+        self._watched = self._loop.create_future()
+        self._send({"op": "watched"})
+        return await self._watched
 
     def interrupt(self) -> None:
         """Have the plugin's code raise at the line that it is at."""
@@ -256,6 +269,10 @@ class Child:
                     self._asked(asked)
                 case Ended() as ended:
                     self._ended(ended)
+                case Watched() as watched:
+                    if self._watched is None or self._watched.done():
+                        raise WireError("it was not asked what kept it busy")
+                    self._watched.set_result(watched)
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello:
@@ -342,6 +359,8 @@ class Child:
                 seconds = time.monotonic() - play.began
                 ended = EpisodeOutcome(status, failure=failure, seconds=seconds, overloaded=overloaded, died=True)
                 play.ended.set_result(ended)
+        if self._watched is not None and not self._watched.done():
+            self._watched.set_result(Watched())
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:

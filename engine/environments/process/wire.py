@@ -126,7 +126,29 @@ class Beat:
     """An episode goes on computing although it is interrupted again and again."""
 
 
-Received = Hello | Broken | Asked | Ended
+@dataclass(frozen=True)
+class Place:
+    """A line of a plugin, and for how long it kept the event loop of its process busy."""
+
+    file: str
+    """Empty where a library did that, which an adapter runs."""
+    line: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What kept the event loop of a process busy while a check looked at it."""
+
+    seconds: float = 0.0
+    """For which it was looked at."""
+    computed: float = 0.0
+    """Seconds of processor time that the process used, with all its threads."""
+    places: tuple[Place, ...] = ()
+    """The one that took longest first."""
+
+
+Received = Hello | Broken | Asked | Ended | Watched
 
 
 class _ToolCall(Struct):
@@ -293,10 +315,25 @@ class _Beat(Struct):
     stubborn: bool
 
 
+class _Place(Struct):
+    file: str
+    line: _Count
+    seconds: _Finite
+
+    def __post_init__(self) -> None:
+        self.file = _cut(self.file)
+
+
+class _Watched(Struct, tag_field="op", tag="watched"):
+    seconds: _Finite
+    computed: _Finite
+    places: _List[_Place] = ()
+
+
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken
+    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken | _Watched
 
 
 def decode(record: Record) -> Received:
@@ -317,6 +354,8 @@ def decode(record: Record) -> Received:
                 return convert(hello, Hello, from_attributes=True)
             case _Broken() as broken:
                 return convert(broken, Broken, from_attributes=True)
+            case _Watched() as watched:
+                return convert(watched, Watched, from_attributes=True)
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end

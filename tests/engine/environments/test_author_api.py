@@ -138,10 +138,20 @@ async def test_code_runs_beside_the_plugin_and_not_in_it(world: World) -> None:
         async def endless(ep):
             await ep.ask("x")
             await ep.sandbox.python("while True: pass", seconds=600)
+
+        @env
+        async def cut(ep):
+            await ep.ask("x")
+            for code in ("while True: pass", "print()", "while True: pass"):
+                await ep.sandbox.python(code, seconds=0.1)
+            return 0.0
         """,
     )
     await world.service.start()
-    assert (await world.play("coding")).rewards == {"agent": 1.0}
+    coded = await world.play("coding")
+    assert (coded.rewards, coded.metrics) == ({"agent": 1.0}, {"sandbox_timeouts": 0.0})
+    cut = (await world.play("cut")).metrics["sandbox_timeouts"]
+    assert isinstance(cut, float) and cut >= 2, "two endless loops; beside other work the third may run late, too"
     late = await world.play("endless")
     assert late.status == "timeout" and late.failure is not None and "longer than 0.1 s" in late.failure.message
     while len(world.pids()) > 1:  # what it ran ends with it

@@ -9,6 +9,7 @@ from marlaas.engine.environments.conformance.draws import Draw
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.plays import Played
 from marlaas.engine.environments.conformance.replies import CONSTANTS, Canned
+from marlaas.engine.environments.process.wire import Watched
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.trajectories import Failure, Split
 from marlaas.plugins import Episode, Invalid, Skip
@@ -28,11 +29,21 @@ class Scripted:
         self.ranked = False
         self.processes = 0
         self.played = 0
+        self.watching = False
+        self.busy = Watched()
+        """What it says of what kept its loop busy."""
         self._function = function
 
     async def renew(self) -> float:
         self.processes += 1
         return 0.1
+
+    async def watch(self) -> None:
+        self.watching = True
+
+    async def watched(self) -> Watched:
+        self.watching = False
+        return self.busy
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         self.played += 1

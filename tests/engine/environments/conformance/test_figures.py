@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments.conformance import instances, latency, lengths, rewards, variety
+from marlaas.engine.environments.conformance import instances, latency, lengths, rewards, sandboxes, variety
 from marlaas.engine.environments.conformance.draws import HOPELESS, draws
 from marlaas.engine.environments.conformance.pace import LEAST, Pace
+from marlaas.engine.environments.conformance.plays import Played
+from marlaas.engine.environments.conformance.replies import EMPTY
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.trajectories import Failure
@@ -57,6 +59,25 @@ def test_variety() -> None:
     assert findings[0].message.startswith("All 8 eval prompts are the same.")
     assert findings[1].message == "10 of 10 train prompts differ."
     assert levels(variety.judge(held_out[:7])) == ["note"]
+
+
+def test_programs_that_run_out_of_time() -> None:
+    def ran(timeouts: float, index: int) -> Played:
+        return Played(EMPTY, index, EpisodeOutcome("ok", {"agent": 0.0}, metrics={"sandbox_timeouts": timeouts}))
+
+    assert sandboxes.judge([scored(1.0), ran(0.0, 0)]) == []
+    finding = only(sandboxes.judge([scored(1.0), ran(0.0, 0), ran(2.0, 7), ran(1.0, 8)]))
+    assert finding.level == "warning"
+    assert finding.message.startswith("In 2 of 3 episodes a program in the sandbox ran out of time, such as at train")
+    assert "instance 7, given the empty reply" in finding.message
+
+
+def test_eval_prompts_that_repeat() -> None:
+    """10 rows with ``prompts = 64``: each is asked six times."""
+    repeated = [asking(f"row {index % 10}", "eval", index) for index in range(64)]
+    findings = variety.judge([*GOOD, *repeated])
+    assert levels(findings) == ["warning", "note"]
+    assert findings[0].message.startswith("Only 10 of 64 eval prompts differ: what is asked again tells nothing new.")
 
 
 @pytest.mark.parametrize(("context", "level"), [(100, "note"), (16, "warning"), (15, "error"), (4, "error")])

@@ -1,0 +1,120 @@
+"""Check: many episodes at once end as one alone does, and what keeps the process from playing them side by side.
+
+The event loop of a process runs the code of one episode at a time. A line that computes or sleeps without an await
+holds up all the others, and what that costs grows with how many are alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...spec import TrainSpec
+from ..plugin import said
+from ..process.wire import Place, Watched
+from .finding import Finding, Level
+from .pace import Pace
+from .plays import Played, play
+from .replies import Canned
+from .subject import Subject
+
+CHECK = "crowd"
+FEWEST = 2
+SHORT = 0.003
+"""Seconds an episode below which a line that blocks is not worth a word: about what starting an episode takes."""
+LONG = 1.0
+"""Seconds that all episodes alive may wait for each other, on one process, before that is worth a warning."""
+_MOST_PLACES = 3
+
+
+def alive_in(train: TrainSpec) -> int:
+    """Most episodes that a task has alive at once: of the groups that may begin (``may_begin``)."""
+    return train.groups_per_step * train.group_size * (train.max_staleness + 1)
+
+
+ALIVE = alive_in(TrainSpec())
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Episodes that were played at once."""
+
+    played: tuple[Played, ...] = ()
+    seconds: float = 0.0
+    watched: Watched = field(default_factory=Watched)
+
+
+async def look(
+    subject: Subject, indices: Sequence[int], reply: Canned, most: int, alone: Sequence[Played], pace: Pace
+) -> Crowd:
+    """Play ``most`` episodes at once, fewer where those ``alone`` took long; nothing where less than two may be played.
+
+    They may take what is left of the time, if they take turns.
+    """
+    own = [math.fsum(one.turns) for one in alone if one.reply == reply and one.score is not None]
+    if not own:
+        return Crowd()
+    number = min(most, int(pace.left / max(statistics.median(own), 1e-6)))
+    if number < FEWEST:
+        return Crowd()
+    chosen = [indices[place % len(indices)] for place in range(number)]
+    await subject.watch()
+    began = pace.clock()
+    try:
+        played = await asyncio.gather(*(play(subject, index, reply, pace) for index in chosen))
+    finally:
+        seconds, watched = pace.clock() - began, await subject.watched()
+    return Crowd(tuple(played), seconds, watched)
+
+
+def judge(crowd: Crowd, alive: int) -> list[Finding]:
+    """Findings on episodes that failed only together, and on lines that block. ``alive``: episodes of a task."""
+    number = len(crowd.played)
+    if not number:
+        return []
+    findings = _failed(crowd.played)
+    worst = [(place, place.seconds / number) for place in crowd.watched.places[:_MOST_PLACES]]
+    blocking = [_blocks(place, each, number, alive) for place, each in worst if each >= SHORT]
+    findings += blocking
+    beside = (crowd.watched.computed - math.fsum(place.seconds for place in crowd.watched.places)) / number
+    if beside * alive >= LONG:
+        text = f"It computes for {_spoken(beside)} an episode beside its event loop, in threads:"
+        text += f" {number} episodes at once need {_spoken(number * beside)} of one core, as only one of them runs at a"
+        text += f" time, and the {alive} that a task has alive {_spoken(alive * beside)}."
+        findings.append(Finding(CHECK, "note", text))
+    if not findings:
+        text = f"{number} episodes at once ended as one alone does, in {_spoken(crowd.seconds)}; no line blocks."
+        findings.append(Finding(CHECK, "note", text))
+    return findings
+
+
+def _blocks(place: Place, each: float, number: int, alive: int) -> Finding:
+    """What one line costs that blocks for ``each`` seconds an episode."""
+    where = f"at {place.file}:{place.line}" if place.file else "in its library"
+    level: Level = "warning" if each * alive >= LONG else "note"
+    text = f"Blocks for {_spoken(each)} an episode {where}; no other episode of its process moves meanwhile."
+    text += f" {number} episodes at once need {_spoken(number * each)} on one process, {_spoken(number * each / 2)} on"
+    text += f" two; the {alive} that a task has alive need {_spoken(alive * each)} on one."
+    if level == "warning":
+        text += " Grade in a function under @env.score, which runs in processes of its own, or await what waits."
+    return Finding(CHECK, level, text)
+
+
+def _failed(played: Sequence[Played]) -> list[Finding]:
+    """The error for episodes that ended without a reward, though the same reply has one when it is played alone."""
+    failed = [one for one in played if one.score is None and (one.outcome is None or one.outcome.status != "skip")]
+    if not failed:
+        return []
+    outcome = failed[0].outcome
+    reason: str = "it does not end" if outcome is None else outcome.status
+    if outcome is not None and outcome.failure is not None:
+        reason = said(outcome.failure)
+    text = f"{len(failed)} of {len(played)} episodes that are played at once fail, and none alone: {reason}."
+    return [Finding(CHECK, "error", f"{text} What they share has to bear as many.")]
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"

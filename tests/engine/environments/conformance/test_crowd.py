@@ -1,0 +1,137 @@
+"""The check that plays many episodes at once: what it says of failures, of lines that block, and of their cost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from marlaas.engine.environments.conformance import crowd
+from marlaas.engine.environments.conformance.check import Scope, check
+from marlaas.engine.environments.conformance.crowd import ALIVE, Crowd, alive_in, judge, look
+from marlaas.engine.environments.conformance.pace import Pace
+from marlaas.engine.environments.conformance.plays import Played, play
+from marlaas.engine.environments.conformance.replies import EMPTY
+from marlaas.engine.environments.process.wire import Place, Watched
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.spec.task import TrainSpec
+from marlaas.engine.trajectories import Failure
+from marlaas.plugins import Episode
+
+from ..conftest import World
+from .scripted import Clock, Scripted, levels, only, scored
+
+BLOCKING = """
+import time
+from marlaas.plugins import env
+
+def grade(text):
+    end = time.thread_time() + 0.05
+    while time.thread_time() < end:
+        pass
+    return len(text) / 100
+
+@env
+async def slow(ep):
+    reply = await ep.ask(f"{ep.rng.randrange(10**6)}")
+    return grade(reply.text)
+
+@env
+async def crowded(ep):
+    global players
+    players += 1
+    try:
+        await ep.ask(f"{ep.rng.randrange(10**6)}")
+        if players > 8:
+            raise RuntimeError("too many players at one table")
+    finally:
+        players -= 1
+    return 0.0
+
+players = 0
+"""
+BURNS = 5, 6, 7
+"""Lines of ``grade`` that compute."""
+
+
+def crowd_of(number: int, *places: Place, computed: float = 0.0) -> Crowd:
+    return Crowd(tuple(scored(0.0) for _ in range(number)), 1.0, Watched(1.0, computed, places))
+
+
+def test_what_blocks_is_named_with_its_line_and_cost() -> None:
+    found = only(judge(crowd_of(64, Place("graders.py", 31, 3.2), Place("env.py", 4, 0.064)), ALIVE))
+    assert found.level == "warning"
+    assert found.message == (
+        "Blocks for 50 ms an episode at graders.py:31; no other episode of its process moves meanwhile. 64 episodes at"
+        " once need 3.2 s on one process, 1.6 s on two; the 192 that a task has alive need 9.6 s on one. Grade in a"
+        " function under @env.score, which runs in processes of its own, or await what waits."
+    )
+    assert only(judge(crowd_of(64, Place("graders.py", 31, 3.2)), alive=16)).level == "note", "16 wait for 0.8 s"
+    assert "in its library;" in only(judge(crowd_of(64, Place("", 0, 3.2)), ALIVE)).message
+
+
+def test_what_computes_in_threads_is_told_as_well() -> None:
+    found = only(judge(crowd_of(10, computed=0.5), ALIVE))
+    assert found.level == "note" and "computes for 50 ms an episode beside its event loop" in found.message
+    assert "the 192 that a task has alive 9.6 s" in found.message
+
+
+def test_nothing_that_blocks() -> None:
+    assert only(judge(crowd_of(64), ALIVE)).message.endswith("ended as one alone does, in 1.0 s; no line blocks.")
+    assert judge(Crowd(), ALIVE) == []
+
+
+def test_failures_that_only_a_crowd_has() -> None:
+    failed = Played(EMPTY, 0, EpisodeOutcome("error", failure=Failure("Too many open files", "env.py", 9)))
+    skipped = Played(EMPTY, 0, EpisodeOutcome("skip"))
+    found = judge(Crowd((scored(1.0), failed, failed, skipped), 1.0), ALIVE)
+    assert levels(found) == ["error"]
+    assert "2 of 4 episodes that are played at once fail, and none alone: env.py:9: Too many open" in found[0].message
+
+
+def test_how_many_a_task_has_alive() -> None:
+    assert alive_in(TrainSpec()) == ALIVE == 192
+    assert alive_in(TrainSpec(max_staleness=0, groups_per_step=2, group_size=4)) == 8
+
+
+@pytest.mark.parametrize(("own", "number"), [(0.0, 64), (0.5, 20), (4.0, 2), (9.0, 0)])
+async def test_as_many_as_the_time_allows_are_played_at_once(own: float, number: int) -> None:
+    clock, alive, most = Clock(), 0, 0
+
+    async def together(ep: Episode) -> float:
+        nonlocal alive, most
+        alive += 1
+        most = max(most, alive)
+        clock.now += own if not subject.watching else 0.0
+        await ep.ask("go")
+        await asyncio.sleep(0)
+        alive -= 1
+        return 0.0
+
+    subject = Scripted(together)
+    pace = Pace(10.0 + own, clock=clock)
+    alone = [await play(subject, 0, EMPTY, pace)]
+    found = await look(subject, [0, 1, 2], EMPTY, 64, alone, pace)
+    assert (len(found.played), most) == (number, max(1, number)) and not subject.watching
+
+
+async def test_what_has_failed_alone_is_not_played_in_a_crowd() -> None:
+    async def fails(ep: Episode) -> float:
+        await ep.ask("go")
+        raise ValueError("no")
+
+    subject, pace = Scripted(fails), Pace(10.0)
+    alone = [await play(subject, 0, EMPTY, pace)]
+    assert await look(subject, [0], EMPTY, 64, alone, pace) == Crowd()
+
+
+@pytest.mark.processes
+async def test_a_real_process_says_which_line_blocks(world: World) -> None:
+    world.save("games.py", BLOCKING)
+    await world.service.start()
+    findings = await check(world.service, "games/slow", scope=Scope(prompts=2, together=8, seconds=60))
+    found = only([one for one in findings if one.check == crowd.CHECK])
+    assert found.level == "warning" and any(f"at games.py:{line};" in found.message for line in BURNS), found.message
+    findings = await check(world.service, "games/crowded", scope=Scope(prompts=2, together=16))
+    failed = only([one for one in findings if one.check == crowd.CHECK])
+    assert failed.level == "error" and "too many players at one table" in failed.message

@@ -1,0 +1,90 @@
+"""Which lines of a plugin keep a thread busy, by looks at its stack."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from marlaas.plugins.host.blame import Blame
+from marlaas.plugins.host.stacks import StackSampler
+
+PLUGIN = """
+def first(look):
+    look()
+
+def second(look, again):
+    look()
+    again()
+    again()
+"""
+
+
+def plugin(folder: Path) -> Any:
+    path = folder / "game.py"
+    path.write_text(PLUGIN)
+    module = ModuleType("game")
+    exec(compile(PLUGIN, str(path), "exec"), vars(module))
+    return module
+
+
+def test_time_goes_to_the_line_that_runs(tmp_path: Path) -> None:
+    game, now = plugin(tmp_path), [0.0]
+    sampler = StackSampler(Blame(tmp_path), threading.get_ident(), lambda: now[0])
+
+    def looked(after: float) -> Callable[[], None]:
+        def look() -> None:
+            now[0] += after
+            sampler.look(sys._getframe(1))
+
+        return look
+
+    looked(1.0)()  # no code of the plugin runs
+    game.first(looked(0.25))
+    game.second(looked(0.125), looked(0.5))
+    sampler.start()
+    said = sampler.stop()
+    assert said["seconds"] == now[0] == 2.375 and said["computed"] >= 0
+    assert said["places"] == [
+        {"file": "game.py", "line": 8, "seconds": 1.125},
+        {"file": "game.py", "line": 3, "seconds": 0.25},
+    ]
+
+
+def test_a_thread_that_computes_is_seen_from_beside(tmp_path: Path) -> None:
+    game = plugin(tmp_path)
+    seen, done = threading.Event(), threading.Event()
+
+    class Seeing(StackSampler):
+        def look(self, frame: FrameType | None) -> None:
+            super().look(frame)
+            if self._seconds:
+                seen.set()
+
+    thread = threading.Thread(target=game.first, args=(done.wait,))
+    thread.start()
+    assert thread.ident is not None
+    sampler = Seeing(Blame(tmp_path), thread.ident)
+    sampler.start()
+    assert seen.wait(20)
+    done.set()
+    thread.join()
+    (place,) = sampler.stop()["places"]
+    assert (place["file"], place["line"]) == ("game.py", 3)
+
+
+def test_what_only_an_adapter_runs_has_no_line(tmp_path: Path) -> None:
+    from marlaas.plugins.adapters import answers
+
+    found: list[object] = []
+
+    class Text(str):
+        def rfind(self, *given: Any) -> int:
+            found.append(Blame(tmp_path).place(sys._getframe()))
+            return -1
+
+    answers.whole(Text("x"))
+    assert found == [("", 0, 0)] and Blame(tmp_path).place(sys._getframe()) is None
