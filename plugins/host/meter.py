@@ -114,6 +114,8 @@ class Meter:
         """Seconds in which steps of any episode kept the loop without computing."""
         self.step: tuple[Usage, float] | None = None
         """Whose step is under way on the loop, with the loop's processor seconds at its beginning."""
+        self.ended = 0.0
+        """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
         self._lock = threading.Lock()
         self._last = read()
