@@ -106,9 +106,9 @@ def env(
     ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"`` or
     ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
     ``task``. The timeouts are seconds: of an episode, its waiting for the model and for a busy machine aside, and of
-    ``setup``, counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there are several:
-    tasks are then checked for a policy for each of them. Raises ``TypeError`` or ``ValueError``, in words for the
-    author, where no task could play it.
+    ``setup``, counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it,
+    where there are several: tasks are then checked for a policy for each of them. Raises ``TypeError`` or
+    ``ValueError``, in words for the author, where no task could play it.
     """
 
     def declare(target: Callable[..., Any]) -> Environment:
