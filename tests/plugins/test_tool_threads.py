@@ -44,7 +44,7 @@ async def test_a_plain_tool_has_a_thread_and_others_the_loop() -> None:
 
 
 async def test_tools_of_one_episode_take_turns() -> None:
-    under_way, most = 0, 0
+    under_way, most, asked = 0, 0, 0
     seen = threading.Lock()
 
     def counts() -> None:
@@ -63,7 +63,6 @@ async def test_tools_of_one_episode_take_turns() -> None:
         asked += 1
         return Reply("", "tool", 0, (ToolCall("counts", {}),)) if asked <= 8 else Reply("done", "stop", 1)
 
-    asked = 0
     episode = Episode(model, apart=in_thread)
     await asyncio.gather(*(episode.agent(f"a{number}", tools=[counts]).act("x") for number in range(8)))
     assert most == 1
