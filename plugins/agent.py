@@ -132,12 +132,6 @@ class Agent:
             Message("tool", await run(call, self.tools, self._schemas), name=call.name) for call in reply.tool_calls
         ]
 
-    def results_here(self, reply: Reply) -> list[Message]:
-        """The same in this thread, for plain tools alone; ``TypeError`` for one that has something to await."""
-        return [
-            Message("tool", result_here(call, self.tools, self._schemas), name=call.name) for call in reply.tool_calls
-        ]
-
     def fork(self, name: str | None = None) -> Agent:
         """Another agent with this one's system prompt, tools and history up to now: the only way to branch.
 
@@ -167,6 +161,13 @@ class Agent:
             forked._inherited = self._turns
             self._agents[name] = forked
         return forked
+
+
+def results_here(agent: Agent, reply: Reply) -> list[Message]:
+    """Carry out the calls of plain tools in this thread; ``TypeError`` for a tool that has something to await."""
+    return [
+        Message("tool", result_here(call, agent.tools, agent._schemas), name=call.name) for call in reply.tool_calls
+    ]
 
 
 def check_name(name: str) -> str:

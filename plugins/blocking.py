@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from .agent import Agent
+from .agent import Agent, results_here
 from .episode import Episode
 from .messages import Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT
@@ -79,7 +79,7 @@ class BlockingAgent:
         """
         if any(inspect.iscoroutinefunction(self._agent.tools.get(call.name)) for call in reply.tool_calls):
             return self._wait(self._agent.results_of(reply))
-        return self._agent.results_here(reply)
+        return results_here(self._agent, reply)
 
     def fork(self, name: str | None = None) -> BlockingAgent:
         """Another agent with this one's history up to now; see ``Agent.fork``."""

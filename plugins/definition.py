@@ -30,7 +30,7 @@ class Environment:
     name: str
     data: Data | None
     timeout: float
-    """Seconds that an episode may spend in the environment itself; waiting for the model does not count."""
+    """Seconds that an episode may compute and wait for what it called; the model, and others, do not count."""
     parameters: tuple[Parameter, ...]
     takes_task: bool
     blocking: bool
@@ -111,12 +111,12 @@ def env(
 
     ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
     ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
-    the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``,
-    counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there
-    are several: tasks are then checked for a policy for each of them. ``on_error`` is the reward of every agent where
-    the environment, or its score function, raises an exception after a reply: what ``ep.reward`` earned is added, and
-    the exception stays visible. Without it such an episode has no reward. Time limits, want of memory or files, and the
-    death of the process are never paid for.
+    the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model and for a busy machine
+    aside, and of ``setup``, counted apart; and of one call of a score or ranking. ``agents`` are the names of those who
+    speak in it, where there are several: tasks are then checked for a policy for each of them. ``on_error`` is the
+    reward of every agent where the environment, or its score function, raises an exception after a reply: what
+    ``ep.reward`` earned is added, and the exception stays visible. Without it such an episode has no reward. Time
+    limits, want of memory or files, and the death of the process are never paid for.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author, where no task could play it.
     """

@@ -95,10 +95,6 @@ class Episode:
         """Runs code that a model wrote: ``await ep.sandbox.python(code, stdin=…)``."""
         return Sandbox(self._queueing, self._starved)
 
-    def run_tools_here(self) -> None:
-        """Run plain tools on the loop: for what depends on what else runs there, as on the global ``random``."""
-        self._tool_runner.apart = None
-
     def agent(self, name: str = DEFAULT_AGENT, *, system: str | None = None, tools: Sequence[Tool] = ()) -> Agent:
         """The agent of that name; ``system`` and ``tools`` are fixed when it is first named.
 
@@ -159,3 +155,8 @@ class Episode:
         if name:
             before = self.logged.get(name, 0.0)
             self.logged[name] = amount if isinstance(before, str) else before + amount
+
+
+def run_tools_here(episode: Episode) -> None:
+    """Run its plain tools on the loop: for what depends on what else runs there, as on the global ``random``."""
+    episode._tool_runner.apart = None

@@ -84,6 +84,8 @@ class ToolRunner:
         except (Invalid, Skip):
             raise
         except Exception as error:
+            if self.apart is not None and _misplaced(error):
+                raise TypeError(f"the tool {call.name} runs in a thread of its own: make it an async def") from error
             return _said(error)
 
     async def _run(self, tool: Tool, arguments: Mapping[str, Any]) -> object:
@@ -123,6 +125,14 @@ def _wrong(call: ToolCall, tools: Mapping[str, Tool], schemas: Schemas) -> str:
         return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
     wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])
     return f"error: {wrong}" if wrong else ""
+
+
+def _misplaced(error: Exception) -> bool:
+    """Whether a plain tool wanted the thread of its episode: for the loop, or for what may be used there alone."""
+    kind, says = type(error).__name__, str(error)
+    return (kind, says) == ("RuntimeError", "no running event loop") or (
+        kind == "ProgrammingError" and "same thread" in says
+    )
 
 
 def _said(error: Exception) -> str:

@@ -16,6 +16,8 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
+from ..episode import run_tools_here
+
 T = TypeVar("T")
 Play = Callable[..., Coroutine[Any, Any, T]]
 
@@ -49,7 +51,7 @@ def own_random(play: Play[T]) -> Play[T]:
 
     @functools.wraps(play)
     async def playing(ep: Any, **options: Any) -> T:
-        ep.run_tools_here()  # elsewhere they would draw from the generators of whoever runs meanwhile
+        run_tools_here(ep)  # elsewhere they would draw from the generators of whoever runs meanwhile
         return await swapped(play(ep, **options), OwnRandom(ep.rng.getrandbits(32)))
 
     return playing

@@ -18,7 +18,7 @@ _LARGEST_FILE = 256 << 20
 _STACK = 9 << 20
 """Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
 a plugin fills."""
-_MOST_STACKS, _STACKS_AT_ONCE = 1024, 32
+_MOST_STACKS = 1024
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
 """Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
@@ -27,7 +27,7 @@ _lock = threading.Lock()
 _memory = 0
 """Bytes of address space for everything but stacks; 0 where there is no bound."""
 _threads = _allowed = 0
-"""Threads under way, and those whose stacks are allowed."""
+"""Threads under way, and the most that there have been."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
@@ -60,7 +60,7 @@ def stacks(more: int) -> None:
         _threads += more
         if not _memory or _threads <= _allowed:
             return
-        _allowed += _STACKS_AT_ONCE
+        _allowed = _threads
         import resource
 
         _bound(resource.RLIMIT_AS, _memory + _allowed * _STACK, resource.getrlimit(resource.RLIMIT_AS)[1])

@@ -55,10 +55,13 @@ class Limit(Protocol):
         """Whether it is used up, given that so many processor seconds are not yet in the usage."""
 
 
+_threads_change = threading.Lock()
+
+
 class Usage:
     """What one episode has used: on the loop, and in threads that run for it."""
 
-    __slots__ = ("_ended", "_lock", "_threads", "blocked", "limit", "on_loop")
+    __slots__ = ("_ended", "_threads", "blocked", "limit", "on_loop")
 
     def __init__(self) -> None:
         self.on_loop = 0.0
@@ -66,7 +69,6 @@ class Usage:
         self.blocked = 0.0
         """Seconds in which its steps kept the loop without computing."""
         self.limit: Limit | None = None
-        self._lock = threading.Lock()
         self._threads: dict[int, tuple[int | None, float]] = {}
         """Threads that run for it: clock and processor seconds at the beginning, by a number for each."""
         self._ended = 0.0
@@ -77,7 +79,7 @@ class Usage:
         """Processor seconds so far, but for the step that is under way."""
         running = 0.0
         if self._threads:
-            with self._lock:
+            with _threads_change:
                 running = sum(_clock_of(clock) - began for clock, began in self._threads.values() if clock is not None)
         return self.on_loop + self._ended + running
 
@@ -85,12 +87,12 @@ class Usage:
         """From now on, charge what this thread computes, until it calls ``leave_thread``."""
         me = threading.get_ident()
         clock = time.pthread_getcpuclockid(me) if hasattr(time, "pthread_getcpuclockid") else None
-        with self._lock:
+        with _threads_change:
             self._threads[me] = clock, time.thread_time()
 
     def leave_thread(self) -> None:
         """This thread goes on for somebody else, or ends."""
-        with self._lock:
+        with _threads_change:
             _, began = self._threads.pop(threading.get_ident())
             self._ended += time.thread_time() - began
 
@@ -114,6 +116,8 @@ class Meter:
         """Seconds in which steps of any episode kept the loop without computing."""
         self.step: tuple[Usage, float] | None = None
         """Whose step is under way on the loop, with the loop's processor seconds at its beginning."""
+        self.ended = 0.0
+        """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
         self._lock = threading.Lock()
         self._last = read()

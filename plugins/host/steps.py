@@ -14,6 +14,9 @@ from .meter import CURRENT, METER, Meter, Usage
 
 _BLOCKED = 0.005
 """Seconds that a step may take beyond its processor time before it counts as having kept the loop."""
+_BETWEEN = 1e-4
+"""Most processor seconds that a step is charged with for what the loop did before it: an episode that does nothing but
+go on and on takes the loop's time, and hardly any of its own. What else the loop may do there is nobody's."""
 
 
 class Steps(Coroutine[Any, Any, Any]):
@@ -38,9 +41,10 @@ class Steps(Coroutine[Any, Any, Any]):
         try:
             return self._send(value)
         finally:  # not in a function of its own: it runs for every step of every episode
-            computed = thread_time() - began
-            meter.step = above
-            usage.on_loop += computed
+            ended = thread_time()
+            computed, between = ended - began, began - meter.ended
+            meter.step, meter.ended = above, ended
+            usage.on_loop += computed + (between if 0.0 < between < _BETWEEN else _BETWEEN)
             blocked = monotonic() - wall - computed
             if blocked > _BLOCKED:
                 usage.blocked += blocked

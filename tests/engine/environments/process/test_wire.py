@@ -40,6 +40,8 @@ def test_what_is_well_formed() -> None:
     paid = {"agent": "a", "turns": 2, "amount": 0.5, "name": "step"}
     ended = decode(END | {"paid": [paid]})
     assert ended == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5, paid=(TurnReward("a", 2, 0.5, "step"),)))
+    busy = decode({"op": "end", "episode": 2, "status": "timeout", "overloaded": True})
+    assert busy == Ended(2, EpisodeOutcome("timeout", overloaded=True))
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
     forked = decode(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})

@@ -1,0 +1,109 @@
+"""One episode in its process: how it ends where the machine, and not the environment, was to blame."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marlaas.plugins import Environment, Episode, env, sandbox
+from marlaas.plugins.host.blame import Blame
+from marlaas.plugins.host.channel import Record
+from marlaas.plugins.host.runner import Run
+from marlaas.plugins.messages import Ask, Reply
+from marlaas.plugins.sandbox import Starved
+
+
+class Host:
+    """Nobody answers, and the end is kept."""
+
+    def __init__(self) -> None:
+        self.blame = Blame(Path(__file__).parent)
+        self.asked = asyncio.Event()
+        self.end: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        self.given_up = False
+
+    def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
+        self.asked.set()
+        return asyncio.get_running_loop().create_future()
+
+    async def row(self, environment: Environment, split: str, index: int) -> Any:
+        raise NotImplementedError
+
+    async def player(self, environment: Environment) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def ended(self, run: Run, record: Record) -> None:
+        self.end.set_result(record)
+
+    def give_up(self, run: Run) -> None:
+        self.given_up = True
+
+
+def started(environment: Environment) -> tuple[Host, Run]:
+    host = Host()
+    start = {"episode": 1, "split": "train", "index": 0, "seed": 0, "member": 0, "config": {}, "timeout": None}
+    return host, Run(host, start, environment)
+
+
+@env
+async def asks(ep: Episode) -> float:
+    await ep.ask("x")
+    return 1.0
+
+
+@pytest.mark.parametrize(("overloaded", "says"), [(True, "busy"), (False, "longer than 60 s")])
+async def test_what_ended_by_the_wall_limit_is_marked(overloaded: bool, says: str) -> None:
+    host, run = started(asks)
+    await host.asked.wait()
+    run._expire(overloaded)
+    end = await host.end
+    assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
+    assert says in end["failure"]["message"] and end["failure"]["file"] == "test_runner.py"
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["swallowed", "raised"])
+async def test_a_starved_program_is_no_verdict(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def starved(*_: Any) -> Any:
+        raise Starved("too busy")
+
+    monkeypatch.setattr(sandbox, "_run", starved)
+
+    @env
+    async def coding(ep: Episode) -> float:
+        try:
+            return float((await ep.sandbox.python("")).ok)
+        except BaseException:
+            if not kept:
+                raise
+        return 0.0
+
+    host, _ = started(coding)
+    end = await host.end
+    assert end["status"] == "timeout" and end["overloaded"] and "rewards" not in end
+    assert "busy" in end["failure"]["message"]
+
+
+async def test_an_episode_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.plugins.host.runner.GRACE", 0.0)
+    go = asyncio.Event()
+
+    @env
+    async def stubborn(ep: Episode) -> float:
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        return 1.0
+
+    host, run = started(stubborn)
+    await asyncio.sleep(0)
+    run.cancel()
+    while not host.given_up:
+        await asyncio.sleep(0)
+    go.set()
+    assert (await host.end)["status"] == "ok"
