@@ -91,7 +91,7 @@ class TaskEnvironment:
     async def room(self) -> None:
         """Wait until no episode waits for a place in a process of the version that the newest group plays on."""
         if self._leases:
-            await self._leases[-1].serving.room()
+            await self._service.room(self._leases[-1])
 
     def player(self, lease: Lease) -> Play:
         """Episodes on one lease, answered by a policy; how they end is counted."""

@@ -73,6 +73,8 @@ class FakeEnvironments:
             release=lambda: None,
         )
 
+    async def room(self, lease: Any) -> None: ...
+
     async def rank(
         self, lease: Any, members: Sequence[EpisodeOutcome], counts: bool = False
     ) -> Ranking | EpisodeOutcome:
