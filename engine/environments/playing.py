@@ -94,6 +94,8 @@ class PlayingPool:
         self._budget = budget
         self._workers: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._room = asyncio.Event()
+        """Set when nobody waits for a place any more."""
         self._first: asyncio.Task[Child] | None = None
         """Starts a process while there is none."""
         self._more: set[asyncio.Task[None]] = set()
@@ -155,6 +157,7 @@ class PlayingPool:
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
+            self._room.clear()
             if not self._workers:
                 self._revived()
             if self._look is None:
@@ -167,6 +170,7 @@ class PlayingPool:
                 else:
                     with suppress(ValueError):
                         self._waiting.remove(place)
+                    self._hand_out()
                 raise
             if worker.child.dead is None:
                 return worker
@@ -179,6 +183,11 @@ class PlayingPool:
             self._hand_out()
         if worker.leaving:
             self._part(worker)
+
+    async def room(self) -> None:
+        """Wait until nobody waits for a place any more."""
+        if self._waiting:
+            await self._room.wait()
 
     def fill(self) -> None:
         """Start processes up to the least number, where one is there."""
@@ -330,12 +339,14 @@ class PlayingPool:
                 self._waiting.popleft().set_result(worker)
             else:
                 return
+        self._room.set()
 
     def _refuse(self, error: BaseException) -> None:
         for place in self._waiting:
             if not place.done():
                 place.set_exception(error)
         self._waiting.clear()
+        self._room.set()
 
     def _part(self, worker: Worker) -> None:
         """End a process that is to end, once its last episode has."""

@@ -178,6 +178,10 @@ class EnvironmentService:
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
         return outcome
 
+    async def room(self, lease: Lease) -> None:
+        """Wait until no episode waits for a place in a process of the lease's version."""
+        await lease.serving.room()
+
     async def rank(
         self, lease: Lease, members: Sequence[EpisodeOutcome], counts: bool = False
     ) -> Ranking | EpisodeOutcome:

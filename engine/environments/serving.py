@@ -179,6 +179,10 @@ class Serving:
             self._judge(environment, spec, outcome, worker.child, number)
         return outcome
 
+    async def room(self) -> None:
+        """Wait until no episode waits for a place in a process, or those that waited were refused."""
+        await self._playing.room()
+
     async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
         """Have the members of a group compared; an outcome says why that failed."""
         if self.cut:

@@ -5,7 +5,8 @@ step number // B, so its tokens are then number // B - v versions old; admitting
 ``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
 
 ``Admitting`` begins a task's groups by number as soon as the rule of every policy that needs them allows it: first
-those that an earlier run stored and did not consume, then new ones. All policies of a task number their groups alike,
+those that an earlier run stored and did not consume, then new ones. It also waits for room for their episodes: a group
+that begins later is played with a newer version. All policies of a task number their groups alike,
 so a group that several need is played once.
 """
 
@@ -15,6 +16,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..rollout import EPISODES
 from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
@@ -26,6 +28,11 @@ from .rules import closing_rules
 def may_begin(number: int, version: int, groups_per_step: int, max_staleness: int) -> bool:
     """Whether group ``number`` may begin while ``version`` is current."""
     return number < (max_staleness + version + 1) * groups_per_step
+
+
+def has_room(groups: int, group_size: int) -> bool:
+    """Whether a task that plays ``groups`` groups may begin one more: no more episodes than it plays at a time."""
+    return groups == 0 or (groups + 1) * group_size <= EPISODES
 
 
 def step_groups(step: int, groups_per_step: int) -> range:
@@ -73,6 +80,8 @@ class Admitting:
         self._draining = draining
         self._stored: dict[str, set[int]] = {}
         self._stopped = False
+        self._filling = 0
+        """Groups that were begun and are not closed yet."""
         self._moved = moved
 
     def stop(self) -> None:
@@ -88,22 +97,32 @@ class Admitting:
             return self._fail(error)
         first, end = min(policy.first for policy in self._policies), max(policy.end for policy in self._policies)
         for number in range(first, end):
-            while not self._stopped and self._waits(number):
-                self._moved.clear()
-                await self._moved.wait()
+            await self._allowed(number)
+            if self._wanting(number) and not self._stopped:
+                await producer.room()
+                await self._allowed(number)  # the engine may drain by now
             if self._stopped:
                 return
             wanting = self._wanting(number)
             if wanting:
+                self._filling += 1
                 background.produce(self._fill(producer, number, wanting))
+
+    async def _allowed(self, number: int) -> None:
+        """Wait until group ``number`` may begin, or none may any more."""
+        while not self._stopped and self._waits(number):
+            self._moved.clear()
+            await self._moved.wait()
 
     def _wanting(self, number: int) -> tuple[Admitted, ...]:
         """The policies that are to be trained on a group that is not stored for them."""
         return tuple(p for p in self._policies if p.needs(number) and number not in self._stored[p.name])
 
     def _waits(self, number: int) -> bool:
-        draining = self._draining.is_set()
-        return any(not policy.may_begin(number, draining) for policy in self._wanting(number))
+        draining, wanting = self._draining.is_set(), self._wanting(number)
+        if wanting and not has_room(self._filling, wanting[0].spec.train.group_size):
+            return True
+        return any(not policy.may_begin(number, draining) for policy in wanting)
 
     def _take_up(self, policy: Admitted) -> set[int]:
         """Put a policy's stored groups into its pool and return their numbers."""
@@ -122,6 +141,9 @@ class Admitting:
                 policy.pool.put(closed[policy.name])
         except Exception as error:
             self._fail(error)
+        finally:
+            self._filling -= 1
+            self._moved.set()
 
     def _fail(self, error: Exception) -> None:
         for policy in self._policies:

@@ -93,6 +93,11 @@ class TaskEnvironment:
             self._leases.remove(lease)
             lease.release()
 
+    async def room(self) -> None:
+        """Wait until no episode waits for a place in a process of the version that the newest group plays on."""
+        if self._leases:
+            await self._service.room(self._leases[-1])
+
     def player(self, lease: Lease) -> Play:
         """Episodes on one lease, answered by a policy; how they end is counted."""
 

@@ -79,6 +79,10 @@ class Producer:
         self._replacements = replacements(spec)
         self._drawing = drawing
 
+    async def room(self) -> None:
+        """Wait until no episode waits for a place in a process of the environment."""
+        await self._environment.room()
+
     async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 

@@ -150,6 +150,27 @@ async def test_who_finds_no_place_waits_in_turn() -> None:
     assert order == [0, 2, 3, 4, 5] and made.pool.live == made.pool.waiting == 0
 
 
+async def test_room_is_there_when_nobody_waits() -> None:
+    made = Made(Workers(1, 1), episodes=1)
+    await made.pool.room()
+    place = await made.place()
+    await made.pool.room()
+    served, cancelled = (asyncio.create_task(made.place()) for _ in range(2))
+    await settled()
+    room = asyncio.create_task(made.pool.room())
+    made.pool.leave(place)
+    await settled()
+    assert served.done() and not room.done()
+    cancelled.cancel()
+    await asyncio.gather(room)
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    room = asyncio.create_task(made.pool.room())
+    made.pool.end("over")
+    await asyncio.gather(room)
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
 async def test_waiting_for_a_place_starts_a_process() -> None:
     made = Made(Workers(1, 2), episodes=1)
     await made.place()

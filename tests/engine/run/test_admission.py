@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.run.admission import may_begin, staleness, step_groups
+from marlaas.engine.rollout.episodes import EPISODES
+from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
+from marlaas.engine.run.background import Background
+from marlaas.engine.run.producer import Producer
+from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.store.experience import ExperienceTable
 
 
 @given(
@@ -40,3 +51,93 @@ def test_staleness_zero_is_the_synchronous_algorithm(version: int, groups_per_st
 @given(st.integers(0, 50), st.integers(1, 8))
 def test_steps_share_no_group_and_leave_none_out(step: int, groups_per_step: int) -> None:
     assert step_groups(step, groups_per_step).stop == step_groups(step + 1, groups_per_step).start
+
+
+@dataclass
+class Everything:
+    """A policy that wants 60 groups, all of them at once; a store without any; and a producer of groups that end when
+    they are told to."""
+
+    group_size: int = 8
+    name: str = "policy"
+    policy: int = 1
+    first: int = 0
+    end: int = 60
+    begun: list[int] = field(default_factory=list)
+    close: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    place: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def spec(self) -> TaskSpec:
+        return TaskSpec("lab", "task", "arithmetic", train=TrainSpec(group_size=self.group_size))
+
+    @property
+    def pool(self) -> Everything:
+        return self
+
+    def put(self, closed: object) -> None: ...
+
+    def needs(self, number: int) -> bool:
+        return True
+
+    def may_begin(self, number: int, draining: bool) -> bool:
+        return not draining
+
+    def waiting(self, policy: int) -> list[Any]:
+        return []
+
+    async def room(self) -> None:
+        await self.place.wait()
+
+    async def fill(self, number: int, wanting: Sequence[Any]) -> Mapping[str, Any]:
+        self.begun.append(number)
+        await self.close.acquire()
+        return {self.name: None}
+
+
+def admitting(all: Everything, draining: asyncio.Event | None = None) -> Admitting:
+    policies = [cast(Admitted, all)]
+    return Admitting(cast(ExperienceTable, all), policies, asyncio.Event(), draining or asyncio.Event())
+
+
+async def settled() -> None:
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("group_size", "most"), [(8, 32), (100, 2), (256, 1), (300, 1), (2, 60)])
+async def test_groups_begin_as_there_is_room_for_their_episodes(group_size: int, most: int) -> None:
+    all = Everything(group_size)
+    all.place.set()
+    async with Background() as background:
+        background.produce(admitting(all).run(cast(Producer, all), background))
+        await settled()
+        assert all.begun == [*range(most)] and (most - 1) * group_size <= EPISODES
+        all.close.release()
+        await settled()
+        assert all.begun == [*range(min(60, most + 1))]
+
+
+async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
+    all = Everything()
+    async with Background() as background:
+        background.produce(admitting(all).run(cast(Producer, all), background))
+        await settled()
+        assert all.begun == []
+        all.place.set()
+        await settled()
+        assert len(all.begun) == 32
+
+
+async def test_an_engine_that_drains_begins_nothing_that_waited_for_room() -> None:
+    all, draining = Everything(), asyncio.Event()
+    async with Background() as background:
+        admission = admitting(all, draining)
+        running = asyncio.ensure_future(admission.run(cast(Producer, all), background))
+        await settled()
+        draining.set()
+        all.place.set()
+        await settled()
+        assert all.begun == [] and not running.done()
+        admission.stop()
+        await running

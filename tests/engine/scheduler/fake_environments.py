@@ -58,6 +58,8 @@ class FakeEnvironments:
     """Where there is one, episodes wait for it."""
     outcomes: Any = field(default_factory=lambda: SimpleNamespace(add=lambda *outcome: None))
 
+    async def room(self, lease: Any) -> None: ...
+
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         if name == "broken":
             raise EnvironmentMissing(f"There is no environment {name!r}.")
