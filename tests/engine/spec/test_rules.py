@@ -37,6 +37,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a discount of whole episodes": (task(train={"discount": 0.9}), "all that an episode is paid counts alike"),
     "top-p of the likeliest": (task(eval={"top_p": 0.9}), "'eval.temperature' = 0 takes the likeliest token"),
     "patience without evaluations": (task(eval={"patience": 2, "every": 0}), "'eval.every' = 0 measures only"),
+    "samples that are all the same": (task(eval={"samples": 8}), "all samples of a prompt are the same"),
 }
 
 
