@@ -2,7 +2,7 @@
 
 Each version is a policy of the task, named by the words of the task file, so that scores and replies are found where
 those of a training task are. All are measured on the environment version of the first, whatever is edited meanwhile,
-on the same instances with the same noise. What is stored is not measured again: the task goes on with the next version.
+on the same instances with the same noise. What is stored is not measured again: the task goes on with the next prompt.
 """
 
 from __future__ import annotations
@@ -100,7 +100,16 @@ class EvalRun:
         """Serve a version and measure it; again where its environment's process was replaced meanwhile."""
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
-        evaluator = Evaluator(self._services, self._spec, policy, ONLY, self._environment, participants, self._held_out)
+        evaluator = Evaluator(
+            self._services,
+            self._spec,
+            policy,
+            ONLY,
+            self._environment,
+            participants,
+            self._held_out,
+            keeps=True,
+        )
         while not await self._tried(evaluator, version):
             pass
 
