@@ -70,6 +70,11 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
     assert all(pair["problem"] == "" and pair["prompts"] == 8 for pair in beside_training)
     with pytest.raises(AssertionError, match="makes no steps"):
         lab.marlaas("extend", str(said["ids"][0]), "--steps", "9")
+    against = ("--environment", "race", "--agents", "second=base", "--rotate", "--prompts", "4", "--wait", "--json")
+    played = json.loads(lab.marlaas("eval", f"{task}@2", "base", *against))
+    assert {row["prompts"] + row["n"] > 0 for row in played["measured"].values()} == {True}
+    speakers = {row.speaker for row in Home(lab.home.root).rollouts(played["ids"][0])}
+    assert "base" in speakers and "" in speakers, "the measured version spoke, and the base against it"
     lab.marlaas("home", "check")
 
 

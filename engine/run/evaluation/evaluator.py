@@ -81,6 +81,8 @@ class Evaluator:
         must be the same then.
         """
         self._keeps = keeps
+        self._beside_training = bool(suite or held_out.split == "test") and not keeps
+        """Whether training goes on where nothing can be measured: it is about another environment or split."""
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -102,7 +104,8 @@ class Evaluator:
 
         Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
         no episode has a reward, raises ``Paused``, or ``Replaced`` if the task plays on a newer environment version by
-        then, or ``Blocked`` if none serves it.
+        then, or ``Blocked`` if none serves it; of a suite and the split test a training task's log says so instead of
+        ``Paused``.
         """
         instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [
@@ -125,8 +128,11 @@ class Evaluator:
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._still_plays_on(lease.environment_version)
-                raise self._worthless([one for prompt in prompts for one in prompt.played], own)
-            if series not in self._baselines:
+                worthless = self._worthless([one for prompt in prompts for one in prompt.played], own)
+                if not self._beside_training:
+                    raise worthless
+                self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {worthless.message}")
+            elif series not in self._baselines:
                 self._baselines[series] = await self._baseline(lease, series, [one[0] for one in episodes], own)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
@@ -173,7 +179,7 @@ class Evaluator:
         Tokens are left out: nothing is trained on them.
         """
         where = self._policy, self._split, self._suite, version.number, lease.environment_version
-        found = {}
+        found: dict[tuple[int, int], Played] = {}
         for index, members in self._services.store.experience.measured(*where).items():
             played = [_from_store(one) for one in members]
             if len(played) == self._spec.eval.samples and not any(map(_failed, played)):
@@ -223,7 +229,7 @@ class Evaluator:
             scored.score,
             scored.stderr,
             scored.n,
-            self._baselines[series],
+            self._baselines.get(series),
             averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
             failures=scored.failures,
             prompts=scored.prompts,

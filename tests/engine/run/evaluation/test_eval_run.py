@@ -111,6 +111,21 @@ async def test_what_is_stored_is_not_measured_again(tmp_path: Path, turns: int) 
     assert len(scores(world)) == 3
 
 
+async def test_a_version_may_play_against_itself(tmp_path: Path) -> None:
+    world = await trained(tmp_path)
+    begin(
+        world, replace(EVAL, versions=("base", "1@best"), steps=2, eval=EvalSpec(prompts=2, agents={"second": "base"}))
+    )
+    world.environments.agents = world.environments.declared = ("first", "second")
+    assert await world.go() == Ending("done")
+    assert list(scores(world)) == ["base", "1@best"]
+    said = world.query(
+        'SELECT DISTINCT agent, speaker FROM trajectories t JOIN groups g ON g.id = t."group" WHERE policy > 1'
+    )
+    assert {(row["agent"], row["speaker"]) for row in said} == {("first", ""), ("second", "base")}
+    assert not [name for name, version in world.workers.sampler.versions.items() if not version.retired]
+
+
 @pytest.mark.parametrize("samples", [1, 3])
 async def test_a_stored_prompt_is_not_played_again(tmp_path: Path, samples: int) -> None:
     measure = EvalSpec(prompts=12, samples=samples, temperature=1.0)
