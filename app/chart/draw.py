@@ -1,6 +1,6 @@
 """Draws a plot as rows of characters: decimated curves, what is behind them, points, and the axes around them.
 
-Curves and bands are braille dots; ``◆`` is a held-out point, ``◇`` one on an earlier environment version, ``│`` its
+Curves and bands are braille dots; ``◆`` is a held-out point, ``◇`` one of an earlier series, ``│`` its
 error, ``╌`` the constant-answer baseline, ``┊`` a mark. The kind of each piece is for the widget, which gives it a
 colour; where curves share a chart, shapes on them tell them apart without one.
 """

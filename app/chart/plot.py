@@ -34,7 +34,7 @@ class Point:
     error: float = 0.0
     """Its standard error."""
     earlier: bool = False
-    """Whether it was measured on an earlier environment version, so that it does not compare with the newest ones."""
+    """Whether it is of an earlier series, so that it does not compare with the newest ones."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Home:
         return tuple(self._of(task, lambda reader: reader.steps(task, after, policy)))
 
     def evals(self, task: int, policy: str | None = None) -> tuple[EvalRow, ...]:
-        """Its held-out scores, oldest first. Scores on different environment versions do not compare."""
+        """Its held-out scores, oldest first. Scores of different series do not compare."""
         return tuple(self._of(task, lambda reader: reader.evals(task, policy)))
 
     def matchups(self, task: int) -> tuple[Matchup, ...]:

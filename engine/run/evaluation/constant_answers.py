@@ -22,6 +22,7 @@ from ...errors import Replaced
 from ...fleet import Services
 from ...rollout import Roles
 from ..selfplay.match import Match
+from .scores import MOST_FAILURES
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
@@ -101,11 +102,13 @@ class ConstantAnswers:
         return set(match.agents.values()) <= {self._policy}
 
     async def _mean(self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str) -> float | None:
+        """The mean score of a text; None where it has too few rewards for one."""
         scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes))
         if lease.cut:
             raise Replaced
         found = [score for score in scores if score is not None]
-        return math.fsum(found) / len(found) if found else None
+        few = len(scores) - len(found) > MOST_FAILURES * len(scores)
+        return math.fsum(found) / len(found) if found and not few else None
 
     async def _score(self, lease: Lease, episode: HeldOutEpisode, text: str) -> float | None:
         environments, own = self._services.environments, episode.match.agents_of(self._policy)

@@ -19,6 +19,9 @@ LARGEST_LOSS = 0.5
 are measured on and five trained on. With fewer to measure on a score would mean little, with fewer to train on nothing
 else could be learned."""
 
+HARDLY = 0.9
+"""Share of the instances that must differ for repeats to be left unsaid: a few happen in large spaces, too."""
+
 
 @dataclass(frozen=True)
 class Division:
@@ -83,6 +86,6 @@ def _remark(asked: int, drawn: int, distinct: int, held: int, name: str) -> str:
             f"Training draws the same prompts as the {name} split: of {distinct} different ones {held} are held out and"
             " measured, the others are trained on."
         )
-    if distinct < drawn:
+    if distinct < HARDLY * drawn:
         return f"Only {distinct} of {asked} {name} prompts differ: each is measured once."
     return ""

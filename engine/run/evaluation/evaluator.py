@@ -221,8 +221,8 @@ class Evaluator:
         scored = score([one.sampled for one in prompts], measure.samples, measure.pass_at_least)
         if scored.score is None:
             failed = f"{scored.failures} of {scored.n + scored.failures} episodes failed"
-            words = f"No held-out score at step {step}: {failed}. The first: {first_failure(own)}."
-            self.tell(words)
+            whose = f" of {self._name}" if len(self._participants.agent_map.trained) > 1 else ""
+            self.tell(f"No held-out score{whose} at step {step}: {failed}. The first: {first_failure(own)}.")
         return Evaluation(
             step,
             lease.environment_version,

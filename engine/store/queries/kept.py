@@ -15,10 +15,10 @@ from .reader import Reader
 
 _KEPT = f"""
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
-       e.score, e.basis, v.checksum, v.path, v.size, v.created, v.resumable,
-       v.policy AS policy_id, t.state AS task_state, t.environment, t.steps
+       e.score, CASE WHEN e.id IS NOT NULL THEN {BASIS} END AS basis, v.checksum, v.path, v.size,
+       v.created, v.resumable, v.policy AS policy_id, t.state AS task_state, t.environment, t.steps
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
-LEFT JOIN (SELECT id, score, {BASIS} AS basis FROM evals) e ON e.id =
+LEFT JOIN evals e ON e.id =
     (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id
         AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'

@@ -6,8 +6,10 @@ import pytest
 
 from marlaas.engine.environments import registry
 from marlaas.engine.environments.files import snapshots
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.plugins.messages import Ask
 
 from .conftest import ECHO, World, a_spec, echoing
 
@@ -81,3 +83,65 @@ async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch
     world.save("echo.py", ECHO.replace("reply.text == word", "0.0"))
     assert (await world.until("loaded", "echo")).version == versions[1], "an edit that is taken back is proven anew"
     assert await reward(world, "echo", None) == 0.0
+
+
+async def test_an_edited_comment_is_another_version_of_the_same_code(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    await world.until("loaded", "echo")
+    with await world.service.bind("echo") as lease:
+        first, code = lease.environment_version, lease.code
+    for edited, same in ((f"# Words.\n{ECHO}", True), (ECHO.replace("== word", "!= word"), False), (ECHO, True)):
+        world.save("echo.py", edited)
+        await world.until("loaded", "echo")
+        with await world.service.bind("echo") as lease:
+            assert (lease.code == code) is same and (lease.environment_version == first) is (edited == ECHO)
+    await world.service.stop()
+    (world.folder / "echo.py").unlink()
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear)
+    await world.service.start()
+    with await world.service.bind("echo", first) as lease:
+        assert lease.code == code, "also of a version whose plugin has gone"
+
+
+LOOKED_AT = """
+import os
+from marlaas.plugins import env
+
+def rows(split):
+    return [{"word": f"{split} {number}"} for number in range(3)]
+
+@env(data=rows)
+async def data(ep, task):
+    return (await ep.ask(task["word"])).text == "x"
+
+@env
+async def trouble(ep, how: str = ""):
+    if how == "raise":
+        raise LookupError("no such word")
+    if how == "die":
+        os._exit(1)
+    if how == "end":
+        return 1.0
+    return float((await ep.ask("?")).text == "x")
+"""
+
+
+async def test_what_is_looked_at_says_why_it_has_no_question(world: World) -> None:
+    world.save("looked.py", LOOKED_AT)
+    await world.service.start()
+    await world.until("loaded", "looked")
+    with await world.service.bind("looked/data", None, {}) as lease:
+        assert lease.declared.rows
+        asks = [await world.service.look(lease, EpisodeSpec("eval", index, 0, 0)) for index in range(4)]
+        assert [isinstance(ask, Ask) and ask.messages[0].content for ask in asks] == [
+            "eval 0", "eval 1", "eval 2", "eval 0",
+        ]  # fmt: skip
+    with await world.service.bind("looked/trouble", None, {}) as lease:
+        assert not lease.declared.rows
+        ended = {}
+        for how in ("raise", "end", "die"):
+            seen = await world.service.look(lease, EpisodeSpec("eval", 0, 0, 0, {"how": how}))
+            assert isinstance(seen, EpisodeOutcome)
+            ended[how] = seen.status, bool(seen.failure and seen.failure.line)
+    assert ended == {"raise": ("error", True), "end": ("ok", False), "die": ("error", False)}

@@ -31,6 +31,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "'train.overlong' is \"mask\"",
     ),
     "patience without evaluations": (task(eval={"patience": 2, "every": 0}), "'eval.every' = 0 measures only"),
+    "samples that are all the same": (task(eval={"samples": 8}), "all samples of a prompt are the same"),
 }
 
 

@@ -51,6 +51,9 @@ def test_the_disk_holds_what_retention_keeps() -> None:
     held_out = 16 * 3
     assert disk.trajectories == (640 + held_out) * 300 + (4 * 64 + held_out) * 9 * 20
     assert disk_of(spec, [RUN], BASE, token_steps=0).trajectories > disk.trajectories
+    sampled = replace(spec, eval=replace(spec.eval, samples=8, temperature=1.0))
+    more = 7 * held_out * (300 + 9 * 20)
+    assert disk_of(sampled, [RUN], BASE, token_steps=4).trajectories == disk.trajectories + more
     every = replace(spec, keep=KeepSpec(every=2), policy=PolicySpec(rank=32))
     assert disk_of(every, [RUN], BASE, 4).adapters == 2 * adapter * (7 + 5)
     bound = disk_of(spec, [], BASE, token_steps=4)

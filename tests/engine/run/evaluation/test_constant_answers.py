@@ -113,3 +113,17 @@ async def test_each_conversation_numbers_its_replies() -> None:
     assert turns == [0, 1, 0, 2, 3] and constant.asked == {"a", "b"}
     assert constant.score(EpisodeOutcome("ok", {"a": 1.0, "b": 0.0, "silent": 1.0})) == 0.5
     assert constant.score(EpisodeOutcome("error")) is None
+
+
+async def test_a_text_that_mostly_fails_has_no_baseline() -> None:
+    """One success among failures would be a baseline that no policy beats."""
+
+    class Failing(Duel):
+        async def play(self, *arguments: Any) -> Any:
+            played, spec = await super().play(*arguments), arguments[1]
+            lost = isinstance(spec, EpisodeSpec) and spec.index > 0
+            return SimpleNamespace(outcome=EpisodeOutcome("error")) if lost and callable(arguments[0]) else played
+
+    games = [dict(first="player", second="old")] * 4
+    assert await baseline(Failing(), held_out(*games), ["9"]) is None
+    assert await baseline(Duel(), held_out(*games), ["9"]) == 1.0

@@ -24,6 +24,11 @@ def test_ten_rows_are_ten_prompts() -> None:
     assert found.remark == "Only 10 of 64 held-out prompts differ: each is measured once."
 
 
+def test_a_few_repeats_are_left_out_and_unsaid() -> None:
+    found = divide(prompts(*range(62), 0, 1), prompts(*range(100, 132)), rows=False)
+    assert found.instances == tuple(range(62)) and not found.remark
+
+
 def test_of_a_space_of_ten_half_is_held_out() -> None:
     draw = random.Random(0)
     evaluated, trained = prompts(*draw.choices(range(10), k=64)), prompts(*draw.choices(range(10), k=32))
