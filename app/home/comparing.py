@@ -33,6 +33,8 @@ class Scored:
     """None: it has no score."""
     prompts: Mapping[int, float] = field(default_factory=dict)
     """Mean reward of each instance."""
+    lengths: tuple[Any, ...] = ()
+    """How long its replies might be, and whether it thought."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ def scored(reader: HomeReader, label: str, task: int, policy: str, last: bool = 
     if not series:
         return Scored(label, None)
     chosen = series[-1] if last else max(series, key=lambda row: (row.score or 0.0, -row.step))
-    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None))
+    sampling = reader.task_config(task).get("sampling", {})
+    lengths = tuple(sampling.get(key) for key in ("max_tokens", "max_episode_tokens", "thinking"))
+    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths)
 
 
 def compared(one: Scored, first: Scored) -> Compared:
@@ -64,6 +68,8 @@ def compared(one: Scored, first: Scored) -> Compared:
     for what, key in (("series", "another series"), ("split", "another split"), ("samples", "another k")):
         if getattr(a, what) != getattr(b, what):
             return Compared(None, f"not paired: {key}")
+    if one.lengths != first.lengths:
+        return Compared(None, "not paired: other [sampling]")
     found = paired(one.prompts, first.prompts)
     return Compared(found, "" if found else "not paired: no prompts in common")
 

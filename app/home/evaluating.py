@@ -68,6 +68,12 @@ def evaluation_table(wish: Wish, reader: HomeReader | None) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value not in ({}, None)}
 
 
+def environment_of(versions: Sequence[str], reader: HomeReader | None) -> str:
+    """The environment of the task of the first version that is of one; empty where none is. Raises ``AdapterError``."""
+    first = _first(versions, reader)
+    return str(reader.task_config(first.task).get("environment", "")) if reader and first else ""
+
+
 def _first(versions: Sequence[str], reader: HomeReader | None) -> VersionRow | None:
     """The first of them that is a version of a task; None where there is none."""
     from marlaas.engine.spec import BASE, start_folder

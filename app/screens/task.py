@@ -51,7 +51,8 @@ class TaskScreen(TasksView):
 P turns to the next policy, where a task trains several: everything that is shown is of that one. w shows how its
 versions did against others. c lays up to three other tasks or policies over the chart; i reads single points with ←
 and → (shift: step by step); o makes its axis logarithmic; d shows the task's configuration. ◆ is a held-out score with
-its standard error, ┊ a change of the environment. tab goes from pane to pane, z enlarges one."""
+its standard error, ┊ a change of the environment. Of an evaluation the list has the versions, and the arrows choose
+whose replies are shown. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),

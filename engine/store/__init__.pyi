@@ -30,6 +30,7 @@ from .events import (
 from .experience import (
     Beside as Beside,
     ExperienceTable as ExperienceTable,
+    MeasuredEpisode as MeasuredEpisode,
     PolicyGroup as PolicyGroup,
 )
 from .metric_names import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from sqlite_utils import Database
@@ -14,6 +15,7 @@ from sqlite_utils import Database
 from ..faults import Point, reach
 from ..trajectories import (
     Episode,
+    EpisodeStatus,
     Failure,
     Group,
     Span,
@@ -51,6 +53,19 @@ class Beside:
     transcripts: Transcripts
 
 
+@dataclass(frozen=True)
+class MeasuredEpisode:
+    """One episode of an evaluation, without its tokens."""
+
+    member: int
+    status: EpisodeStatus
+    rewards: Mapping[str, float]
+    """By agent of the measured policy."""
+    parts: dict[str, float]
+    metrics: dict[str, float | str]
+    transcripts: Transcripts
+
+
 class ExperienceTable:
     """Reads and writes of groups and trajectories."""
 
@@ -71,18 +86,20 @@ class ExperienceTable:
         step: int | None = None,
         suite: str = "",
         draws: Sequence[Draw] = (),
+        rewards: Sequence[Mapping[str, float]] | None = None,
     ) -> None:
         """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
 
         ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
         same suite on the same environment version: the episodes of every evaluation series are kept. ``draws`` are what
-        the first of them tried.
+        the first of them tried. ``rewards``: of an evaluation, by member and agent, for agents may be paid that are
+        never asked.
         """
         with transaction(self._db):
             play = None
             for part in parts:
                 self._remove(part, split, step, suite)
-                owner = self._insert(part, split, step, suite, play)
+                owner = self._insert(part, split, step, suite, play, rewards)
                 rows = [row for episode in part.group.episodes for row in _rows(owner, episode, part.transcripts)]
                 if play is None:
                     play = owner
@@ -102,7 +119,15 @@ class ExperienceTable:
             self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
             self._db.execute("DELETE FROM groups WHERE id = ?", [old])
 
-    def _insert(self, part: PolicyGroup, split: Split, step: int | None, suite: str, play: int | None) -> int:
+    def _insert(
+        self,
+        part: PolicyGroup,
+        split: Split,
+        step: int | None,
+        suite: str,
+        play: int | None,
+        rewards: Sequence[Mapping[str, float]] | None,
+    ) -> int:
         group = part.group
         row = {
             "policy": part.policy,
@@ -118,6 +143,7 @@ class ExperienceTable:
             "lost": group.lost,
             "replayed": group.replayed,
             "play": play,
+            "rewards": json.dumps([dict(one) for one in rewards]) if rewards is not None else None,
             "created": time.time(),
         }
         return insert(self._db, "groups", row)
@@ -144,6 +170,37 @@ class ExperienceTable:
             )
             for g in list(groups)
         ]
+
+    def measured(
+        self, policy: int, split: Split, suite: str, step: int, environment_version: str
+    ) -> dict[int, tuple[MeasuredEpisode, ...]]:
+        """The stored episodes of one evaluation, by instance."""
+        groups = self._db.query(
+            "SELECT id, instance, rewards FROM groups WHERE policy = ? AND split = ? AND suite = ? AND step = ?"
+            " AND environment_version = ? AND rewards IS NOT NULL",
+            [policy, split, suite, step, environment_version],
+        )
+        return {row["instance"]: self._measured(row["id"], json.loads(row["rewards"])) for row in list(groups)}
+
+    def _measured(self, group: int, rewards: Sequence[dict[str, float]]) -> tuple[MeasuredEpisode, ...]:
+        rows = self._db.query(
+            "SELECT member, agent, status, turns, parts, metrics FROM trajectories"
+            " WHERE \"group\" = ? AND speaker = '' ORDER BY member, id",
+            [group],
+        )
+        members: dict[int, list[dict[str, Any]]] = {}
+        for row in rows:
+            members.setdefault(row["member"], []).append(row)
+        found = []
+        for member, own in members.items():
+            texts: dict[tuple[int, str, int], Transcript] = {}
+            for row in own:
+                part = sum(agent == row["agent"] for _, agent, _ in texts)
+                turns = tuple((turn["role"], turn["text"]) for turn in json.loads(row["turns"] or "[]"))
+                texts[member, row["agent"], part] = Transcript(turns)
+            numbers = json.loads(own[0]["parts"] or "{}"), json.loads(own[0]["metrics"] or "{}")
+            found.append(MeasuredEpisode(member, own[0]["status"], rewards[member], *numbers, texts))
+        return tuple(found)
 
     def drop_unusable(self, policy: int, version: int) -> None:
         """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,11 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
     assert all(pair["problem"] == "" and pair["prompts"] == 8 for pair in beside_training)
     with pytest.raises(AssertionError, match="makes no steps"):
         lab.marlaas("extend", str(said["ids"][0]), "--steps", "9")
+    against = ("--environment", "race", "--agents", "second=base", "--rotate", "--prompts", "4", "--wait", "--json")
+    played = json.loads(lab.marlaas("eval", f"{task}@2", "base", *against))
+    assert {row["prompts"] + row["n"] > 0 for row in played["measured"].values()} == {True}
+    speakers = {row.speaker for row in Home(lab.home.root).rollouts(played["ids"][0])}
+    assert "base" in speakers and "" in speakers, "the measured version spoke, and the base against it"
     lab.marlaas("home", "check")
 
 
@@ -88,3 +94,26 @@ def test_a_killed_engine_measures_nothing_twice(lab: Lab) -> None:
     after = {name: home.evals(number, name) for name in names}
     assert all(len(rows) == 1 for rows in after.values())
     assert all(after[name] == rows for name, rows in before.items() if rows), "down to the time of its making"
+
+
+def test_pass_at_8_is_what_a_script_computes_from_the_stored_replies(lab: Lab) -> None:
+    task = train(lab)
+    words = (f"{task}@2", "--set", "digits=1", "--prompts", "12", "--samples", "8", "--temperature", "1.0")
+    said = json.loads(lab.marlaas("eval", *words, "--wait", "--json"))
+    row = said["measured"][f"{task}@2"]
+    rewards: defaultdict[int, list[float]] = defaultdict(list)
+    for one in Home(lab.home.root).rollouts(said["ids"][0], limit=1000):
+        # not the stored reward: what was asked and what was replied, graded here
+        question, reply = one.turns[0].text, one.turns[-1].text
+        first, second = map(int, question.rstrip("=").split("+"))
+        assert one.reward == float(reply == str(first + second)), (question, reply)
+        rewards[one.group].append(one.reward)
+    prompts = [sorted(found) for found in rewards.values()]
+    assert [len(found) for found in prompts] == [8] * row["prompts"]
+    # of 8 samples, 1 - C(8 - c, 8) / C(8, 8) is 1 where any passes, else 0
+    assert row["pass_at"] == sum(any(found) for found in prompts) / len(prompts)
+    assert 0 < row["score"] < row["pass_at"], (row, prompts)
+    assert row["best_of"] == sum(max(found) for found in prompts) / len(prompts)
+    assert row["score"] == pytest.approx(
+        sum(map(sum, prompts)) / 8 / len(prompts), rel=1e-12
+    )  # the order of the sum is another

@@ -18,6 +18,16 @@ def test_rows_are_divided_by_content(tmp_path: Path) -> None:
     assert len(held) == 3 and train | held == set(range(30)) and not train & held
 
 
+def test_a_further_tenth_is_for_the_test(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n".join(f'{{"n": {n}}}' for n in range(30)))
+    splits = ("train", "eval", "test")
+    train, held, test = ({row["n"] for row in rows_of("rows.jsonl", split, tmp_path)} for split in splits)
+    assert len(test) == 3 and not test & held and test <= train, "prompts that are tested are kept out as they are met"
+    (tmp_path / "two.jsonl").write_text("1\n2\n")
+    with pytest.raises(ValueError, match="three different rows"):
+        rows_of("two.jsonl", "test", tmp_path)
+
+
 def test_files_with_a_division_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "marked.jsonl").write_text('{"n": 1, "split": "train"}\n\n{"n": 2, "split": "eval"}\n')
     assert list(rows_of("marked.jsonl", "eval", tmp_path)) == [{"n": 2, "split": "eval"}]

@@ -193,3 +193,12 @@ async def test_an_environment_is_still_a_function() -> None:
 
     assert (addition.name, addition.timeout, addition.description) == ("sum", 5.0, "Adds.")
     assert await addition(Episode(Model("2")))
+
+
+def test_each_split_draws_instances_of_its_own() -> None:
+    def drawn(split: str, seed: int) -> float:
+        return Episode(Model(), split=split, seed=seed).rng.random()
+
+    assert len({drawn(split, 1) for split in ("train", "eval", "test")}) == 3
+    assert drawn("train", 1) != drawn("train", 2)
+    assert drawn("eval", 1) == drawn("eval", 2) and drawn("test", 1) == drawn("test", 2), "for every run the same"

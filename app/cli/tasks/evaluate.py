@@ -112,11 +112,12 @@ def _config(args: argparse.Namespace, reader: HomeReader | None) -> dict[str, An
     from marlaas.engine.submission import find_environment
     from marlaas.plugins.parameters import Parameter
 
+    from ...home.evaluating import environment_of
     from ..env.config import typed
 
-    rows = reader.environments() if reader and args.config and args.environment else []
+    rows = reader.environments() if reader and args.config else []
     try:
-        known = find_environment(args.environment, rows).parameters if rows else ()
+        known = find_environment(args.environment or environment_of(args.versions, reader), rows).parameters
     except EnvironmentMissing:
         known = ()
     return typed(args.config, [Parameter(**{**one, "choices": tuple(one.get("choices", ()))}) for one in known])

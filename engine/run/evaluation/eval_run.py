@@ -2,7 +2,7 @@
 
 Each version is a policy of the task, named by the words of the task file, so that scores and replies are found where
 those of a training task are. All are measured on the environment version of the first, whatever is edited meanwhile,
-on the same instances with the same noise. What is stored is not measured again: the task goes on with the next version.
+on the same instances with the same noise. What is stored is not measured again: the task goes on with the next prompt.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class EvalRun:
         }
         pinned = replace(spec, environment_version="pin")
         self._environment = TaskEnvironment(services.environments, pinned, self._history())
-        self._versions = FrozenPolicies(services, task, spec, ())
+        self._opponents = FrozenPolicies(services, task, spec, ())
+        self._versions = FrozenPolicies(services, task, spec, (), "measured")
         self._published = PublishedVersions(services.endpoints)
         self._held_out = HeldOutPrompts(services, task, spec.eval.prompts, cast(Split, spec.eval.split))
         self.remark = ""
@@ -73,7 +74,7 @@ class EvalRun:
             if self._folder.is_dir():  # there is one while files are served that are written for that
                 await set_leftovers_aside(services, self._task)
             async with AsyncExitStack() as stack:
-                participants = await self._participants(await self._versions.enter(stack))
+                participants = await self._participants(await self._opponents.enter(stack))
                 await services.store.patiently(lambda: self._started(self))
                 for words, policy in self._policies.items():
                     if not self._measured(policy):
@@ -85,7 +86,8 @@ class EvalRun:
                     await services.store.patiently(partial(services.store.versions.mark_measured, policy))
         finally:
             services.router.leave(self._task)
-            await asyncio.shield(asyncio.gather(self._published.clear(), self._versions.leave()))
+            leaving = (self._published.clear(), self._versions.leave(), self._opponents.leave())
+            await asyncio.shield(asyncio.gather(*leaving))
             with suppress(OSError):
                 self._folder.rmdir()
 
@@ -100,7 +102,16 @@ class EvalRun:
         """Serve a version and measure it; again where its environment's process was replaced meanwhile."""
         version = await self._versions.version(words)
         await self._published.publish(version, self._services.router.shares(self._task, ONLY))
-        evaluator = Evaluator(self._services, self._spec, policy, ONLY, self._environment, participants, self._held_out)
+        evaluator = Evaluator(
+            self._services,
+            self._spec,
+            policy,
+            ONLY,
+            self._environment,
+            participants,
+            self._held_out,
+            keeps=True,
+        )
         while not await self._tried(evaluator, version):
             pass
 

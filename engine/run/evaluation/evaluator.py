@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ...environments import EpisodeSpec, Lease
+import numpy as np
+
+from ...environments import EpisodeOutcome, EpisodeSpec, Lease
 from ...errors import Paused, Replaced
 from ...fleet import Services
 from ...rollout import Played, Roles, Truncation, noise_seed
 from ...spec import TaskSpec
-from ...store import Evaluation, PolicyGroup, Version
-from ...trajectories import Group
+from ...store import Evaluation, MeasuredEpisode, PolicyGroup, Version
+from ...trajectories import Episode, Group, Trajectory
 from ..endings import first_failure, never_spoke
 from ..environment import TaskEnvironment
 from ..policy_groups import besides, episode_of, texts_of
@@ -34,6 +36,7 @@ MOST_OVERLOADED = 20
 """Tries that the load of the machine may end beside these."""
 AGAIN = 1
 """Times that what failed is played again where there is no score for it."""
+NO_TOKENS = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,17 @@ class Evaluator:
         participants: Participants,
         held_out: HeldOutPrompts,
         suite: str = "",
+        keeps: bool = False,
     ) -> None:
         """``policy`` is the policy's number in the store, ``name`` its name in the task.
 
-        ``suite``: the name of the suite that is measured; empty for the task's own environment.
+        ``suite``: the name of the suite that is measured; empty for the task's own environment. ``keeps``: whether each
+        prompt is stored as soon as it is played, and not played again by the next run: for who else speaks with whom
+        must be the same then.
         """
+        self._keeps = keeps
+        self._beside_training = bool(suite or held_out.split == "test") and not keeps
+        """Whether training goes on where nothing can be measured: it is about another environment or split."""
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -95,7 +104,8 @@ class Evaluator:
 
         Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` where not all prompts can be seen. Where
         no episode has a reward, raises ``Paused``, or ``Replaced`` if the task plays on a newer environment version by
-        then, or ``Blocked`` if none serves it.
+        then, or ``Blocked`` if none serves it; of a suite and the split test a training task's log says so instead of
+        ``Paused``.
         """
         instances, measure = (await self._held_out.division(lease)).instances, self._spec.eval
         matches = [
@@ -111,13 +121,18 @@ class Evaluator:
                 ]
                 for index, match in zip(instances, matches, strict=True)
             ]
-            prompts = await self._played(version, lease, episodes)
-            await self._store(version, lease, prompts)
+            found = self._kept(version, lease) if self._keeps else {}
+            stored = {index for index, _ in found}
+            prompts = await self._played(version, lease, episodes, found, stored)
+            await self._store(version, lease, [prompt for prompt in prompts if prompt.number not in stored])
             own = [one for prompt in prompts for one in prompt.own]
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._still_plays_on(lease.environment_version)
-                raise self._worthless([one for prompt in prompts for one in prompt.played], own)
-            if series not in self._baselines:
+                worthless = self._worthless([one for prompt in prompts for one in prompt.played], own)
+                if not self._beside_training:
+                    raise worthless
+                self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {worthless.message}")
+            elif series not in self._baselines:
                 self._baselines[series] = await self._baseline(lease, series, [one[0] for one in episodes], own)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
@@ -125,17 +140,31 @@ class Evaluator:
         return evaluation
 
     async def _played(
-        self, version: Version, lease: Lease, episodes: Sequence[Sequence[HeldOutEpisode]]
+        self,
+        version: Version,
+        lease: Lease,
+        episodes: Sequence[Sequence[HeldOutEpisode]],
+        found: dict[tuple[int, int], Played],
+        stored: set[int],
     ) -> list[_Prompt]:
         """Play all samples of all prompts; where too many fail for a score, play those that failed once more.
 
+        ``found`` are those that were played before, by instance and sample; ``stored`` the instances that are stored.
         Raises ``Replaced`` where the lease was cut off meanwhile.
         """
-        found: dict[tuple[int, int], Played] = {}
+        prompt_of = {prompt[0].spec.index: prompt for prompt in episodes}
+
+        async def play(one: HeldOutEpisode, again: int) -> Played:
+            found[one.key] = played = await self._episode(version, lease, one, again)
+            prompt = prompt_of[one.spec.index]
+            if self._keeps and not any(_failed(found.get(each.key)) for each in prompt):
+                await self._store(version, lease, [self._prompt(prompt, [found[each.key] for each in prompt])])
+                stored.add(one.spec.index)
+            return played
+
         for again in range(AGAIN + 1):
             missing = [one for prompt in episodes for one in prompt if _failed(found.get(one.key))]
-            played = await asyncio.gather(*(self._episode(version, lease, one, again) for one in missing))
-            found |= {one.key: its for one, its in zip(missing, played, strict=True)}
+            played = await asyncio.gather(*(play(one, again) for one in missing))
             if lease.cut and any(one.episode.status == "cancelled" for one in played):
                 raise Replaced
             prompts = [self._prompt(prompt, [found[one.key] for one in prompt]) for prompt in episodes]
@@ -143,6 +172,19 @@ class Evaluator:
             if scored.score is not None or not scored.n:
                 break
         return prompts
+
+    def _kept(self, version: Version, lease: Lease) -> dict[tuple[int, int], Played]:
+        """What an earlier run has stored of this evaluation, by instance and sample: whole prompts without a failure.
+
+        Tokens are left out: nothing is trained on them.
+        """
+        where = self._policy, self._split, self._suite, version.number, lease.environment_version
+        found: dict[tuple[int, int], Played] = {}
+        for index, members in self._services.store.experience.measured(*where).items():
+            played = [_from_store(one) for one in members]
+            if len(played) == self._spec.eval.samples and not any(map(_failed, played)):
+                found |= {(index, one.episode.member): one for one in played}
+        return found
 
     def _prompt(self, episodes: Sequence[HeldOutEpisode], played: Sequence[Played]) -> _Prompt:
         """All that was played of one prompt, with the policy's own part."""
@@ -169,7 +211,9 @@ class Evaluator:
             beside = besides([one.episode for one in prompt.played], texts, prompt.match, {self._name})
             own = {key: text for one in prompt.own for key, text in one.transcripts.items()}
             part = PolicyGroup(self._policy, group, own)
-            add = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
+            rewards = [one.outcome.rewards for one in prompt.own]
+            play = partial(store.experience.add_play, self._split, [part], beside, version.number, self._suite)
+            add = partial(play, rewards=rewards)
             await store.patiently(add)
 
     def _summary(self, step: int, lease: Lease, series: str, prompts: Sequence[_Prompt]) -> Evaluation:
@@ -186,7 +230,7 @@ class Evaluator:
             scored.score,
             scored.stderr,
             scored.n,
-            self._baselines[series],
+            self._baselines.get(series),
             averages([{**one.episode.parts, **one.episode.metrics} for one in own]),
             failures=scored.failures,
             prompts=scored.prompts,
@@ -252,6 +296,15 @@ class Evaluator:
         transcripts = (transcript for one in own for transcript in one.transcripts.values())
         said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
         return await self._constants.baseline(lease, episodes, said)
+
+
+def _from_store(one: MeasuredEpisode) -> Played:
+    """A stored episode as it was played, without its tokens."""
+    rewards = dict(one.rewards)
+    spoke = dict.fromkeys(agent for _, agent, _ in one.transcripts if agent)
+    trajectories = tuple(replace(NO_TOKENS, agent=agent, reward=rewards.get(agent)) for agent in spoke)
+    episode = Episode(one.member, one.status, trajectories, one.parts, one.metrics)
+    return Played(episode, one.transcripts, None, EpisodeOutcome(one.status, rewards, one.parts, one.metrics))
 
 
 def _failed(played: Played | None) -> bool:

@@ -29,7 +29,11 @@ from .participants import Opponents
 class FrozenPolicies:
     """The frozen policies of one task, in one incarnation of the workers."""
 
-    def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy]) -> None:
+    def __init__(
+        self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy], kind: str = "frozen"
+    ) -> None:
+        """``kind`` is part of the names under which they are served: two holders of one version do not share a name."""
+        self._kind = kind
         self._services = services
         self._task = task
         self._spec = spec
@@ -119,12 +123,12 @@ class FrozenPolicies:
         """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
         never stands for two versions."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
-        return f"task-{self._task}/frozen-{plain}-{digest}-i{self._services.store.incarnation}"
+        return f"task-{self._task}/{self._kind}-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
         """The path of a new file, which ``leave`` removes."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
-        path = folder / f"frozen-{next(self._numbers)}-i{incarnation}.safetensors"
+        path = folder / f"{self._kind}-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 

@@ -85,6 +85,8 @@ def m025_suites(db: Database) -> None:
     """Tasks that measure; which suite a group was played for, and on which split the score of a policy is measured."""
     db.table("tasks").add_column("kind", str, not_null_default="train")  # train or eval
     db.table("groups").add_column("suite", str, not_null_default="")  # empty: the task's own environment
+    # of an evaluation: JSON [{agent: reward}, …] by member, of the measured policy's agents, silent ones included
+    db.table("groups").add_column("rewards", str)
     db.execute("DROP INDEX idx_groups_policy_split_number_step_environment_version")
     same = ["policy", "split", "number", "step", "environment_version", "suite"]
     db.table("groups").create_index(same, unique=True)

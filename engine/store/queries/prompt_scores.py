@@ -7,11 +7,15 @@ from .policies import POLICY
 from .reader import Reader
 
 _SCORES = f"""
-WITH agents AS (
-    SELECT g.instance, j.member, j.agent, avg(j.reward) AS reward FROM groups g JOIN trajectories j ON j."group" = g.id
-    WHERE g.policy = {POLICY} AND g.split = ? AND g.suite = ? AND g.step = ? AND g.environment_version = ?
-        AND j.status = 'ok' AND j.speaker = '' AND j.reward IS NOT NULL
-    GROUP BY g.instance, j.member, j.agent),
+WITH played AS (SELECT id, instance, rewards FROM groups
+    WHERE policy = {POLICY} AND split = ? AND suite = ? AND step = ? AND environment_version = ?),
+agents AS (
+    SELECT instance, m.key AS member, a.key AS agent, a.value AS reward
+    FROM played, json_each(played.rewards) m, json_each(m.value) a
+    UNION ALL
+    SELECT p.instance, j.member, j.agent, avg(j.reward) AS reward FROM played p JOIN trajectories j ON j."group" = p.id
+    WHERE p.rewards IS NULL AND j.status = 'ok' AND j.speaker = '' AND j.reward IS NOT NULL
+    GROUP BY p.instance, j.member, j.agent),
 episodes AS (SELECT instance, member, avg(reward) AS reward FROM agents GROUP BY instance, member)
 SELECT instance, avg(reward) AS score FROM episodes GROUP BY instance ORDER BY instance
 """

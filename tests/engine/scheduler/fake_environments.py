@@ -37,6 +37,7 @@ class FakeEnvironments:
     chance: Chance
     turns: int = 1
     agents: tuple[str, ...] = ("agent",)
+    declared: tuple[str, ...] = ()
     version: str = "e1"
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
     ended: Callable[[EpisodeSpec], EpisodeOutcome | None] = lambda spec: None
@@ -69,7 +70,7 @@ class FakeEnvironments:
         return name
 
     def resolve(self, name: str) -> Any:
-        return SimpleNamespace(name=name, agents=())
+        return SimpleNamespace(name=name, agents=self.declared)
 
     async def bind(
         self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
@@ -79,7 +80,7 @@ class FakeEnvironments:
             environment=name,
             environment_version=version or self.version,
             code=self.code(version or self.version),
-            declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=(), rows=self.rows),
+            declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=self.declared, rows=self.rows),
             config=self.validate(name, config or {}),
             cut=False,
             ends=self.ends,

@@ -30,7 +30,7 @@ class Host:
         self.asked.set()
         return asyncio.get_running_loop().create_future()
 
-    async def row(self, environment: Environment, split: str, index: int) -> Any:
+    async def row(self, environment: Environment, start: Record) -> Any:
         raise NotImplementedError
 
     async def player(self, environment: Environment) -> Callable[..., Any]:

@@ -53,6 +53,11 @@ def test_everything_can_be_said(trained: Filling, home: Home, marlaas: Commander
     assert config["sampling"]["max_tokens"] == 9
 
 
+def test_parameters_are_of_the_environment_that_is_left_out(trained: Filling, home: Home, marlaas: Commander) -> None:
+    assert marlaas("eval", "1@best", "--set", "digits=3").code == 0
+    assert queued(home)["environment_config"] == {"digits": 3}
+
+
 def test_its_task_file_can_be_printed_and_submitted(trained: Filling, home: Home, marlaas: Commander) -> None:
     said = marlaas("eval", "1@best", "--toml")
     assert said.code == 0 and 'kind = "eval"' in said.out

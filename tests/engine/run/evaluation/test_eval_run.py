@@ -111,6 +111,49 @@ async def test_what_is_stored_is_not_measured_again(tmp_path: Path, turns: int) 
     assert len(scores(world)) == 3
 
 
+async def test_a_version_may_play_against_itself(tmp_path: Path) -> None:
+    world = await trained(tmp_path)
+    begin(
+        world, replace(EVAL, versions=("base", "1@best"), steps=2, eval=EvalSpec(prompts=2, agents={"second": "base"}))
+    )
+    world.environments.agents = world.environments.declared = ("first", "second")
+    assert await world.go() == Ending("done")
+    assert list(scores(world)) == ["base", "1@best"]
+    said = world.query(
+        'SELECT DISTINCT agent, speaker FROM trajectories t JOIN groups g ON g.id = t."group" WHERE policy > 1'
+    )
+    assert {(row["agent"], row["speaker"]) for row in said} == {("first", ""), ("second", "base")}
+    assert not [name for name, version in world.workers.sampler.versions.items() if not version.retired]
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+async def test_a_stored_prompt_is_not_played_again(tmp_path: Path, samples: int) -> None:
+    measure = EvalSpec(prompts=12, samples=samples, temperature=1.0)
+    spec = replace(EVAL, versions=("1@best",), steps=1, eval=measure)
+    whole, cut = await trained(tmp_path / "whole"), await trained(tmp_path / "cut")
+    begin(whole, spec)
+    assert await whole.go() == Ending("done")
+
+    begin(cut, spec)
+    run = asyncio.ensure_future(cut.go())
+    stored: set[int] = set()
+    while len(stored) < 4:
+        await asyncio.sleep(0)
+        stored = {row["i"] for row in cut.query("SELECT instance AS i FROM groups WHERE policy > 1")}
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    cut.restart()
+    stored = {row["i"] for row in cut.query("SELECT instance AS i FROM groups WHERE policy > 1")}
+    assert len(stored) < 12 and not cut.query("SELECT 1 FROM evals WHERE policy > 1")
+    assert await cut.go() == Ending("done")
+    asked = [one.conversation.rpartition("/e")[2].partition(".")[0] for one in cut.workers.sampler.ledger]
+    assert {int(index) for index in asked if index.isdigit()} == set(range(12)) - stored
+    columns = "score, stderr, n, failures, prompts, samples, best_of, pass_at, floor, metrics, series"
+    scores = [world.query(f"SELECT {columns} FROM evals WHERE policy > 1") for world in (whole, cut)]
+    assert scores[0] == scores[1], "as if nothing had happened, to the last bit"
+
+
 async def test_an_edit_meanwhile_changes_nothing(tmp_path: Path) -> None:
     world = await trained(tmp_path)
     begin(world, EVAL)

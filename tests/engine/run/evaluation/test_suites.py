@@ -131,6 +131,20 @@ async def test_a_split_without_instances_is_told_before_training(tmp_path: Path)
     assert not world.query("SELECT 1 FROM steps")
 
 
+@pytest.mark.parametrize("where", ["far", "test"])
+async def test_training_goes_on_where_a_suite_fails(tmp_path: Path, where: str) -> None:
+    world = World(tmp_path, replace(LONG, eval=replace(LONG.eval, test_prompts=2)))
+    world.environments.failing = lambda spec: (
+        spec.split == "test" if where == "test" else spec.split == "eval" and bool(spec.config)
+    )
+    assert await world.go() == Ending("done")
+    rows = world.query("SELECT suite, split, score FROM evals")
+    assert {row["score"] is None for row in rows if where in (row["suite"], row["split"])} == {True}
+    assert all(row["score"] is not None for row in rows if where not in (row["suite"], row["split"]))
+    said = [row["message"] for row in world.query("SELECT message FROM events WHERE kind = 'evaluation'")]
+    assert any("Nothing could be measured on" in message for message in said)
+
+
 def refused(**measure: object) -> str:
     table = {"tenant": "t", "name": "n", "environment": "e", "eval": measure}
     with pytest.raises(ConfigError) as error:
