@@ -124,6 +124,30 @@ async def test_the_digest_is_of_the_evaluation_rows(world: World) -> None:
     assert digests[0] == digests[1] != digests[2]
 
 
+HANGING = """
+import threading
+from marlaas.plugins import env
+
+def rows(split):
+    if split == "eval":
+        threading.Event().wait()
+    return [1, 2]
+
+@env(data=rows, timeout=0.2)
+async def hanging(ep, task):
+    await ep.ask(str(task))
+    return 1
+"""
+
+
+async def test_a_data_function_that_never_ends_is_not_waited_for(world: World) -> None:
+    world.save("hanging.py", HANGING)
+    await world.service.start()
+    lease = await world.service.bind("hanging")
+    with lease, pytest.raises(EnvironmentFailure, match=r"the data function took longer than 0\.2 s"):
+        await world.service.facts(lease)
+
+
 async def test_what_is_known_of_rows(world: World) -> None:
     save(world)
     await world.service.start()
