@@ -37,8 +37,9 @@ async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spe
 
 
 async def probe(child: Child) -> None:
-    """Try every environment that runs on defaults alone; ``BrokenPlugin`` names the first that cannot."""
-    ready = [found for found in child.environments.values() if not any(p.required for p in found.parameters)]
+    """Try every environment that runs on defaults and rows of its own; ``BrokenPlugin`` names the first that cannot."""
+    own = [found for found in child.environments.values() if found.rows != "task"]
+    ready = [found for found in own if not any(parameter.required for parameter in found.parameters)]
     for failure in await asyncio.gather(*(_tried(child, found) for found in ready)):
         if failure is not None:
             raise BrokenPlugin(failure)

@@ -31,6 +31,9 @@ EventKind = Literal[
     "recovered",
 ]
 
+Rows = Literal["", "own", "task"]
+"""Whose rows an environment draws its tasks from: its own, those of the task file, or none."""
+
 
 @dataclass(frozen=True)
 class EpisodeSpec:
@@ -122,6 +125,7 @@ class EnvironmentInfo:
     description: str = ""
     agents: tuple[str, ...] = ()
     """The agents that it declares; empty where it declares none."""
+    rows: Rows = ""
 
 
 @dataclass(frozen=True)

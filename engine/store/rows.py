@@ -342,6 +342,8 @@ class EnvironmentRow:
     """When that version was checked; None if it was not yet."""
     agents: tuple[str, ...] = ()
     """The agents that its author declares; empty where there are none."""
+    rows: str = "own"
+    """Whose rows it draws its tasks from: its ``own``, those of the ``task`` file; empty: none."""
 
 
 YIELDED = "yielded"

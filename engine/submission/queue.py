@@ -104,6 +104,13 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     if missing:
         says = f"The environment {found.name!r} needs {', '.join(missing)} in [{PARAMETERS}]."
         raise ConfigError(says, path=f"{PARAMETERS}.{missing[0]}", code=MISSING)
+    named = bool(submission.config.get("data", {}).get("path"))
+    if named and not found.rows:
+        says = f"The environment {found.name!r} draws its tasks from no rows, so 'data.path' would have no effect."
+        raise ConfigError(says, path="data.path", code=REFUSED)
+    if not named and found.rows == "task":
+        says = f"The environment {found.name!r} has no rows of its own."
+        raise ConfigError(says, "Name some as 'path' below [data].", path="data.path", code=MISSING)
     if submission.config.get("policies"):
         check_declared(parse(submission.config, submission.name), found.agents)
 

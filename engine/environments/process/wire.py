@@ -20,7 +20,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Rows, Unscored
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -63,8 +63,8 @@ class Described:
     """It is in the class form and has something to close when its process ends."""
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
-    rows: bool = False
-    """It draws its tasks from rows."""
+    rows: Rows = ""
+    """Whose rows it draws its tasks from: its own, those of the task file, or none."""
 
     @property
     def recorded(self) -> bool:
@@ -251,7 +251,7 @@ class _Described(Struct):
     score_timeout: _Finite = 30.0
     closes: bool = False
     agents: _List[_Name] = ()
-    rows: bool = False
+    rows: Rows = ""
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)
