@@ -71,6 +71,11 @@ class Environment:
         return function
 
     @property
+    def rows(self) -> str:
+        """Whose rows it draws its tasks from: its ``own``, those of the ``task`` file that trains on it, or none."""
+        return "own" if self.data is not None else "task" if self.takes_task else ""
+
+    @property
     def description(self) -> str:
         """The docstring of the function or of the class."""
         of_class = self.form.__doc__ if self.form is not None else None
@@ -111,12 +116,13 @@ def env(
 
     ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"``,
     ``"eval"`` or ``"test"`` to the rows of that split, or the path of a file of rows; the row of the episode arrives as
-    the parameter ``task``. The timeouts are seconds: of an episode, its waiting for the model and for a busy machine
-    aside, and of ``setup``, counted apart; and of one call of a score or ranking. ``agents`` are the names of those who
-    speak in it, where there are several: tasks are then checked for a policy for each of them. ``on_error`` is the
-    reward of every agent where the environment, or its score function, raises an exception after a reply: what
-    ``ep.reward`` earned is added, and the exception stays visible. Without it such an episode has no reward. Time
-    limits, want of memory or files, and the death of the process are never paid for.
+    the parameter ``task``. Without ``data``, an environment with that parameter gets the rows that a task file names.
+    The timeouts are seconds: of an episode, its waiting for the model and for a busy machine aside, and of ``setup``,
+    counted apart; and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there
+    are several: tasks are then checked for a policy for each of them. ``on_error`` is the reward of every agent where
+    the environment, or its score function, raises an exception after a reply: what ``ep.reward`` earned is added, and
+    the exception stays visible. Without it such an episode has no reward. Time limits, want of memory or files, and the
+    death of the process are never paid for.
 
     Raises ``TypeError`` or ``ValueError``, in words for the author, where no task could play it.
     """
@@ -153,16 +159,13 @@ def _declared(
     if len(arguments) < given:
         wanted = f"def {name}(ep, …)" if form is None else "def play(self, ep, …)"
         raise TypeError(f"{name} must take the episode as its first parameter: {wanted}")
-    takes_task = "task" in arguments[given:]
-    if takes_task and data is None:
-        raise TypeError(f"{name} takes a task but has no data: say @env(data=…)")
     return Environment(
         function=function,
         name=name,
         data=data,
         timeout=float(timeout),
         parameters=parameters_of(function, given),
-        takes_task=takes_task,
+        takes_task="task" in arguments[given:],
         blocking=not inspect.iscoroutinefunction(function),
         score_timeout=float(score_timeout),
         form=form,

@@ -37,12 +37,13 @@ async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spe
 
 
 async def probe(child: Child, each: bool = False) -> dict[str, Failure]:
-    """Try every environment that runs on defaults alone; ``BrokenPlugin`` names the first that cannot.
+    """Try every environment that runs on defaults and rows of its own; ``BrokenPlugin`` names the first that cannot.
 
     ``each``: they have nothing to do with each other, so one that cannot is no reason against the others. Those that
     cannot are then returned with the reason, unless none can.
     """
-    ready = [found for found in child.environments.values() if not any(p.required for p in found.parameters)]
+    own = [found for found in child.environments.values() if found.rows != "task"]
+    ready = [found for found in own if not any(parameter.required for parameter in found.parameters)]
     tried = zip(ready, await asyncio.gather(*(_tried(child, found) for found in ready)), strict=True)
     failures = {found.name: failure for found, failure in tried if failure is not None}
     if failures and (child.dead is not None or not each or len(failures) == len(child.environments)):

@@ -31,6 +31,9 @@ EventKind = Literal[
     "recovered",
 ]
 
+Rows = Literal["", "own", "task"]
+"""Whose rows an environment draws its tasks from: its own, those of the task file, or none."""
+
 
 @dataclass(frozen=True)
 class EpisodeSpec:
@@ -143,6 +146,7 @@ class EnvironmentInfo:
     """The agents that it declares; empty where it declares none."""
     crew: Crew = Crew()
     """The processes of the version that serves, which all environments of a plugin share."""
+    rows: Rows = ""
 
 
 @dataclass(frozen=True)

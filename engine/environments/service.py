@@ -217,8 +217,10 @@ class EnvironmentService:
 
 async def _given(serving: Serving, described: Described, data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """The rows that a task names, where the processes of a version can read them."""
-    if data is None:
+    if data is None and described.rows != "task":
         return None
+    if data is None:
+        raise ConfigError(f"{described.name} has no rows of its own.", "Name some in a task file, below [data].")
     if not described.rows:
         raise ConfigError(f"{described.name} draws its tasks from no rows, so 'data.path' would have no effect.")
     try:

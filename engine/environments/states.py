@@ -38,6 +38,7 @@ def served(
                 state=state,
                 parameters=environment.parameters,
                 agents=environment.agents,
+                rows=environment.rows,
                 failure=failure,
                 path=shown(str(path)),
                 description=environment.description,

@@ -386,6 +386,8 @@ class EnvironmentRow:
     """Episodes under way in them."""
     waiting: int = 0
     """Episodes that wait for a place in a process."""
+    rows: str = "own"
+    """Whose rows it draws its tasks from: its ``own``, those of the ``task`` file; empty: none."""
 
 
 YIELDED = "yielded"

@@ -105,6 +105,7 @@ class TelemetryTable:
                 "version": info.version,
                 "state": info.state,
                 "agents": json.dumps(info.agents),
+                "rows": info.rows,
                 "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
                 "description": info.description,
                 "message": info.failure.message if info.failure else "",

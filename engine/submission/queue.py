@@ -104,6 +104,7 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
             says = f"The suite {suite['name']!r}: {error.message}"
             raise type(error)(says, error.hint, path="eval.suite", code=error.code) from None
     _check_parameters(found, submission.config.get(PARAMETERS, {}), PARAMETERS)
+    _check_rows(found, named=bool(submission.config.get("data", {}).get("path")))
     if found.version and (submission.config.get("policies") or submission.config.get("kind") == "eval"):
         check_declared(parse(submission.config, submission.name), found.agents)
 
@@ -122,6 +123,18 @@ def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str)
     if missing:
         says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
         raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
+
+
+def _check_rows(found: EnvironmentRow, named: bool) -> None:
+    """Raise ``ConfigError`` where an environment and ``[data]`` do not fit; ``named``: the task file names rows."""
+    if not found.version:
+        return
+    if named and not found.rows:
+        says = f"The environment {found.name!r} draws its tasks from no rows, so 'data.path' would have no effect."
+        raise ConfigError(says, path="data.path", code=REFUSED)
+    if not named and found.rows == "task":
+        says = f"The environment {found.name!r} has no rows of its own."
+        raise ConfigError(says, "Name some as 'path' below [data].", path="data.path", code=MISSING)
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:

@@ -32,13 +32,18 @@ async def facts(host: Host, question: Record, environment: Environment) -> Recor
     if environment.data is None and data is None:
         return answer
     try:
-        train = await host.rows(environment, "train", data)
-        held = await host.rows(environment, "eval", data)
+        own = data is None and callable(environment.data)  # a file ends, however large; a data function may not
+        async with asyncio.timeout(environment.timeout if own else None):
+            train = await host.rows(environment, "train", data)
+            held = await host.rows(environment, "eval", data)
         answer |= {"train": len(train), "held_out": len(held), "digest": await asyncio.to_thread(digest_of, held)}
         if question["survey"]:
             answer["survey"] = dataclasses.asdict(await asyncio.to_thread(survey, train, held))
     except BaseException as error:  # SystemExit too: a plugin does not end its process
         if isinstance(error, asyncio.CancelledError):
             raise
-        return {"op": "end", "episode": number, "status": "error", "failure": host.blame.of(error)}
+        failure = host.blame.of(error)
+        if isinstance(error, TimeoutError):
+            failure["message"] = f"the data function took longer than {environment.timeout:g} s"
+        return {"op": "end", "episode": number, "status": "error", "failure": failure}
     return answer

@@ -246,7 +246,7 @@ def _described(environment: Environment) -> Record:
         "score_timeout": environment.score_timeout,
         "agents": list(environment.agents),
         "closes": hasattr(environment.form, "close"),
-        "rows": environment.data is not None,
+        "rows": environment.rows,
     }
 
 

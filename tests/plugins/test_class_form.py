@@ -80,11 +80,6 @@ class Asking:
         return 1.0
 
 
-class Tasked:
-    def play(self, ep: Any, task: Any) -> float:
-        return 1.0
-
-
 @pytest.mark.parametrize(
     ("form", "says"),
     [
@@ -93,7 +88,6 @@ class Tasked:
         (Deaf, r"Deaf must take the episode as its first parameter: def play\(self, ep, …\)"),
         (Needy, "the class Needy is made without arguments"),
         (Asking, r"Asking\.setup takes nothing but self: def setup\(self\)"),
-        (Tasked, "Tasked takes a task but has no data"),
     ],
 )
 def test_what_a_class_must_offer(form: type, says: str) -> None:

@@ -21,7 +21,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Rows, Unscored
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -64,8 +64,9 @@ class Described:
     """It is in the class form and has something to close when its process ends."""
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
-    rows: bool = False
-    """It draws its tasks from rows of data: where two instances open alike, they are one."""
+    rows: Rows = ""
+    """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
+    alike are one."""
 
     @property
     def recorded(self) -> bool:
@@ -289,7 +290,7 @@ class _Described(Struct):
     score_timeout: _Finite = 30.0
     closes: bool = False
     agents: _List[_Name] = ()
-    rows: bool = False
+    rows: Rows = ""
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)

@@ -88,7 +88,7 @@ class HeldOutPrompts:
         taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
         seen = await self._seen(lease, [*specs, *draws])
         trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
-        division = divide(seen[: self._prompts], trained, lease.declared.rows, NAMES[self.split])
+        division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split])
         if self.split == "test":
             division = self._apart(lease, division, seen, taken)
         self.tell(division.remark)

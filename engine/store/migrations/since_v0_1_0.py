@@ -95,7 +95,8 @@ def m025_suites(db: Database) -> None:
 
 @migrations()
 def m026_draws(db: Database) -> None:
-    """Which rows groups drew and what came of it, for tasks that sample by difficulty."""
+    """Which rows groups drew and what came of it, for tasks that sample by difficulty; whose rows environments have."""
+    db.table("environments").add_column("rows", str, not_null_default="own")  # own, task; empty: it has none
     table(
         db,
         "draws",

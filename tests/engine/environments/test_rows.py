@@ -100,6 +100,30 @@ async def test_a_task_names_other_rows(world: World, tmp_path: Path) -> None:
         await world.service.bind("topics/endless", data=data)
 
 
+GIVEN = """
+from marlaas.plugins import env
+
+@env
+async def given(ep, task):
+    await ep.ask(task["topic"])
+    ep.log(topic=task["topic"])
+    return 1
+"""
+
+
+async def test_an_environment_may_live_on_the_task_s_rows_alone(world: World, tmp_path: Path) -> None:
+    world.save("given.py", GIVEN)
+    await world.service.start()
+    (info,) = world.service.infos()
+    assert (info.state, info.rows) == ("ready", "task")
+    with pytest.raises(ConfigError, match="given has no rows of its own"):
+        await world.service.bind("given")
+    (tmp_path / "mine.jsonl").write_text('{"topic": "a"}\n{"topic": "b"}\n')
+    with await world.service.bind("given", data=Source(tmp_path / "mine.jsonl").record()) as lease:
+        outcome = await world.service.play(lease, a_spec(), echoing)
+    assert outcome.metrics["topic"] in ("a", "b")
+
+
 async def test_rows_that_are_gone_fail_the_episode_with_a_sentence(world: World, tmp_path: Path) -> None:
     save(world)
     await world.service.start()
@@ -124,6 +148,30 @@ async def test_the_digest_is_of_the_evaluation_rows(world: World) -> None:
         with await world.service.bind("topics/topics") as lease:
             digests.append((await world.service.facts(lease)).digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+HANGING = """
+import threading
+from marlaas.plugins import env
+
+def rows(split):
+    if split == "eval":
+        threading.Event().wait()
+    return [1, 2]
+
+@env(data=rows, timeout=0.2)
+async def hanging(ep, task):
+    await ep.ask(str(task))
+    return 1
+"""
+
+
+async def test_a_data_function_that_never_ends_is_not_waited_for(world: World) -> None:
+    world.save("hanging.py", HANGING)
+    await world.service.start()
+    lease = await world.service.bind("hanging")
+    with lease, pytest.raises(EnvironmentFailure, match=r"the data function took longer than 0\.2 s"):
+        await world.service.facts(lease)
 
 
 async def test_what_is_known_of_rows(world: World) -> None:

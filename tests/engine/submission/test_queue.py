@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
@@ -66,6 +67,25 @@ def test_missing_and_ambiguous_environments_name_the_choices() -> None:
         find_environment("add", rows)
     with pytest.raises(EnvironmentMissing, match="Did you mean 'guess'"):
         find_environment("gues", rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "path", "says"),
+    [
+        ("", "x.jsonl", "'a/add' draws its tasks from no rows"),
+        ("task", "", "'a/add' has no rows of its own"),
+        ("", "", None),
+        ("own", "", None),
+        ("own", "x.jsonl", None),
+        ("task", "x.jsonl", None),
+    ],
+)
+def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, says: str | None) -> None:
+    given = submission(replace(task("add"), data=DataSpec(path)))
+    if says is None:
+        return check_environment(given, [replace(served("a/add"), rows=rows)])
+    with pytest.raises(ConfigError, match=says):
+        check_environment(given, [replace(served("a/add"), rows=rows)])
 
 
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
