@@ -102,7 +102,7 @@ class PluginHost:
             case "score" | "rank":
                 self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
             case "watch":
-                self._sampler = StackSampler(self.blame, threading.get_ident())
+                self._sampler = StackSampler(self.blame)
                 self._sampler.start()
             case "watched" if self._sampler is not None:
                 self._channel.send({"op": "watched", **self._sampler.stop()})

@@ -28,10 +28,10 @@ Place = tuple[str, int, int]
 class StackSampler:
     """Looks at the stack of one thread from ``start`` to ``stop``."""
 
-    def __init__(self, blame: Blame, thread: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """``thread``: the identifier of the thread that runs the loop."""
+    def __init__(self, blame: Blame, thread: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """``thread``: the identifier of the thread that runs the loop; None is the one that calls."""
         self._blame = blame
-        self._thread = thread
+        self._thread = threading.get_ident() if thread is None else thread
         self._clock = clock
         self._seconds: defaultdict[Place, float] = defaultdict(float)
         self._ended = threading.Event()

@@ -78,8 +78,8 @@ async def check(
             return [*broken, *await check_version(lease, scope or Scope())]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]
-    except EnvironmentFailure as error:
-        return [*broken, Finding("load", "error", error.message)]
+    except EnvironmentFailure as error:  # for one of several in a file, the same once more
+        return broken or [Finding("load", "error", error.message)]
 
 
 def _unserved(info: EnvironmentInfo, failure: Failure) -> str:

@@ -33,7 +33,7 @@ def plugin(folder: Path) -> Any:
 
 def test_time_goes_to_the_line_that_runs(tmp_path: Path) -> None:
     game, now = plugin(tmp_path), [0.0]
-    sampler = StackSampler(Blame(tmp_path), threading.get_ident(), lambda: now[0])
+    sampler = StackSampler(Blame(tmp_path), clock=lambda: now[0])
 
     def looked(after: float) -> Callable[[], None]:
         def look() -> None:
