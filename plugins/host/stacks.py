@@ -35,7 +35,7 @@ class StackSampler:
         clock: Callable[[], float] = time.monotonic,
         delay: Callable[[int], float] | None = None,
     ) -> None:
-        """``thread``: the one that runs the loop; None is the one that calls. ``delay``: ``delay_of`` where it is None."""
+        """``thread``: the one that runs the loop; None is the one that calls. ``delay``: ``delay_of`` unless given."""
         self._blame = blame
         self._thread = thread or threading.current_thread()
         self._clock = clock
