@@ -136,7 +136,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *junk.judge(odd),
             *agents.judge([*odd, *constant, *contested], subject.agents),
             *baseline.judge(constant, subject.ranked, contested),
-            *rewards.judge([*odd, *constant, *contested], repeated),
+            *rewards.judge([*odd, *constant, *contested], repeated, subject.ranked),
             *crowd.judge(together, scope.alive),
             *sandboxes.judge([*odd, *constant, *together.played]),
             *latency.judge(start, seen[0].seconds, turns),
