@@ -23,7 +23,7 @@ dev:
 test: dev
 	@$(BIN)/python -m tools.suite
 
-# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then every property with
+# What takes minutes: kills, whole runs alone, together and under load, 200 steps under the canary; then every property with
 # ten times the examples that `make test` draws.
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800

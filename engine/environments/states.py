@@ -46,7 +46,7 @@ def served(
             )
         )
     refused = (
-        EnvironmentInfo(f"{plugin}/{name}", "", "broken", failure=failure, path=shown(str(path)))
+        EnvironmentInfo(f"{plugin}/{name}", serving.version, "broken", failure=failure, path=shown(str(path)))
         for name, failure in serving.refused.items()
     )
     return (*found, *refused)

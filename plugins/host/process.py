@@ -123,7 +123,7 @@ class PluginHost:
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
             case "watch":
-                self._sampler = StackSampler(self.blame, threading.get_ident())
+                self._sampler = StackSampler(self.blame)
                 self._sampler.start()
             case "watched" if self._sampler is not None:
                 self._channel.send({"op": "watched", **self._sampler.stop()})

@@ -28,11 +28,19 @@ Place = tuple[str, int, int]
 class StackSampler:
     """Looks at the stack of one thread from ``start`` to ``stop``."""
 
-    def __init__(self, blame: Blame, thread: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """``thread``: the identifier of the thread that runs the loop."""
+    def __init__(
+        self,
+        blame: Blame,
+        thread: threading.Thread | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        delay: Callable[[int], float] | None = None,
+    ) -> None:
+        """``thread``: the one that runs the loop; None is the one that calls. ``delay``: ``delay_of`` unless given."""
         self._blame = blame
-        self._thread = thread
+        self._thread = thread or threading.current_thread()
         self._clock = clock
+        self._delay = delay or delay_of
+        self._delayed = self._delay(self._thread.native_id or 0)
         self._seconds: defaultdict[Place, float] = defaultdict(float)
         self._ended = threading.Event()
         self._began = self._seen = clock()
@@ -64,13 +72,26 @@ class StackSampler:
         }
 
     def look(self, frame: FrameType | None) -> None:
-        """Count the time since the last look for the place where the plugin's code is now, if it runs."""
-        now = self._clock()
-        passed, self._seen = now - self._seen, now
+        """Count the time since the last look for the place where the plugin's code is now, if it runs.
+
+        Time in which the thread waited for a core is the machine's, and left out.
+        """
+        now, delayed = self._clock(), self._delay(self._thread.native_id or 0)
+        passed = max(0.0, now - self._seen - (delayed - self._delayed))
+        self._seen, self._delayed = now, delayed
         place = self._blame.place(frame)
         if place is not None:
             self._seconds[place] += passed
 
     def _look(self) -> None:
         while not self._ended.wait(INTERVAL):
-            self.look(sys._current_frames().get(self._thread))
+            self.look(sys._current_frames().get(self._thread.ident or 0))
+
+
+def delay_of(native_id: int) -> float:
+    """Seconds that a thread of this process has waited for a core so far; 0 where the system does not say."""
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as said:
+            return int(said.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -24,7 +24,7 @@ from marlaas.engine.home.paths import Home
 
 from ..end_to_end.conftest import Lab
 from .kinds import KINDS, fails
-from .waiting import finished
+from .waiting import unfinished
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1200)]
 
@@ -32,6 +32,8 @@ TASKS = 32
 """Of them ``len(KINDS)`` are looked at."""
 BUSY = 8
 """Processes that compute all the time, on top of everything else: four for each core of a small machine."""
+PATIENCE = 240.0
+"""Seconds for each of the three loads: what is not done by then will not be."""
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 8}
 
 
@@ -111,20 +113,20 @@ def _key(row: sqlite3.Row) -> tuple[Any, ...]:
 
 
 def test_load_is_not_reward(lab: Lab) -> None:
-    alone = {}
-    for kind in KINDS:
-        alone[kind] = submitted(lab, "alone", kind)
-        finished(lab, [alone[kind]])
+    alone: dict[str, int] = {}
     kinds = list(KINDS)
+    wrong: list[str] = []
+    for kind in kinds:
+        alone[kind] = submitted(lab, "alone", kind)
+        wrong += unfinished(lab, [alone[kind]], PATIENCE)
     beside = {kind: submitted(lab, "beside", kind, tenant="watched") for kind in kinds}
     names = [(kinds[number % len(kinds)], number) for number in range(TASKS - len(kinds))]
     others = [submitted(lab, f"other {n}", kind, tenant=f"tenant {n % 4}") for kind, n in names]
-    finished(lab, [*beside.values(), *others])
+    wrong += unfinished(lab, [*beside.values(), *others], PATIENCE)
     with overloaded():
         stressed = {kind: submitted(lab, "stressed", kind) for kind in kinds}
-        finished(lab, list(stressed.values()))
+        wrong += unfinished(lab, list(stressed.values()), PATIENCE)
 
-    wrong = []
     for kind in kinds:
         first = run_of(lab, alone[kind])
         wrong += [f"{kind} alone: {said}" for said in _lost(kind, first)]
@@ -170,7 +172,7 @@ def test_the_default_settings_lose_no_episode(lab: Lab) -> None:
     watched = {kind: _at_defaults(lab, kind) for kind in ("blocking", "plain")}
     kinds = ("coroutine", "aclass", "tools", "program", "coroutine", "aclass")
     others = [lab.submit(f"other {n}", kind, tenant=f"tenant {n % 3}", steps=10) for n, kind in enumerate(kinds)]
-    finished(lab, [*watched.values(), *others])
+    assert not unfinished(lab, [*watched.values(), *others], 2 * PATIENCE)
     for kind, task in watched.items():
         run = run_of(lab, task)
         assert not run.failures, (kind, len(run.failures), next(iter(run.failures.items())))

@@ -79,8 +79,8 @@ async def check(
             return [*broken, *await check_version(lease, scope or Scope())]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]
-    except EnvironmentFailure as error:
-        return [*broken, Finding("load", "error", error.message)]
+    except EnvironmentFailure as error:  # for one of several in a file, the same once more
+        return broken or [Finding("load", "error", error.message)]
 
 
 def _unserved(info: EnvironmentInfo, failure: Failure) -> str:
@@ -138,7 +138,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *junk.judge(odd),
             *agents.judge([*odd, *constant, *contested], subject.agents),
             *baseline.judge(constant, subject.ranked, contested),
-            *rewards.judge([*odd, *constant, *contested], repeated),
+            *rewards.judge([*odd, *constant, *contested], repeated, subject.ranked),
             *crowd.judge(together, scope.alive),
             *sandboxes.judge([*odd, *constant, *together.played]),
             *latency.judge(start, seen[0].seconds, turns),

@@ -8,7 +8,7 @@ from marlaas.engine.environments.conformance import instances, latency, lengths,
 from marlaas.engine.environments.conformance.draws import HOPELESS, draws
 from marlaas.engine.environments.conformance.pace import LEAST, Pace
 from marlaas.engine.environments.conformance.plays import Played
-from marlaas.engine.environments.conformance.replies import EMPTY
+from marlaas.engine.environments.conformance.replies import CONSTANTS, EMPTY
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.trajectories import Failure
@@ -59,6 +59,21 @@ def test_variety() -> None:
     assert findings[0].message.startswith("All 8 eval prompts are the same.")
     assert findings[1].message == "10 of 10 train prompts differ."
     assert levels(variety.judge(held_out[:7])) == ["note"]
+
+
+def test_nonsense_that_pays_more_than_a_wrong_reply() -> None:
+    def invalid(reward: float, index: int) -> Played:
+        return Played(EMPTY, index, EpisodeOutcome("ok", {"agent": reward}, invalid="no number"))
+
+    wrong = [scored(-0.1, CONSTANTS[1], 3), scored(1.0, CONSTANTS[2], 3), scored(0.5, CONSTANTS[1], 4)]
+    found = rewards.judge([*wrong, invalid(0.0, 4), invalid(0.0, 3)], [])
+    assert levels(found) == ["note", "warning"]
+    assert found[1].message == (
+        "It pays to be unreadable: at train instance 3 the empty reply is invalid and earns 0, the answer '0' is not"
+        " and earns -0.1. Give Invalid a reward= below all."
+    )
+    assert levels(rewards.judge([*wrong, invalid(0.0, 3)], [], ranked=True)) == ["note"]
+    assert levels(rewards.judge([*wrong, invalid(-0.1, 3), invalid(0.2, 4)], [])) == ["note"]
 
 
 def test_programs_that_run_out_of_time() -> None:
