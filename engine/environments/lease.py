@@ -26,6 +26,8 @@ class Lease:
     """Bound by its version, not as the newest one: it is never cut off."""
     data: Mapping[str, Any] | None = None
     """The rows that the task names; None: the environment's own."""
+    digest: str = ""
+    """A hash of the evaluation rows that the task names (``DataFacts.digest``), where somebody asked for it."""
     released: bool = False
 
     def __post_init__(self) -> None:

@@ -53,6 +53,8 @@ class TaskEnvironment:
         """Version of the newest lease: the one that the task plays on."""
         self.series = ""
         """The key of scores on that version."""
+        self._digests: dict[str, str] = {}
+        """Of the evaluation rows that the task names, by version of the environment."""
         self._leases: list[Lease] = []
         """Leases of the groups under way."""
 
@@ -116,10 +118,19 @@ class TaskEnvironment:
         lease = await self._service.bind(name, version, self._spec.environment_config, self._spec.data.record)
         try:
             check_declared(self._spec, lease.declared.agents)
-        except ConfigError:
+            if lease.data is not None:
+                lease.digest = await self._digest(lease)
+        except BaseException:
             lease.release()
             raise
         return lease
+
+    async def _digest(self, lease: Lease) -> str:
+        """The hash of the evaluation rows that the task names: other rows are another series of scores."""
+        version = lease.environment_version
+        if version not in self._digests:
+            self._digests[version] = (await self._service.facts(lease)).digest
+        return self._digests[version]
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """The result of ``attempt`` on the version that the task plays on: the pinned one, else the newest, else, where

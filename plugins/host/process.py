@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType

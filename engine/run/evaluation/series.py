@@ -12,12 +12,13 @@ from hashlib import sha256
 from ...environments import Lease
 from ...spec import EvalSpec
 
-MEASURED = ("prompts", "samples", "temperature", "agents", "rotate")
+MEASURED = ("prompts", "samples", "temperature", "top_p", "top_k", "min_p", "pass_at_least", "agents", "rotate")
 """Keys of ``[eval]`` on which a score depends; the others say when it is measured, and what is made of it."""
 
 
 def series_of(lease: Lease, measure: EvalSpec) -> str:
     """Twelve hexadecimal digits: the key of scores on a version of an environment, measured in this way."""
     how = {key: getattr(measure, key) for key in MEASURED}
-    content = json.dumps([lease.environment, lease.code, lease.config, how], sort_keys=True, default=repr)
+    decisive = [lease.environment, lease.code, lease.config, lease.digest, how]
+    content = json.dumps(decisive, sort_keys=True, default=repr)
     return sha256(content.encode()).hexdigest()[:12]

@@ -75,6 +75,8 @@ class PublishedVersions:
             environment=full,
             environment_version=wanted,
             code=wanted,
+            data=data,
+            digest="",
             declared=SimpleNamespace(name=full, agents=self.agents.get(wanted, ())),
             config=config,
             ends=self.ends,

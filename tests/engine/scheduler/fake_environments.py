@@ -80,6 +80,8 @@ class FakeEnvironments:
             environment=name,
             environment_version=version or self.version,
             code=self.code(version or self.version),
+            data=data,
+            digest="",
             declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=self.declared, rows=self.rows),
             config=self.validate(name, config or {}),
             cut=False,
