@@ -26,7 +26,7 @@ from .clock import Clock
 from .instances import Late
 from .meter import Usage
 from .steps import charged
-from .threads import HELD, Stopped, in_thread
+from .threads import HELD, Stopped, ended, in_thread
 
 GRACE = 5.0
 """Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
@@ -115,6 +115,7 @@ class Run:
             end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
         self._clock.stop()
         self._usage.limit = None
+        ended(self._usage)
         if self._grace is not None:
             self._grace.stop()
         for ask in self._asks:
