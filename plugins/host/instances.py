@@ -18,7 +18,7 @@ from ..definition import Environment
 from .clock import Clock
 from .meter import Usage
 from .steps import charged
-from .threads import Stopped, in_thread
+from .threads import Stopped, ended, in_thread
 
 _GRACE = 1.0
 """Seconds that a late set-up gets to end before it is abandoned."""
@@ -83,6 +83,7 @@ async def _timed(environment: Environment) -> _Made:
             return made
     making.cancel()
     await asyncio.wait((making,), timeout=_GRACE)
+    ended(usage)
     stopped_at = making.result().trace if making.done() else None
     return _Made(None, Late(f"the set-up of {environment.name} took longer than {environment.timeout:g} s"), stopped_at)
 

@@ -75,6 +75,11 @@ class Usage:
         """Processor seconds of threads that have ended."""
 
     @property
+    def threads(self) -> int:
+        """How many threads run for it."""
+        return len(self._threads)
+
+    @property
     def processor(self) -> float:
         """Processor seconds so far, but for the step that is under way."""
         running = 0.0

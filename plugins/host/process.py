@@ -200,7 +200,7 @@ class PluginHost:
         if record.get("status") == "timeout":
             self._channel.flush()  # at once: what comes next may block the loop, too
         if left_behind() > _MOST_LEFT:
-            self._leave(f"{_MOST_LEFT} threads of this plugin did not end when they were told to")
+            self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
     def scored(self, run: ScoringRun, record: Record) -> None:
         """See ``scoring.Host``."""

@@ -28,7 +28,7 @@ from .instances import Late
 from .meter import Usage
 from .paying import may_pay
 from .steps import charged
-from .threads import HELD, Stopped, in_thread
+from .threads import HELD, Stopped, ended, in_thread
 
 GRACE = 5.0
 """Seconds of its own that a cancelled episode gets to end before the whole process is ended."""
@@ -120,6 +120,7 @@ class Run:
             end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
         self._clock.stop()
         self._usage.limit = None
+        ended(self._usage)
         if self._grace is not None:
             self._grace.stop()
         for ask in self._asks:

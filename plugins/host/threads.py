@@ -20,11 +20,11 @@ from contextvars import copy_context
 from typing import Any
 
 from .limits import stacks
-from .meter import CURRENT
+from .meter import CURRENT, Usage
 
 LEFT_AFTER = 30.0
-"""Seconds after which a thread that was told to end, and has not, counts as left behind: on a busy machine it may take
-long until it runs once more."""
+"""Seconds after its episode's end from which a thread counts as left behind: on a busy machine it may take long until
+it runs once more, and ends."""
 HELD = "compiled code that the episode called let nothing else run for seconds"
 """What ``Stopped`` says where the episode's time was not yet up."""
 _MOST_WAITING = 1024
@@ -38,8 +38,8 @@ class Stopped(BaseException):
 _starting = threading.RLock()
 """Held while any thread of this process starts another one, and while one is told to end."""
 _start = threading.Thread.start
-_told: dict[threading.Thread, float] = {}
-"""Threads that were told to end, and when."""
+_ended: dict[Usage, float] = {}
+"""Episodes that have ended while threads ran for them, and when."""
 
 
 def _start_alone(self: threading.Thread) -> None:
@@ -52,18 +52,23 @@ def stop(thread: threading.Thread) -> None:
     """Raise ``Stopped`` in a thread at its next line of Python; does nothing to a thread that has ended."""
     with _starting:
         if thread.is_alive() and thread.ident is not None:
-            _told.setdefault(thread, time.monotonic())
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
 
 
+def ended(usage: Usage) -> None:
+    """An episode has ended: what still runs for it is expected to end, too."""
+    if usage.threads:
+        _ended[usage] = time.monotonic()
+
+
 def left_behind() -> int:
-    """How many threads were told to end long ago and still run."""
-    if not _told:
+    """How many threads run for episodes that ended long ago."""
+    if not _ended:
         return 0
-    for thread in [one for one in _told if not one.is_alive()]:
-        del _told[thread]
+    for usage in [one for one in _ended if not one.threads]:
+        del _ended[usage]
     since = time.monotonic() - LEFT_AFTER
-    return sum(told < since for told in _told.values())
+    return sum(usage.threads for usage, when in _ended.items() if when < since)
 
 
 class EpisodeThreads(ThreadPoolExecutor):
@@ -75,17 +80,20 @@ class EpisodeThreads(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See ``Executor.submit``."""
         usage = CURRENT.get()
-        if usage is None:
-            return super().submit(fn, *args, **kwargs)
 
         def run() -> Any:
+            if usage is None:
+                return fn(*args, **kwargs)
             usage.enter_thread()
             try:
                 return fn(*args, **kwargs)
             finally:
                 usage.leave_thread()
 
-        return super().submit(run)
+        stacks(+1)
+        future = super().submit(run)
+        future.add_done_callback(lambda _: stacks(-1))
+        return future
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:

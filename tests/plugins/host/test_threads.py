@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
+
+from marlaas.plugins.host import threads
+from marlaas.plugins.host.meter import Usage
+from marlaas.plugins.host.steps import charged
+from marlaas.plugins.host.threads import EpisodeThreads, ended, in_thread
 
 pytestmark = pytest.mark.processes
 
@@ -37,6 +44,32 @@ sys.setswitchinterval(1e-6)  # threads take turns all the time, as on a busy mac
 asyncio.run(main())
 os._exit(0)
 """
+
+
+async def test_only_threads_of_ended_episodes_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LEFT_AFTER", -1.0)
+    go, loop, before = threading.Event(), asyncio.get_running_loop(), threads.left_behind()
+    usages = [Usage() for _ in range(8)]
+    executor = EpisodeThreads()
+    loop.set_default_executor(executor)
+
+    async def plain() -> None:
+        await in_thread(go.wait)
+
+    async def aside() -> None:
+        await asyncio.to_thread(go.wait)
+
+    episodes = [charged(loop, plain() if number % 2 else aside(), usage) for number, usage in enumerate(usages)]
+    while not all(usage.threads for usage in usages):
+        await asyncio.sleep(0)
+    assert threads.left_behind() == before, "they are under way"
+    for usage in usages[:4]:
+        ended(usage)
+    assert threads.left_behind() == before + 4
+    go.set()
+    await asyncio.gather(*episodes)
+    assert threads.left_behind() == before
+    executor.shutdown()
 
 
 def test_threads_can_start_after_episodes_were_ended() -> None:
