@@ -87,7 +87,7 @@ class Graded:
 
 def measure(quick: bool) -> Section:
     """About five minutes."""
-    rounds, settle, seconds = (2, 8.0, 8.0) if quick else (7, 12.0, 15.0)
+    rounds, settle, seconds = (2, 15.0, 10.0) if quick else (7, 15.0, 20.0)
     turns = calibrated()
     found: dict[str, list[Graded]] = {"inline": [], "plain": []}
     bare: dict[str, list[float]] = {"inline": [], "plain": []}
@@ -138,8 +138,10 @@ async def graded(home: Path, name: str, turns: int, settle: float, seconds: floa
     ended, lost = 0, 0
     spec = EpisodeSpec("train", index=0, seed=0, member=0, config={"turns": turns})
 
-    async def one_after_the_other() -> None:
+    async def one_after_the_other(place: int) -> None:
         nonlocal ended, lost
+        # those that begin together in threads end together, and what ends in a time would be chance
+        await asyncio.sleep(place * SECONDS / (len(own_cores()) or 1))
         while True:
             outcome = await service.play(lease, spec, answer, counts=True)
             ended += 1
@@ -147,7 +149,7 @@ async def graded(home: Path, name: str, turns: int, settle: float, seconds: floa
 
     async with beside_others(home) as service:
         with await service.bind(f"graded/{name}") as lease:
-            playing = [asyncio.ensure_future(one_after_the_other()) for _ in range(EPISODES)]
+            playing = [asyncio.ensure_future(one_after_the_other(place)) for place in range(EPISODES)]
             await asyncio.sleep(settle)
             before, began = ended, perf_counter()
             await asyncio.sleep(seconds)
