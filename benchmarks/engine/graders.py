@@ -21,6 +21,7 @@ from marlaas.engine.devices.processor import own_cores
 from marlaas.engine.environments.process.launch import NICE
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.racing import until_first
 from marlaas.plugins.messages import Ask, Reply
 
 from ..report.figures import Row, Section, Series
@@ -69,6 +70,8 @@ SECONDS = 0.05
 """Of processor time that one grading takes."""
 EPISODES = 192
 """Under way at any time: what a task with default settings has."""
+SETTLE = 10.0
+"""Seconds until its processes stand."""
 OTHERS = 6
 EACH = 8
 PAUSE = 0.05
@@ -87,13 +90,13 @@ class Graded:
 
 def measure(quick: bool) -> Section:
     """About five minutes."""
-    rounds, settle, seconds = (2, 15.0, 10.0) if quick else (7, 15.0, 20.0)
+    rounds, cycles, seconds = (2, 2, 10.0) if quick else (5, 5, 20.0)
     turns = calibrated()
     found: dict[str, list[Graded]] = {"inline": [], "plain": []}
     bare: dict[str, list[float]] = {"inline": [], "plain": []}
     for _ in range(rounds):
         for name in found:
-            found[name].append(in_a_home(partial(graded, name=name, turns=turns, settle=settle, seconds=seconds)))
+            found[name].append(in_a_home(partial(graded, name=name, turns=turns, settle=SETTLE, cycles=cycles)))
             bare[name].append(in_a_home(partial(alone, turns=turns, seconds=seconds)))
     words = {"inline": "`async def`, which it blocks", "plain": "plain `def`"}
     rows = []
@@ -115,7 +118,7 @@ def measure(quick: bool) -> Section:
 
 METHOD = f"""A grader of {1000 * SECONDS:.0f} ms of processor time, in Python, inline in an environment with default
 settings, with {EPISODES} episodes under way; a function in place of the model. Beside it {OTHERS} other tasks play a
-quick environment, {EACH} episodes each. Counted is what ends once its processes stand. *Bare processes*: the
+quick environment, {EACH} episodes each. Episodes are timed once its processes stand. *Bare processes*: the
 same grader in a loop, one for each core at the same priority, beside the same six tasks."""
 
 
@@ -133,31 +136,36 @@ def calibrated() -> int:
     return int(200_000 * SECONDS / median(times))
 
 
-async def graded(home: Path, name: str, turns: int, settle: float, seconds: float) -> Graded:
-    """Play episodes with a grader beside others."""
-    ended, lost = 0, 0
+async def graded(home: Path, name: str, turns: int, settle: float, cycles: int) -> Graded:
+    """Play episodes with a grader beside others.
+
+    Threads that began together end together, so what ends within a time would be chance: each of the episodes that
+    follow one another is timed from its end to that of the one ``cycles`` later.
+    """
+    ends: list[list[float]] = [[] for _ in range(EPISODES)]
+    lost, began = 0, perf_counter()
     spec = EpisodeSpec("train", index=0, seed=0, member=0, config={"turns": turns})
 
-    async def one_after_the_other(place: int) -> None:
-        nonlocal ended, lost
-        # those that begin together in threads end together, and what ends in a time would be chance
-        await asyncio.sleep(place * SECONDS / (len(own_cores()) or 1))
+    async def one_after_the_other(own: list[float]) -> None:
+        nonlocal lost
         while True:
             outcome = await service.play(lease, spec, answer, counts=True)
-            ended += 1
             lost += outcome.status != "ok"
+            if perf_counter() - began > settle:
+                own.append(perf_counter())
+                if all(len(one) > cycles for one in ends):
+                    enough.set()
 
     async with beside_others(home) as service:
         with await service.bind(f"graded/{name}") as lease:
-            playing = [asyncio.ensure_future(one_after_the_other(place)) for place in range(EPISODES)]
-            await asyncio.sleep(settle)
-            before, began = ended, perf_counter()
-            await asyncio.sleep(seconds)
-            rate, processes = (ended - before) / (perf_counter() - began), len(lease.serving.pids)
+            enough = asyncio.Event()
+            playing = [asyncio.ensure_future(one_after_the_other(own)) for own in ends]
+            await until_first(enough.wait(), *playing)
+            processes = len(lease.serving.pids)
             for one in playing:
                 one.cancel()
             await asyncio.gather(*playing, return_exceptions=True)
-    return Graded(rate, float(lost), float(processes))
+    return Graded(sum(cycles / (own[cycles] - own[0]) for own in ends), float(lost), float(processes))
 
 
 async def alone(home: Path, turns: int, seconds: float) -> float:
