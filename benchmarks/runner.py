@@ -35,6 +35,7 @@ MODULES = {
     "agents": "sampler.agents",
     "engine": "engine.costs",
     "environments": "engine.environments",
+    "graders": "engine.graders",
     "startup": "engine.startup",
     "terminal": "terminal.application",
     "gpu": "large_base.card",

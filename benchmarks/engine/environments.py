@@ -28,6 +28,10 @@ from ..report.figures import Row, Section, Series
 from .environments_worker import Driver
 
 PLUGIN = """\
+# /// script
+# [tool.marlaas]
+# workers = 1
+# ///
 from marlaas.plugins import env
 
 
@@ -39,7 +43,7 @@ async def sums(ep, digits: int = 2):
 """
 AT_ONCE = 64
 """Episodes under way while rates are measured."""
-WAITING = 1000
+WAITING = 500
 SPEC = EpisodeSpec("train", index=0, seed=0, member=0, config={"digits": 2})
 REPLY = Reply("7", "stop", 0)
 T = TypeVar("T")

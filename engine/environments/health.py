@@ -20,6 +20,7 @@ from ..trajectories import Failure
 WINDOW = 60.0
 """Seconds within which deaths count together; also the length of the first rest."""
 MOST_DEATHS = 3
+"""Deaths of one process within the window that bring a rest; of several, as many for each of them."""
 MOST_FAILURES = 8
 """Instances of one environment, under the same parameters, that fail with no success among them before it rests."""
 MOST_AFTER_SUCCESS = 24
@@ -29,6 +30,8 @@ first success the chance is 2 ** -8 at a share of one half, and 3e-6 at a share 
 REMEMBERED = 1 << 14
 """Instances that failed and are remembered, of each environment under the same parameters; the oldest go first."""
 LONGEST_REST = 3600.0
+_COUNTED = 1 << 10
+"""Deaths that are remembered."""
 
 Settings = tuple[str, str]
 """An environment and its parameters as one text: with other parameters it may work."""
@@ -89,7 +92,7 @@ class Health:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         """Seconds, from wherever they are counted."""
-        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._deaths: deque[float] = deque(maxlen=_COUNTED)
         self._rest = _Rest()
         self._records: dict[Settings, _Record] = {}
         self._troubled: set[Settings] = set()
@@ -106,13 +109,13 @@ class Health:
         """Whether any environment has failed since its last success; if none has, successes need not be recorded."""
         return bool(self._troubled)
 
-    def died(self, failure: Failure) -> Failure | None:
-        """Record that the process died; returns the reason for a rest, if this was one death too many."""
+    def died(self, failure: Failure, processes: int = 1) -> Failure | None:
+        """Record that one of so many processes died; returns the reason for a rest, if this was one death too many."""
         now = self.clock()
         self._deaths.append(now)
-        if self.deaths < MOST_DEATHS:
+        if (deaths := self.deaths) < min(_COUNTED, MOST_DEATHS * processes):
             return None
-        message = f"it died {MOST_DEATHS} times within {WINDOW:g} s and rests; the last time: {failure.message}"
+        message = f"it died {deaths} times within {WINDOW:g} s and rests; the last time: {failure.message}"
         return self._rest.begin(now, replace(failure, message=message))
 
     def failed(

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ..trajectories import Failure
 from .budget import ProcessBudget
-from .health import Health
+from .health import MOST_DEATHS, Health
 from .process.child import BrokenPlugin, Child, Owner
 from .sizing import Account, Work, Workers, wanted
 
@@ -44,8 +44,8 @@ class Version(Protocol):
     def started(self, child: Child) -> None:
         """A process was started where there was none."""
 
-    def bury(self, failure: Failure, alone: bool) -> None:
-        """A process died, or one could not be started; ``alone``: no other is left."""
+    def bury(self, failure: Failure, others: int) -> None:
+        """A process died, or one could not be started; so many others are left."""
 
     def reap(self, child: Child) -> None:
         """A process was told to end, or has died: see it off."""
@@ -222,7 +222,7 @@ class PlayingPool:
         if worker in self._workers:
             self._workers.remove(worker)
             self._version.reap(worker.child)
-        self._version.bury(failure, alone=not self._workers)
+        self._version.bury(failure, len(self._workers))
         if self._version.health.resting is not None:
             if not self._workers:
                 self._refuse(BrokenPlugin(self._version.health.resting))
@@ -274,13 +274,13 @@ class PlayingPool:
             if rest := health.resting:
                 raise BrokenPlugin(rest)
             if deaths := health.deaths:
-                await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
+                await asyncio.sleep(_FIRST_PAUSE * 4 ** (min(deaths, MOST_DEATHS) - 1))
             try:
                 child = await self._started()
             except BrokenPlugin as error:
                 if not error.died:
                     raise
-                self._version.bury(error.failure, alone=True)
+                self._version.bury(error.failure, 0)
                 continue
             self._version.started(child)
             return child
@@ -291,7 +291,7 @@ class PlayingPool:
             await self._started()
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
-            self._version.bury(error.failure, alone=False)
+            self._version.bury(error.failure, len(self._workers))
         else:
             self._version.idled()  # it may not be needed any more
 

@@ -274,10 +274,10 @@ class Serving:
             self._tell("restarted", self.version, None)
         self.stop_if_done()  # it may not be needed any more
 
-    def bury(self, failure: Failure, alone: bool) -> None:
+    def bury(self, failure: Failure, others: int) -> None:
         """See ``playing.Version``."""
-        self._shaken = self._shaken or alone
-        rest = self.health.died(failure)
+        self._shaken = self._shaken or not others
+        rest = self.health.died(failure, others + 1)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
     def reap(self, child: Child) -> None:

@@ -15,6 +15,8 @@ from typing import Any, cast
 
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
+LONGEST_TURN = 0.02
+"""Seconds for which a message waits for others of the same turn of the loop."""
 _LENGTH = struct.Struct("<I")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """A JSON text; one without an end goes to the end of the message, so that bytes are looked at once."""
@@ -46,6 +48,8 @@ class Channel(asyncio.Protocol):
         self._on_close = on_close
         self._received = bytearray()
         self._outgoing: list[bytes] = []
+        self._queued = 0.0
+        """When the first of them was queued."""
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._reason = ""
@@ -81,13 +85,18 @@ class Channel(asyncio.Protocol):
         del received[:start]
 
     def send(self, record: Record) -> None:
-        """Queue a message; all that are queued in one turn of the loop leave together. ``ValueError`` if too large."""
+        """Queue a message; all that are queued in one turn of the loop leave together, unless the turn takes long:
+        episodes that compute follow each other in one. ``ValueError`` if too large."""
         body = _encode(record).encode()
         if len(body) > LARGEST_MESSAGE:
             raise ValueError(f"a message of {len(body)} bytes is over the limit of {LARGEST_MESSAGE}")
+        now = self._loop.time()
         if not self._outgoing:
+            self._queued = now
             self._loop.call_soon(self.flush)
         self._outgoing.append(_LENGTH.pack(len(body)) + body)
+        if now - self._queued > LONGEST_TURN:
+            self.flush()
 
     def flush(self) -> None:
         """Hand everything queued to the socket now."""

@@ -52,6 +52,13 @@ def test_deaths_within_the_window_bring_a_rest() -> None:
     assert record.resting is None and record.deaths == 0
 
 
+def test_several_processes_may_die_as_often_as_one_each() -> None:
+    record, _ = health()
+    assert [record.died(BROKE, processes=4) for _ in range(4 * MOST_DEATHS - 1)] == [None] * (4 * MOST_DEATHS - 1)
+    rest = record.died(BROKE, processes=4)
+    assert rest is not None and "died 12 times within 60 s" in rest.message
+
+
 def test_deaths_far_apart_bring_none() -> None:
     record, clock = health()
     for _ in range(10 * MOST_DEATHS):

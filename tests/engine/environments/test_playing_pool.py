@@ -47,13 +47,14 @@ class Version:
     health: Health = field(default_factory=lambda: Health(lambda: 0.0))
     needed: bool = True
     reaped: list[Child] = field(default_factory=list)
-    buried: list[bool] = field(default_factory=list)
+    buried: list[int] = field(default_factory=list)
+    """How many others were left at each death."""
 
     def started(self, child: Child) -> None: ...
 
-    def bury(self, failure: Failure, alone: bool) -> None:
-        self.health.died(failure)
-        self.buried.append(alone)
+    def bury(self, failure: Failure, others: int) -> None:
+        self.health.died(failure, others + 1)
+        self.buried.append(others)
 
     def reap(self, child: Child) -> None:
         self.reaped.append(child)
@@ -190,7 +191,7 @@ async def test_a_death_takes_its_own_episodes_only() -> None:
     waiting = asyncio.create_task(made.place())
     await settled()
     made.children[0].die()
-    assert made.version.buried == [False] and made.pool.pids == [1]
+    assert made.version.buried == [1] and made.pool.pids == [1]
     made.pool.look(1.0)
     assert (await waiting).child.pid == 2, "another took its place"
     assert made.version.reaped == [cast(Child, made.children[0])]
@@ -200,7 +201,7 @@ async def test_the_last_process_is_replaced_at_once() -> None:
     made = Made()
     await made.place()
     made.children[0].die()
-    assert made.version.buried == [True]
+    assert made.version.buried == [0]
     await asyncio.sleep(0.1)  # the first pause after a death
     assert made.pool.pids == [1]
     made.version.needed = False
@@ -235,7 +236,7 @@ async def test_a_further_process_that_cannot_start_harms_nobody(monkeypatch: pyt
     await settled()
     made.pool.look(1.0)
     await settled()
-    assert made.version.buried == [False] and not waiting.done() and made.pool.further == 0
+    assert made.version.buried == [1] and not waiting.done() and made.pool.further == 0
     made.broken = None
     made.pool.look(100.0)
     await settled()

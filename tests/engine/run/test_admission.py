@@ -129,7 +129,7 @@ async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
         assert len(all.begun) == 32
 
 
-async def test_an_engine_that_drains_begins_nothing_that_waited_for_room() -> None:
+async def test_an_engine_that_drains_begins_nothing_that_waited() -> None:
     all, draining = Everything(), asyncio.Event()
     async with Background() as background:
         admission = admitting(all, draining)

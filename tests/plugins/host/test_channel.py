@@ -11,7 +11,7 @@ import struct
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.host.channel import LARGEST_MESSAGE, Channel, Record, crowded
+from marlaas.plugins.host.channel import LARGEST_MESSAGE, LONGEST_TURN, Channel, Record, crowded
 
 
 def framed(body: bytes) -> bytes:
@@ -118,4 +118,23 @@ async def test_who_sends_faster_than_agreed_waits() -> None:
         await found.get()
     assert loop.time() - began >= 0.2
     channel.close("done")
+    theirs.close()
+
+
+async def test_in_a_long_turn_of_the_loop_nothing_waits_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes that compute follow each other in one turn: each ends at once for who waits for it."""
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    _, channel = await loop.create_connection(lambda: Channel(lambda record: None, lambda reason: None), sock=ours)
+    theirs.setblocking(False)
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    for _ in range(3):
+        channel.send({"n": 1})
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    now += 2 * LONGEST_TURN
+    channel.send({"n": 2})
+    assert theirs.recv(1000) == 3 * framed(b'{"n":1}') + framed(b'{"n":2}')
+    channel.close("over")
     theirs.close()
