@@ -17,6 +17,7 @@ from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store import EnvironmentRow
 from marlaas.engine.submission import taskfile
 
+from ..home.task_text import without_steps
 from ..reading.home_reader import HomeReader
 from ..reading.opening import reading
 
@@ -59,7 +60,7 @@ def copied(reader: HomeReader, task: int) -> dict[str, Any] | None:
     if source and not row.family:
         with suppress(ConfigError):
             return taskfile.table_of(source, "the task file")
-    return _said(config, asdict(TaskSpec("", "", "")))
+    return _said(without_steps(config), asdict(TaskSpec("", "", "")))
 
 
 def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,11 @@ def written(table: Mapping[str, Any]) -> str:
         raise ConfigError(f"The task cannot be written as TOML: {error}.") from error
 
 
+def without_steps(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a task as its author would write it: the steps of an evaluation follow from its versions."""
+    return {key: value for key, value in config.items() if key != "steps" or config.get("kind") != "eval"}
+
+
 def _said(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table without keys that are None; plain values before tables, as TOML wants them."""
     kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from marlaas.app.client.home import Home as Client
+from marlaas.app.form.sources import copied
+from marlaas.app.reading.opening import opened
 from marlaas.app.widgets.task.metric_list import MetricList
 from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import parse
 
 from .commanding import Commander, FakeEngine
 from .driving import driving
@@ -112,3 +116,13 @@ async def test_the_dialog_of_what_is_compared_says_by_how_much(filled: Home) -> 
         await driver.press("d")
         text = driver.text()
         assert "held-out 0.75 at step 2" in text and "-0.500 (-1.419 to +0.419)" in text
+
+
+def test_a_copy_may_have_other_versions(filled: Home, marlaas: Commander) -> None:
+    said = marlaas("show", "2", "--toml").out
+    table = tomllib.loads(said)
+    assert "steps" not in table and table["versions"] == ["1@best", "1@3", "base"]
+    assert parse({**table, "versions": ["base"]}, "a copy").steps == 1
+    with opened(filled) as reader:
+        copy = copied(reader, 2)
+    assert copy is not None and "steps" not in copy

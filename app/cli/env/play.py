@@ -26,7 +26,7 @@ def register(family: Verbs) -> None:
     )
     play.add_argument("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)")
     add_config(play)
-    play.add_argument("--split", choices=("train", "eval"), default="train", help="whose instances (default train)")
+    play.add_argument("--split", choices=("train", "eval", "test"), default="train", help="whose instances")
     play.add_argument("--index", type=_whole, default=0, metavar="N", help="the first instance (default 0)")
     play.add_argument("--seed", type=_whole, default=0, metavar="S", help="the run's seed (default 0)")
     play.add_argument(

@@ -149,7 +149,7 @@ class _Session:
             for row in self._prints("at load"):
                 output.result(row)
             self._head(info, lease.config)
-            seed = 0 if self._wish.split == "eval" else self._wish.seed
+            seed = self._wish.seed if self._wish.split == "train" else 0
             spec = EpisodeSpec(self._wish.split, self._index, seed, 0, lease.config)
             game = Game(self._keyboard, lambda agent: agent in self._wish.mine)
             ended = await self._played(lease, spec, game)

@@ -132,9 +132,9 @@ def show_task(args: argparse.Namespace) -> int:
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
         measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
     if args.toml:
-        from ...home.task_text import written
+        from ...home.task_text import without_steps, written
 
-        print(written(config), end="")
+        print(written(without_steps(config)), end="")
         return output.OK
     if args.json:
         measured_too = {"measured": measured_json(measured)} if task.kind == "eval" else {}

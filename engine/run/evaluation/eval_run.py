@@ -84,10 +84,11 @@ class EvalRun:
                         check_room(services.shortage)
                         await self._measure(words, policy, participants)
                     await services.store.patiently(partial(services.store.versions.mark_measured, policy))
+                self.remark = self._said()
         finally:
             services.router.leave(self._task)
             leaving = (self._published.clear(), self._versions.leave(), self._opponents.leave())
-            await asyncio.shield(asyncio.gather(*leaving))
+            await asyncio.shield(asyncio.gather(*leaving, return_exceptions=True))
             with suppress(OSError):
                 self._folder.rmdir()
 
@@ -97,6 +98,13 @@ class EvalRun:
 
     def _measured(self, policy: int) -> bool:
         return self._services.store.evaluations.has(policy)
+
+    def _said(self) -> str:
+        """Which versions have no score; empty where all have one."""
+        evaluations = self._services.store.evaluations.of("", self._held_out.split)
+        without = [words for words, policy in self._policies.items() if not evaluations.scores(policy)]
+        has = "has" if len(without) == 1 else "have"
+        return f"{', '.join(without)} {has} no score: too many episodes failed." if without else ""
 
     async def _measure(self, words: str, policy: int, participants: Participants) -> None:
         """Serve a version and measure it; again where its environment's process was replaced meanwhile."""

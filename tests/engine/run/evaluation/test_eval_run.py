@@ -154,6 +154,15 @@ async def test_a_stored_prompt_is_not_played_again(tmp_path: Path, samples: int)
     assert scores[0] == scores[1], "as if nothing had happened, to the last bit"
 
 
+async def test_versions_without_a_score_are_named(tmp_path: Path) -> None:
+    world = await trained(tmp_path)
+    begin(world, EVAL)
+    world.environments.failing = lambda spec: spec.index == 0
+    ending = await world.go()
+    assert ending.state == "done" and "1@best, 1@0, base" in ending.reason.words
+    assert {row["score"] for row in world.query("SELECT score FROM evals WHERE policy > 1")} == {None}
+
+
 async def test_an_edit_meanwhile_changes_nothing(tmp_path: Path) -> None:
     world = await trained(tmp_path)
     begin(world, EVAL)
