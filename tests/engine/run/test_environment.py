@@ -63,7 +63,9 @@ class PublishedVersions:
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Any, counts: bool) -> None:
         await answer(None)
 
-    async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Any:
+    async def bind(
+        self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None, data: Any = None
+    ) -> Any:
         resting, self.resting = self.resting, set()
         config = self.validate(name, config or {}, version)
         self.resting = resting
