@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from marlaas.plugins.data import Source
 
 from ..errors import ConfigError
 from .validation import CONFLICT, RANGE, TYPE, UNKNOWN, between, nearest
@@ -35,14 +32,9 @@ class DataSpec:
     """The most rows to train on, chosen from all of the file, alike for every seed; 0: all."""
 
     @property
-    def source(self) -> Source | None:
-        """The rows; None where the environment's own count."""
-        return Source(Path(self.path), self.columns, self.split, self.limit) if self.path else None
-
-    @property
     def record(self) -> dict[str, Any] | None:
-        """The rows as they are named to the environment's process; None where its own count."""
-        return self.source.record() if self.source is not None else None
+        """The rows as ``plugins.data.Source.record`` writes them; None where the environment's own count."""
+        return asdict(self) if self.path else None
 
 
 def check_data_rules(spec: TaskSpec, where: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.plugins.data import first_row
-
 from ..errors import ConfigError
 from ..spec import REFUSED, parse
 from ..store import Submission
@@ -19,10 +17,13 @@ def check_data(submissions: Sequence[Submission]) -> None:
     """
     seen: set[str] = set()
     for submission in submissions:
-        source = parse(submission.config, submission.name).data.source
-        if source is None or repr(source) in seen:
+        record = parse(submission.config, submission.name).data.record
+        if record is None or repr(record) in seen:
             continue
-        seen.add(repr(source))
+        seen.add(repr(record))
+        from marlaas.plugins.data import Source, first_row  # imported only where a task names rows
+
+        source = Source.of(record)
         for split in ("train", "eval"):
             try:
                 first_row(source, split)
