@@ -8,22 +8,31 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.ranking import ranked
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.home.settings import EnvironmentSettings
+from marlaas.plugins.messages import Answer, Ask, Reply
 
-from .conftest import World
+from .conftest import World, a_spec
 from .dependencies.wheels import make_wheel
 
 pytestmark = pytest.mark.processes
 
 LIBRARY = """
+class Text:
+    def __contains__(self, text):
+        return text.isascii()
+
+
 class Echo:
+    action_space = Text()
+
     def reset(self, seed=None):
         return "say it", {}
 
     def step(self, action):
-        return "", float(action == "say it"), True, False, {}
+        return "", 1.0 if action == "say it" else -5.0, True, False, {}
 
 
 class Raising(Echo):
@@ -80,6 +89,27 @@ async def test_a_bad_entry_is_shown_and_the_others_serve(world: World) -> None:
     world.save("games.toml", FIRST + SECOND)
     await world.until("loaded", "games")
     assert states(world) == {"games/echo": "ready", "games/second": "ready"}
+
+
+async def test_an_unreadable_reply_gets_the_least_of_its_group(world: World) -> None:
+    """A wrong reply costs 5 here, which the adapter cannot know."""
+    world.save("games.toml", FIRST)
+    await world.service.start()
+    await world.until("loaded", "games")
+
+    def saying(text: str) -> Answer:
+        async def answer(ask: Ask) -> Reply:
+            return Reply(text, "stop", 0)
+
+        return answer
+
+    with await world.service.bind("games/echo") as lease:
+        replies = ("say it", "é", "wrong")
+        played = [await world.service.play(lease, a_spec(member=n), saying(text)) for n, text in enumerate(replies)]
+        assert [one.rewards["agent"] for one in played] == [1.0, -1.0, -5.0]
+        members = await ranked(world.service, lease, played)
+    assert [one.rewards["agent"] for one in members] == [1.0, -5.0, -5.0]
+    assert members[1].parts["own_reward"] == -1.0 and members[1].metrics["unreadable"] == 1.0
 
 
 async def test_without_a_good_entry_the_last_version_serves(world: World) -> None:
