@@ -15,7 +15,7 @@ from .history import check_files, check_groups, check_home, check_spare, check_s
 from .plays import check_own, check_plays
 from .record import Group, Policy, Record, opened
 from .report import Report
-from .rewards import check_advantages, check_metrics
+from .rewards import check_advantages, check_members, check_metrics
 
 if TYPE_CHECKING:
     from .updates import Oracle
@@ -92,6 +92,7 @@ def _check_experience(
             check_tokens(policy, group, trajectories, report)
             check_own(policy, group, trajectories, report)
             check_advantages(policy, group, trajectories, report)
+            check_members(policy, group, trajectories, report)
         if step is not None:
             check_metrics(policy, step, told, report)
             if again is not None:

@@ -107,6 +107,17 @@ def _returns(own: Sequence[Trajectory], score: float, discount: float) -> list[f
     return result[::-1]
 
 
+def check_members(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
+    """Check that enough members of a consumed group ended well; older tasks have no such rule in their task file."""
+    if group.state != "consumed" or not trajectories or "min_members" not in policy.task.tables.get("train", {}):
+        return
+    size = int(policy.task.value("train", "group_size"))
+    wanted = int(policy.task.value("train", "min_members", size - size // 8))
+    well = len({trajectory.member for trajectory in trajectories if trajectory.status == "ok"})
+    where = f"{policy.task.where}, group {group.number}"
+    report.check(well >= wanted, "groups have enough members", where, f"{well} of {size} ended well, not {wanted}")
+
+
 def penalty(policy: Policy, own: Sequence[Trajectory]) -> float:
     """DAPO's soft punishment of one agent's episode (arXiv 2503.14476, equation 13): from -1 to 0."""
     if policy.task.value("train", "overlong", "keep") != "penalty":

@@ -39,6 +39,9 @@ MOST = 20.0
 REPEATS = 0.9
 """How often a play that failed because of its reply fails again, as the explanation by the reply has it."""
 
+MOST_LINES = 64
+"""Lines that are weighed, the first at which anything failed: where a plugin says that it failed is its own word."""
+
 Place = tuple[str, int]
 """A file of the plugin, and a line."""
 
@@ -112,7 +115,8 @@ class Survivors:
         ends = [member.plays for member in members]
         failures = {place: end.failure for plays in ends for end in plays if (place := place_of(end)) and end.failure}
         found = []
-        for place in {**self._lines, **failures}:
+        new = [place for place in failures if place not in self._lines][: MOST_LINES - len(self._lines)]
+        for place in (*self._lines, *new):
             now = self._weighed(place, Plays.of(ends, place), failures.get(place))
             if now.weight >= log(ENOUGH) and not now.told:
                 now = replace(now, told=True)

@@ -202,6 +202,10 @@ LIES: dict[str, tuple[str, str]] = {
         "UPDATE trajectories SET spans = '[]' WHERE id = 1",
         "member 0 has other spans",
     ),
+    "members that failed": (
+        "UPDATE trajectories SET status = 'error' WHERE member = 0",
+        f"{SIZE - 1} of {SIZE} ended well, not {SIZE}",
+    ),
     "a changed reward": ("UPDATE trajectories SET reward = reward + 0.1 WHERE id = 1", "advantages and rewards differ"),
     "a changed metric": ("UPDATE metrics SET value = 7 WHERE step = 1 AND name = 'tokens'", "metric tokens"),
     "a missing metric": ("DELETE FROM metrics WHERE step = 1 AND name = 'reward'", "metric reward is missing"),

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.rollout.episodes import Played
 from marlaas.engine.run.members import PLAYS, Member
-from marlaas.engine.run.survivors import ENOUGH, MOST, Line, Plays, Survivors, factor, place_of
+from marlaas.engine.run.survivors import ENOUGH, MOST, MOST_LINES, Line, Plays, Survivors, factor, place_of
 from marlaas.engine.trajectories import Episode, Failure
 
 from ...examples import examples
@@ -105,6 +105,14 @@ def test_a_line_is_told_once_and_counts_its_members() -> None:
         lines += survivors.see([member(ends) for ends in group])
     assert len(lines) == 1 and survivors.members == 320
     assert 0 < lines[0].failed < lines[0].passed
+
+
+def test_a_plugin_that_names_ever_new_lines_fills_no_memory() -> None:
+    survivors = Survivors()
+    for number in range(3 * MOST_LINES):
+        end = replace(FAILED, failure=Failure("x", "grader.py", number))
+        survivors.see([member([OK])] * 7 + [member([end] * 3)])
+    assert len(survivors._lines) == MOST_LINES
 
 
 def test_a_failure_at_another_line_is_another_matter() -> None:
