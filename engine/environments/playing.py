@@ -179,6 +179,8 @@ class PlayingPool:
     def leave(self, worker: Worker) -> None:
         """An episode has ended: its place is free."""
         worker.live -= 1
+        if worker.child.full and not worker.leaving:
+            self._replace(worker)
         if self._waiting:
             self._hand_out()
         if worker.leaving:
@@ -306,13 +308,18 @@ class PlayingPool:
     def _grow(self, target: int) -> None:
         """Have so many processes: take back those that are to end, then start further ones."""
         for worker in self._workers:
-            if worker.leaving and self._staying < target:
+            if worker.leaving and not worker.child.full and self._staying < target:
                 worker.leaving = False
         for _ in range(target - self._staying - len(self._more)):
             task = asyncio.get_running_loop().create_task(self._start_further())
             self._more.add(task)
             task.add_done_callback(self._more.discard)
         self._hand_out()
+
+    def _replace(self, worker: Worker) -> None:
+        """Begin nothing more in a process whose memory is full, and have another in its place."""
+        worker.leaving = True
+        self._grow(max(1, self._bounds.least, self._staying))
 
     @property
     def _staying(self) -> int:
@@ -351,7 +358,9 @@ class PlayingPool:
     def _part(self, worker: Worker) -> None:
         """End a process that is to end, once its last episode has."""
         if not worker.live and worker.child.idle and worker in self._workers:
-            self._end(worker, "there was too little to do for it")
+            self._end(worker, "nothing more is to begin in it")
+            if self._waiting and not self._workers and not self._more:
+                self._revived()
 
     def _end(self, worker: Worker, reason: str, cut: bool = False) -> None:
         self._workers.remove(worker)

@@ -197,6 +197,8 @@ class ScoringPool:
         return child
 
     def _put_back(self, child: Child) -> None:
+        if child.full and child.dead is None:
+            child.kill("its memory was full")
         if child.dead is not None:
             self._bury(child)
             return

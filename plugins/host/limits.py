@@ -19,6 +19,8 @@ _STACK = 9 << 20
 """Bytes of address space that the stack of a thread takes on Linux, with what lies around it; none of it is memory that
 a plugin fills."""
 _MOST_STACKS = 1024
+_MOSTLY = 0.75
+"""The share of the memory above which ``full`` calls it full: a quarter of it is still free for what comes next."""
 _PR_SET_PDEATHSIG = 1
 _FIRST_TO_GO = 500
 """Of 1000: when the machine runs out of memory, the kernel kills a plugin before the engine or its workers."""
@@ -64,6 +66,22 @@ def stacks(more: int) -> None:
         import resource
 
         _bound(resource.RLIMIT_AS, _memory + _allowed * _STACK, resource.getrlimit(resource.RLIMIT_AS)[1])
+
+
+def full() -> bool:
+    """Whether most of the memory that the plugin may have is taken; never where that cannot be known.
+
+    Asked when an allocation has failed: it tells a process in which memory has piled up from one large allocation.
+    """
+    import resource
+
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+    except (OSError, ValueError, MemoryError):
+        return False
+    bound = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return bound != resource.RLIM_INFINITY and taken >= _MOSTLY * bound
 
 
 def _bound(kind: int, soft: int, hard: int | None = None) -> None:

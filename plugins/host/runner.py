@@ -25,6 +25,7 @@ from .blame import Blame
 from .channel import Record
 from .clock import Clock
 from .instances import Late
+from .limits import full
 from .meter import Usage
 from .paying import may_pay
 from .steps import charged
@@ -116,6 +117,8 @@ class Run:
             end = self._timeout(error, str(error))
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             end = {"status": "error", "failure": self._host.blame.of(error)}
+            if isinstance(error, MemoryError) and full():
+                end["full"] = True
         if self._overloaded:
             end = {"overloaded": True, "status": "timeout", "failure": end.get("failure") or _UNFIT}
         self._clock.stop()

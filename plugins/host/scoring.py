@@ -19,6 +19,7 @@ from ..scoring import Member, ranks_of, score_of
 from .blame import Blame
 from .channel import Record
 from .clock import Clock
+from .limits import full
 from .meter import Usage
 from .paying import may_pay
 from .records import read_transcript
@@ -65,6 +66,8 @@ class ScoringRun:
             answer = {"status": "skip"}
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             answer = self._failed(error)
+            if isinstance(error, MemoryError) and full():
+                answer["full"] = True
         self._clock.stop()
         if "status" in answer:
             answer |= {"op": "end", "seconds": time.monotonic() - began}

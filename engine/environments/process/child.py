@@ -100,6 +100,8 @@ class Child:
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
         self.dead: Failure | None = None
+        self.full = False
+        """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
         self.load = Load()
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
@@ -316,6 +318,7 @@ class Child:
                 play.ended.set_exception(error)
 
     def _ended(self, ended: Ended) -> None:
+        self.full = self.full or ended.full
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:

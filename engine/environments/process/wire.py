@@ -115,6 +115,8 @@ class Ended:
 
     episode: int
     outcome: Outcome
+    full: bool = False
+    """Whether it failed because memory has piled up in the process, which is to be replaced."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,7 @@ class _End(Struct, tag_field="op", tag="end"):
     paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
     task: Any = None
     overloaded: bool = False
+    full: bool = False
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -346,7 +349,7 @@ def decode(record: Record) -> Received:
             case _End(status="played") as end:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:
-                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True))
+                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True), end.full)
             case _Ranked() as ranked:
                 return Ended(ranked.episode, Ranking(ranked.rewards))
             case _Facts() as facts:

@@ -29,6 +29,7 @@ class FakeChild:
     pid: int
     owner: Owner
     dead: Failure | None = None
+    full: bool = False
     load: Load = IDLE
     idle: bool = True
 
@@ -334,3 +335,18 @@ def test_no_place_is_given_twice_or_lost(steps: list[str], episodes: int, most: 
         await asyncio.gather(*coming, return_exceptions=True)
 
     asyncio.run(run())
+
+
+async def test_a_full_process_is_replaced() -> None:
+    """What is under way in it goes on; it ends with its last episode."""
+    made = Made(episodes=4)
+    places = await made.places(4)
+    waiting = asyncio.ensure_future(made.place())
+    await settled()
+    made.children[0].full = True
+    made.pool.leave(places[0])
+    await settled()
+    assert (await waiting).child.pid == 1 and made.children[0].dead is None
+    for worker in places[1:]:
+        made.pool.leave(worker)
+    assert made.children[0].dead is not None and made.pool.pids == [1]

@@ -30,6 +30,7 @@ class FakeChild:
 
     pid: int
     dead: Failure | None = None
+    full: bool = False
     verdict: asyncio.Future[EpisodeOutcome] = field(default_factory=asyncio.Future)
 
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:

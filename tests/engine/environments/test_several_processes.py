@@ -189,3 +189,35 @@ async def test_stopping_ends_what_is_being_started(world: World, quick: None) ->
     lease.release()
     await world.service.stop()
     assert world.pids() == []
+
+
+LEAKING = """
+# /// script
+# [tool.marlaas]
+# memory_mb = 256
+# ///
+import os
+from marlaas.plugins import env
+
+kept = []
+
+@env
+async def leaking(ep):
+    await ep.ask("x")
+    ep.log(pid=float(os.getpid()))
+    kept.append(bytearray(8 << 20))
+    return 1.0
+"""
+
+
+async def test_a_process_in_which_memory_piled_up_is_replaced(world: World) -> None:
+    """One episode after the other: each failure is followed by success elsewhere, and nothing rests."""
+    world.save("leaking.py", LEAKING)
+    await world.service.start()
+    with await world.service.bind("leaking") as lease:
+        outcomes = [await world.service.play(lease, a_spec(index=n), echoing, counts=True) for n in range(100)]
+    failed = [number for number, outcome in enumerate(outcomes) if outcome.status != "ok"]
+    assert failed, "a process has room for some thirty of them"
+    assert all(outcomes[number + 1].status == "ok" for number in failed if number < 99)
+    assert len({outcome.metrics["pid"] for outcome in outcomes if outcome.status == "ok"}) >= len(failed)
+    assert not {event.kind for event in world.told} & {"quarantined", "died"}
