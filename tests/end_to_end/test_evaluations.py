@@ -96,7 +96,7 @@ def test_a_killed_engine_measures_nothing_twice(lab: Lab) -> None:
     assert all(after[name] == rows for name, rows in before.items() if rows), "down to the time of its making"
 
 
-def test_pass_at_8_is_what_a_script_computes_from_the_stored_replies(lab: Lab) -> None:
+def test_pass_at_8_is_what_a_script_computes_from_replies(lab: Lab) -> None:
     task = train(lab)
     words = (f"{task}@2", "--set", "digits=1", "--prompts", "12", "--samples", "8", "--temperature", "1.0")
     said = json.loads(lab.marlaas("eval", *words, "--wait", "--json"))

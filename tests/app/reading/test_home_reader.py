@@ -16,6 +16,7 @@ from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.rows import EvalRow
 
 from ..filling import HOSTILE, NOW, Filling
 from ..filling_machine import fill_cards, fill_machine
@@ -26,6 +27,8 @@ READERS: dict[str, Open] = {"sqlite": lambda home: SqliteReader(home.database)}
 TODAY = "2027-01-15"
 """The day of ``NOW``."""
 OLD_TASK, DUEL = 1, 2
+MEASURED = EvalRow(1, 0.75, 0.1, 4, None, "e1")
+"""The evaluation of the duel, whose only prompt paid 1."""
 QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "tasks": lambda reader: reader.tasks(),
     "task": lambda reader: reader.task(DUEL),
@@ -50,6 +53,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "kept_marks": lambda reader: reader.kept_marks(),
     "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
     "matchups": lambda reader: reader.matchups(DUEL),
+    "prompt_scores": lambda reader: reader.prompt_scores(DUEL, MEASURED, "player"),
     "rollout_steps": lambda reader: reader.rollout_steps(DUEL),
     "group_ids": lambda reader: reader.group_ids(DUEL),
     "group_ids_numbered": lambda reader: reader.group_ids_numbered(DUEL, "train", 0),
