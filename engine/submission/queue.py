@@ -96,15 +96,17 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is allowed: the task waits for its repair.
     """
     found = find_environment(submission.environment, environments)
+    named = bool(submission.config.get("data", {}).get("path"))
     for suite in submission.config.get("eval", {}).get("suite", ()):
         try:
             other = find_environment(suite["environment"], environments)
             _check_parameters(other, suite["config"], "eval.suite")
+            _check_rows(other, named=named and suite["environment"] == submission.environment)
         except ConfigError as error:
             says = f"The suite {suite['name']!r}: {error.message}"
             raise type(error)(says, error.hint, path="eval.suite", code=error.code) from None
     _check_parameters(found, submission.config.get(PARAMETERS, {}), PARAMETERS)
-    _check_rows(found, named=bool(submission.config.get("data", {}).get("path")))
+    _check_rows(found, named)
     if found.version and (submission.config.get("policies") or submission.config.get("kind") == "eval"):
         check_declared(parse(submission.config, submission.name), found.agents)
 

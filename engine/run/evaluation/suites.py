@@ -12,7 +12,7 @@ from typing import cast
 
 from ...errors import Replaced
 from ...fleet import Services
-from ...spec import ONLY, AgentMap, NamedPolicySpec, SuiteSpec, TaskSpec
+from ...spec import ONLY, AgentMap, DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec
 from ...store import Version, best
 from ...trajectories import Split
 from ..background import Background
@@ -45,8 +45,9 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
         target=spec.eval.target if suite.decides else None,
         patience=spec.eval.patience if suite.decides else 0,
     )
+    data = spec.data if suite.environment == spec.environment else DataSpec()  # other environments have their own rows
     alone = replace(spec, environment=suite.environment, environment_config=suite.config, policies={}, agents={})
-    return replace(alone, eval=measure)
+    return replace(alone, eval=measure, data=data)
 
 
 class AllMeasuring:

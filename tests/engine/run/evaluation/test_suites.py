@@ -9,7 +9,9 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.run.evaluation.suites import on_suite
 from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.suites import SuiteSpec
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, parse
 
@@ -150,6 +152,12 @@ def refused(**measure: object) -> str:
     with pytest.raises(ConfigError) as error:
         parse(table, "the task")
     return str(error.value)
+
+
+def test_rows_that_a_task_names_are_those_of_its_own_environment() -> None:
+    task = replace(LONG, data=DataSpec(path="rows.jsonl"))
+    assert on_suite(task, FAR).data == DataSpec()
+    assert on_suite(task, replace(FAR, environment=task.environment)).data == task.data
 
 
 def test_suites_of_a_task_file() -> None:
