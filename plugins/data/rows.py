@@ -78,7 +78,8 @@ def rows_of(
     else:
         rows = _listed(data(split), split)
     if not rows:
-        raise ValueError(f"the data has no rows for the split {split!r}")
+        needed = ": it needs at least three different rows" if split == "test" else ""
+        raise ValueError(f"the data has no rows for the split {split!r}{needed}")
     return rows
 
 

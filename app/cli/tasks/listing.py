@@ -206,10 +206,10 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
 def _held_out(evals: Sequence[EvalRow]) -> str:
     """The scores of the newest series, which alone compare, and how many others there are."""
-    from ...words.tasks import newest_series
+    from ...words.tasks import measured_on, newest_series
 
     shown = newest_series(evals)
-    earlier = len(evals) - len(shown)
+    earlier = sum(not measured_on(row) for row in evals) - len(shown)
     scores = ", ".join(scored_at(row.score, row.basis, row.step, "step") for row in shown)
     return f"{scores}; {earlier} of earlier series" if earlier else scores
 
