@@ -19,8 +19,8 @@ from ..store import Version
 from .admission import Admitting
 from .background import Background
 from .bias_watch import BiasWatch
-from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
+from .mixture import Mixture
 from .policy_learner import PolicyLearner
 from .preflight import check_room, check_servable
 from .producer import Producer
@@ -41,7 +41,8 @@ class Learner:
         self._policies = tuple(
             TrainedPolicy.of(services, task, name, spec_of(spec, name)) for name in self._agents.trained
         )
-        self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
+        store, first = services.store, self._policies[0].number
+        self._mixture = Mixture(services.environments, spec, store.experience, first, self._tell)
         self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
         self._learners: tuple[PolicyLearner, ...] = ()
         """Of the policies, in their order, once all are open."""
@@ -58,12 +59,12 @@ class Learner:
     @property
     def waits_for(self) -> str:
         """What holds the task up though it runs, in words; empty where nothing does."""
-        return self._environment.waits_for
+        return self._mixture.waits_for
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         check_room(self._services.shortage)
-        await self._environment.check()
+        await self._mixture.check()
         check_servable(self._spec, self._services)
         try:
             self._join()
@@ -91,17 +92,19 @@ class Learner:
             store.telemetry.event("adapter", problem, self._task, "warning")
 
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
-        services, environment, moved = self._services, self._environment, asyncio.Event()
-        held_out = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
-        async with environment.bound() as lease:
-            await held_out.of(lease)
+        services, mixture, moved = self._services, self._mixture, asyncio.Event()
+        held_out = {}
+        for one in mixture.components:
+            held_out[one.name] = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
+            async with one.environment.bound() as lease:
+                await held_out[one.name].of(lease)
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless)
+            PolicyLearner(services, policy, version, participants, mixture, moved, self._hopeless)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._spec, environment, participants, held_out, bias)
+        producer = Producer(services, self._spec, mixture, participants, held_out, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))
@@ -146,10 +149,6 @@ class Learner:
         kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
         for policy in policies:
             versions.keep_sampler(policy, kind)
-
-    def _history(self) -> History:
-        experience, policy = self._services.store.experience, self._policies[0].number
-        return History(experience.first_environment(policy), experience.last_environment(policy))
 
     def _tell(self, sentence: str) -> None:
         self._services.store.telemetry.event("environment", sentence, self._task, "warning")

@@ -19,10 +19,9 @@ from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .endings import never_spoke
-from .environment import TaskEnvironment
-from .evaluation.evaluator import Evaluator
-from .evaluation.timing import Measuring
+from .evaluation.mixed import measuring
 from .group_pool import GroupPool
+from .mixture import Mixture
 from .preflight import check_room
 from .recovery import new_version, version_path
 from .rules import closing_rules
@@ -42,7 +41,7 @@ class PolicyLearner:
         trained: TrainedPolicy,
         version: Version,
         participants: Participants,
-        environment: TaskEnvironment,
+        mixture: Mixture,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
     ) -> None:
@@ -78,10 +77,7 @@ class PolicyLearner:
         self._retention = Retention(
             services.store, self._task, self.policy, every, services.token_steps, played, trained.given
         )
-        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants)
-        self._measuring = Measuring(
-            services, spec.eval, self.policy, environment, self._published, evaluator, self._retention
-        )
+        self._measuring = measuring(services, trained, mixture, participants, self._retention)
 
     @property
     def end(self) -> int:

@@ -9,7 +9,7 @@ from ..errors import Blocked, ConfigError
 from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
-from .environment import History, TaskEnvironment
+from .mixture import Mixture
 
 
 async def check_ready(
@@ -18,11 +18,11 @@ async def check_ready(
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
     check_room(shortage)
     policy = store.versions.policy(task, agent_map_of(spec).trained[0], {})
-    history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
-    environment = TaskEnvironment(environments, spec, history)
-    await environment.check()
-    async with environment.bound():
-        pass
+    mixture = Mixture(environments, spec, store.experience, policy)
+    await mixture.check()
+    for component in mixture.components:
+        async with component.environment.bound():
+            pass
 
 
 def check_room(shortage: Callable[[], str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -23,9 +23,9 @@ from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
 from .bias_watch import BiasWatch
 from .endings import all_lost, too_few
-from .environment import TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .members import Member, play_member
+from .mixture import Component, Mixture
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .rules import closing_rules, replacements
 from .selfplay.match import Match
@@ -64,6 +64,17 @@ class Wanting(Protocol):
         """The task as this policy sees it."""
 
 
+@dataclass(frozen=True)
+class _Place:
+    """One attempt at a group."""
+
+    number: int
+    attempt: int
+    index: int
+    """Index of the instance."""
+    component: Component
+
+
 class Producer:
     """Plays the training groups of one task."""
 
@@ -71,14 +82,15 @@ class Producer:
         self,
         services: Services,
         spec: TaskSpec,
-        environment: TaskEnvironment,
+        mixture: Mixture,
         participants: Participants,
-        held_out: HeldOutPrompts,
+        held_out: Mapping[str, HeldOutPrompts],
         bias: BiasWatch,
     ) -> None:
+        """``held_out``: by the component's name."""
         self._services = services
         self._spec = spec
-        self._environment = environment
+        self._mixture = mixture
         self._participants = participants
         self._held_out = held_out
         self._bias = bias
@@ -91,10 +103,12 @@ class Producer:
         """
         failures = short = replaced = lost = replayed = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
+        component, own = self._mixture.of(number)
         for attempt in range(MAX_ATTEMPTS):
             match = self._participants.match(number, attempt)
-            async with self._participants.playing(match), self._environment.bound() as lease:
-                members = await self._play(number, attempt, match, lease)
+            async with self._participants.playing(match), component.environment.bound() as lease:
+                place = _Place(number, attempt, instance(own, attempt), component)
+                members = await self._play(place, match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
@@ -103,15 +117,14 @@ class Producer:
             lost += sum(one.lost for one in members)
             replayed += sum(len(one.before) for one in members)
             episodes = tuple(one.episode for one in played)
-            index = instance(number, attempt)
-            play = Play(number, index, environment_version, episodes, replaced, lost, replayed)
+            play = Play(number, place.index, environment_version, episodes, component.name, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(play, groups, rules)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
                 short += any(one.lost for one in members)
                 if failures >= MAX_FAILURES or short >= MAX_SHORT:
-                    await self._environment.check()  # where it rests, the task waits instead of pausing
+                    await component.environment.check()  # where it rests, the task waits instead of pausing
                     wanted = max(own.min_members for own in rules)
                     raise all_lost(failures, played) if failures >= MAX_FAILURES else too_few(short, wanted, played)
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
@@ -139,11 +152,11 @@ class Producer:
         await store.patiently(lambda: store.experience.add_play("train", parts, beside))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, number: int, attempt: int, match: Match, lease: Lease) -> list[Member] | None:
+    async def _play(self, place: _Place, match: Match, lease: Lease) -> list[Member] | None:
         """All members of one attempt, or None where the prompt is held out."""
-        held_out = await self._held_out.of(lease)
+        held_out = await self._held_out[place.component.name].of(lease)
         playing = [
-            asyncio.ensure_future(self._member(number, attempt, member, match, lease, held_out))
+            asyncio.ensure_future(self._member(place, member, match, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -164,15 +177,15 @@ class Producer:
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
     async def _member(
-        self, number: int, attempt: int, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
+        self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
     ) -> Member:
         seed = self._spec.train.seed
-        spec = EpisodeSpec("train", instance(number, attempt), seed, member, lease.config)
+        spec = EpisodeSpec("train", place.index, seed, member, lease.config)
         sampling = self._spec.sampling
-        noise = noise_seed(seed, "train", number, attempt, member)
-        roles = match.roles(self._participants.endpoints(match, number), sampling, sampling.temperature, noise)
-        name = f"{next(iter(match.versions.values())).name}/g{number}.{attempt}.{member}"
-        play, rollout = self._environment.player(lease), self._services.rollout
+        noise = noise_seed(seed, "train", place.number, place.attempt, member)
+        roles = match.roles(self._participants.endpoints(match, place.number), sampling, sampling.temperature, noise)
+        name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
+        play, rollout = place.component.environment.player(lease), self._services.rollout
 
         async def once(plays: int) -> Played:
             own = f"{name}.{plays}" if plays else name

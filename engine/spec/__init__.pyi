@@ -12,6 +12,7 @@ from .agents import (
 from .fields import (
     REQUIRED as REQUIRED,
     SpecField as SpecField,
+    component_fields as component_fields,
     docstrings as docstrings,
     policy_fields as policy_fields,
     spec_fields as spec_fields,
@@ -20,6 +21,12 @@ from .losses import (
     AdvantageKind as AdvantageKind,
     constant_denominator as constant_denominator,
     published as published,
+)
+from .mixture import (
+    TOGETHER as TOGETHER,
+    ComponentSpec as ComponentSpec,
+    Drawing as Drawing,
+    components_of as components_of,
 )
 from .policies import (
     NamedPolicySpec as NamedPolicySpec,

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from . import sweep, task as spec
+from .mixture import ComponentSpec
 from .policies import NamedPolicySpec
 
 REQUIRED = ("tenant", "name", "environment")
@@ -62,18 +63,29 @@ def policy_fields() -> tuple[SpecField, ...]:
     return tuple(_fields(NamedPolicySpec, "policies.NAME."))
 
 
+@cache
+def component_fields() -> tuple[SpecField, ...]:
+    """The keys of a table ``[[mixture]]``."""
+    return tuple(_fields(ComponentSpec, "mixture."))
+
+
 def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
     hints, words = typing.get_type_hints(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
             yield from _fields(typing.cast(type[Any], kind), f"{field.name}.")
-        elif typing.get_origin(kind) is not dict:
+        elif typing.get_origin(kind) is not dict and not _of_tables(kind):
             low, high = field.metadata.get("range", (None, None))
             default = None if field.default is dataclasses.MISSING else field.default
             swept = table[:-1] in sweep.TABLES or field.name == "steps"
             choices = field.metadata.get("choices", ())
             yield SpecField(table + field.name, _kind(kind), default, words[field.name], low, high, choices, swept)
+
+
+def _of_tables(kind: Any) -> bool:
+    """Whether a key holds a list of tables, such as [[mixture]]."""
+    return typing.get_origin(kind) is tuple and dataclasses.is_dataclass(typing.get_args(kind)[0])
 
 
 def _kind(kind: Any) -> str:

@@ -78,9 +78,7 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
         if key == "steps" and isinstance(value, list):
             yield _axis(key, value, where)
         elif key in TABLES and isinstance(value, dict):
-            yield from (
-                _axis(f"{key}.{name}", inner, where) for name, inner in value.items() if isinstance(inner, list)
-            )
+            yield from (_axis(f"{key}.{name}", inner, where) for name, inner in value.items() if _sweeps(inner))
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
         hint = "Write [sweep] and below it a list for each key."
@@ -95,6 +93,11 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
             says = f"{where}: {key!r} stands in [sweep] and outside of it."
             raise ConfigError(says, "Keep one of the two.", path=key, code=CONFLICT)
         yield _axis(key, values, where)
+
+
+def _sweeps(value: Any) -> bool:
+    """Whether a value of these tables means several tasks; a list of tables, as [[eval.suite]] makes, does not."""
+    return isinstance(value, list) and not (value and all(isinstance(one, dict) for one in value))
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

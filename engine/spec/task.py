@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from .agent_rules import check_agents
+from .mixture import TOGETHER, ComponentSpec, check_mixture
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules
 from .validation import RANGE, between, build, each_between, one_of
@@ -142,8 +143,8 @@ class TaskSpec:
     """Whose it is; shares and quotas are counted by it."""
     name: str
     """What people call it."""
-    environment: str
-    """What it trains on: "arithmetic", or "plugin/environment" where that is ambiguous."""
+    environment: str = ""
+    """What it trains on: "arithmetic", or "plugin/environment" where that is ambiguous; empty with [[mixture]]."""
     steps: int = between(60, 1, 10000000)
     """Optimizer steps."""
     environment_version: str = one_of("follow", "follow", "pin")
@@ -151,6 +152,8 @@ class TaskSpec:
     base: str = ""
     """The base that it is meant for, by name or folder; empty: whatever base the home has."""
     environment_config: dict[str, Any] = field(default_factory=dict)
+    mixture: tuple[ComponentSpec, ...] = ()
+    """Instead of an environment: several, each in a table [[mixture]] with its share of the groups."""
     policy: PolicySpec = field(default_factory=PolicySpec)
     policies: dict[str, NamedPolicySpec] = field(default_factory=dict)
     """Instead of [policy]: several by name, each in a table [policies.NAME]."""
@@ -161,6 +164,11 @@ class TaskSpec:
     queue: QueueSpec = QueueSpec()
     eval: EvalSpec = EvalSpec()
     keep: KeepSpec = KeepSpec()
+
+    @property
+    def played(self) -> str:
+        """The environment as people read it; of a mixture, all of them."""
+        return TOGETHER.join(dict.fromkeys(part.environment for part in self.mixture)) or self.environment
 
     @property
     def group_episodes(self) -> int:
@@ -174,24 +182,31 @@ class TaskSpec:
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
-    plain = {key: value for key, value in table.items() if value is not None}
+    plain = {key: _lists(value) for key, value in table.items() if value is not None}
     for name in ("train", "eval", "sampling"):
         if isinstance(plain.get(name), dict):
             plain[name] = _given(plain[name])
     if isinstance(plain.get("policies"), dict):
         policies = plain["policies"].items()
         plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
-    if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
-        plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
     spec = build(TaskSpec, plain, where)
-    for name in ("tenant", "name", "environment"):
+    check_mixture(spec, where)
+    for name in ("tenant", "name", "played"):
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
-            says = f"{where}: {name!r} must be a printable text of 1 to 200 characters."
-            raise ConfigError(says, path=name, code=RANGE)
+            path = "environment" if name == "played" else name
+            says = f"{where}: {path!r} must be a printable text of 1 to 200 characters."
+            raise ConfigError(says, path=path, code=RANGE)
     check_agents(spec, where)
     check_rules(spec, where)
     return spec
+
+
+def _lists(value: Any) -> Any:
+    """A value of ``to_json`` as a parsed task file has it: lists for tuples."""
+    if isinstance(value, dict):
+        return {key: _lists(inner) for key, inner in value.items()}
+    return [_lists(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _given(table: dict[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,12 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
             _check_free(value, where, name)
             return value
         return {key: _value(inner, of, field, where, f"{name}.{key}") for key, inner in value.items()}
+    if origin is tuple and dataclasses.is_dataclass(of := typing.get_args(kind)[0]):
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            says = f"{where}: {name!r} must be a list of tables."
+            raise ConfigError(says, f"Write [[{name}]] and its keys below it.", path=name, code=TYPE)
+        cls = typing.cast(type[Any], of)
+        return tuple(build(cls, entry, where, f"{name}[{place}].") for place, entry in enumerate(value))
     if origin is tuple:
         items = typing.get_args(typing.get_args(kind)[0]) or typing.get_args(kind)[:1]  # of int | str: both
         if not isinstance(value, list) or not all(any(_is(entry, item) for item in items) for entry in value):

@@ -94,6 +94,7 @@ class ExperienceTable:
             "state": "complete",
             "step": step,
             "replaced": group.replaced,
+            "component": group.component,
             "lost": group.lost,
             "replayed": group.replayed,
             "play": play,
@@ -114,6 +115,7 @@ class ExperienceTable:
                 environment_version=g["environment_version"],
                 episodes=self._episodes(g["id"]),
                 replaced=g["replaced"],
+                component=g["component"],
                 lost=g["lost"],
                 replayed=g["replayed"],
             )
@@ -154,17 +156,18 @@ class ExperienceTable:
             reach(Point.SHRINK_DONE)
         return len(groups) == SHRUNK_AT_ONCE
 
-    def first_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's first stored group: what a pinned task stays with."""
-        rows = self._db.query("SELECT environment_version FROM groups WHERE policy = ? ORDER BY id LIMIT 1", [policy])
-        return next((row["environment_version"] for row in rows), None)
+    def first_environment(self, policy: int, component: str = "") -> str | None:
+        """The environment version of the policy's first stored group: what a pinned task stays with.
 
-    def last_environment(self, policy: int) -> str | None:
-        """The environment version of the policy's newest stored group."""
-        rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
-        )
-        return next((row["environment_version"] for row in rows), None)
+        Of groups that were played on a component of a mixture, where one is named.
+        """
+        first = "SELECT environment_version FROM groups WHERE policy = ? AND component = ? ORDER BY id LIMIT 1"
+        return next((row["environment_version"] for row in self._db.query(first, [policy, component])), None)
+
+    def last_environment(self, policy: int, component: str = "") -> str | None:
+        """The environment version of the policy's newest stored group, likewise."""
+        last = "SELECT environment_version FROM groups WHERE policy = ? AND component = ? ORDER BY id DESC LIMIT 1"
+        return next((row["environment_version"] for row in self._db.query(last, [policy, component])), None)
 
     def environment_versions(self) -> set[str]:
         """All environment versions that stored groups were played on: a pinned task or a replay may need them."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m027_lost_members"
+LATEST = "m028_components"
 """The name of the last migration."""
 
 

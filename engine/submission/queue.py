@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import ConfigError, EnvironmentMissing
-from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, nearest, parse
+from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, nearest, parse
 from ..store import EnvironmentRow, Submission
 
 PARAMETERS = "environment_config"
@@ -90,25 +90,39 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
 
     Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is allowed: the task waits for its repair.
     """
-    found = find_environment(submission.environment, environments)
+    if not submission.config.get("mixture"):
+        found = find_environment(submission.environment, environments)
+        check_parameters(found, submission.config.get(PARAMETERS, {}), PARAMETERS)
+        if submission.config.get("policies") and found.version:
+            check_declared(parse(submission.config, submission.name), found.agents)
+        return
+    for place, spec in enumerate(components_of(parse(submission.config, submission.name)).values()):
+        found = find_environment(spec.environment, environments)
+        check_parameters(found, spec.environment_config, f"mixture[{place}].config")
+        if found.version:
+            check_declared(spec, found.agents)
+
+
+def check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
+    """Refuse parameters that an environment does not take; ``table`` is where the task file has them.
+
+    Raises ``ConfigError``. Where no version of it has served yet, nothing is known of its parameters.
+    """
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
-    config: dict[str, Any] = submission.config.get(PARAMETERS, {})
     for key, value in config.items():
         if key not in parameters:
             says = f"The environment {found.name!r} has no parameter {key!r}."
-            raise ConfigError(says, nearest(key, list(parameters)), path=f"{PARAMETERS}.{key}", code=UNKNOWN)
-        _check_value(parameters[key], value, found.name)
+            raise ConfigError(says, nearest(key, list(parameters)), path=f"{table}.{key}", code=UNKNOWN)
+        _check_value(parameters[key], value, found.name, table)
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
     if missing:
-        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{PARAMETERS}]."
-        raise ConfigError(says, path=f"{PARAMETERS}.{missing[0]}", code=MISSING)
-    if submission.config.get("policies"):
-        check_declared(parse(submission.config, submission.name), found.agents)
+        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
+        raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
 
 
-def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
+def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:
     """Raise ``ConfigError`` for a value that a parameter, given as the store keeps it, does not allow."""
     from marlaas.plugins.parameters import Parameter, checked  # imported only where a parameter is set
 
@@ -116,4 +130,4 @@ def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
     try:
         checked(parameter, value, owner)
     except ValueError as error:
-        raise ConfigError(str(error), path=f"{PARAMETERS}.{parameter.name}", code=REFUSED) from None
+        raise ConfigError(str(error), path=f"{table}.{parameter.name}", code=REFUSED) from None

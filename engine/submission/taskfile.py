@@ -68,7 +68,7 @@ def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission
     return Submission(
         tenant=spec.tenant,
         name=spec.name,
-        environment=spec.environment,
+        environment=spec.played,
         steps=spec.steps,
         priority=spec.queue.priority,
         config=spec.to_json(),

@@ -42,19 +42,30 @@ class Evaluator:
         name: str,
         environment: TaskEnvironment,
         participants: Participants,
+        component: str = "",
+        first: int = 0,
     ) -> None:
-        """``policy`` is the policy's number in the store, ``name`` its name in the task."""
+        """``policy`` is the policy's number in the store, ``name`` its name in the task. Of a mixture: ``component`` is
+        the name of what is measured, and ``first`` the number of its first prompt among those of all."""
         self._services = services
         self._spec = spec
         self._policy = policy
         self._name = name
         self._environment = environment
         self._participants = participants
+        self._component = component
+        self._first = first
         self._constants = ConstantAnswers(services, name)
         self._baselines: dict[str, float | None] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
-        """Play every held-out prompt with a version that the caller holds, record the score and return it.
+        """Measure a version that the caller holds, record the score and return it. Raises as ``measure``."""
+        evaluation, store = await self.measure(version, lease), self._services.store
+        await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
+        return evaluation
+
+    async def measure(self, version: Version, lease: Lease) -> Evaluation:
+        """Play every held-out prompt with a version that the caller holds, and return the score.
 
         Raises ``Replaced`` where the lease was cut off meanwhile. Where no episode has a reward, raises ``Paused``, or
         ``Replaced`` if the task plays on a newer environment version by then, or ``Blocked`` if none serves it.
@@ -77,10 +88,7 @@ class Evaluator:
                 raise self._worthless(played, own)
             if series not in self._baselines:
                 self._baselines[series] = await self._baseline(lease, episodes, own)
-        evaluation = summarise(version.number, series, own, self._baselines[series])
-        store = self._services.store
-        await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
-        return evaluation
+        return summarise(version.number, series, own, self._baselines[series])
 
     async def _stored(
         self, version: Version, lease: Lease, matches: Sequence[Match], played: Sequence[Played]
@@ -98,7 +106,8 @@ class Evaluator:
                 transcripts=texts_of(one.transcripts, agents),
                 outcome=replace(one.outcome, rewards=rewards),
             )
-            group = Group(number, number, version.number, lease.environment_version, (own.episode,))
+            place, series = self._first + number, lease.environment_version
+            group = Group(place, number, version.number, series, (own.episode,), component=self._component)
             beside = besides([one.episode], one.transcripts, match, {self._name})
             part = PolicyGroup(self._policy, group, own.transcripts)
             await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
@@ -128,7 +137,7 @@ class Evaluator:
         """Play one prompt; again where it failed, since another episode may have killed the process."""
         player = self._environment.player(lease)
         for attempt in range(ATTEMPTS):
-            name = f"{version.name}/e{episode.spec.index}.{attempt}"
+            name = f"{version.name}/e{self._first + episode.spec.index}.{attempt}"
             played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
             if played.episode.status != "error":
                 break

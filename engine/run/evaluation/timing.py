@@ -7,25 +7,54 @@ another one, a new series begins with the untrained policy and the version that 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from ...adapters import is_there, write_blank
-from ...environments import Lease
 from ...errors import Replaced
 from ...fleet import Services
 from ...spec import EvalSpec
-from ...store import Version
+from ...store import Evaluation, Version
 from ..background import Background
-from ..environment import TaskEnvironment
 from ..serving.published import PublishedVersions
 from ..serving.retention import Retention
 from .early_stop import reached, remark, stalled
-from .evaluator import Evaluator
 
 
-class Measuring:
+class Series(Protocol):
+    """A lease, or those of all components of a mixture."""
+
+    @property
+    def environment_version(self) -> str:
+        """What scores of one series have in common."""
+
+
+Leased = TypeVar("Leased", bound=Series)
+Given = TypeVar("Given", bound=Series, covariant=True)
+Taken = TypeVar("Taken", bound=Series, contravariant=True)
+
+
+class Bound(Protocol[Given]):
+    """What is measured on: a task's environment, or all of a mixture's."""
+
+    @property
+    def version(self) -> str:
+        """The version that training plays on."""
+
+    def bound(self) -> AbstractAsyncContextManager[Given]:
+        """See ``TaskEnvironment.bound``."""
+
+
+class Measurer(Protocol[Taken]):
+    """``Evaluator``, or ``MixedEvaluator``."""
+
+    async def evaluate(self, version: Version, lease: Taken) -> Evaluation:
+        """See ``Evaluator.evaluate``."""
+
+
+class Measuring(Generic[Leased]):
     """The evaluations of one policy."""
 
     def __init__(
@@ -33,9 +62,9 @@ class Measuring:
         services: Services,
         spec: EvalSpec,
         policy: int,
-        environment: TaskEnvironment,
+        environment: Bound[Leased],
         published: PublishedVersions,
-        evaluator: Evaluator,
+        evaluator: Measurer[Leased],
         retention: Retention,
     ) -> None:
         self._versions = services.store.versions
@@ -137,7 +166,7 @@ class Measuring:
             return False
         return True
 
-    async def _measure_first(self, like: Version, lease: Lease) -> None:
+    async def _measure_first(self, like: Version, lease: Leased) -> None:
         """Measure version 0.
 
         Where its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an

@@ -48,3 +48,9 @@ def m027_lost_members(db: Database) -> None:
         pk=("task", "about"),
         not_null={"message", "created"},
     )
+
+
+@migrations()
+def m028_components(db: Database) -> None:
+    """Which environment of a mixture a group was played on."""
+    db.table("groups").add_column("component", str, not_null_default="")  # empty: the task has no mixture
