@@ -18,6 +18,7 @@ from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import VersionRow
+from marlaas.engine.submission import environments_of
 
 from ..context.application import Application
 from ..context.latest import Latest
@@ -155,11 +156,11 @@ class SubmitScreen(ModalScreen[None]):
             outlook.show_estimate((), "when nothing is missing or wrong")
             return
         self._prospects.ask(checked.submissions)
-        first = checked.submissions[0]
-        wish = (first.environment, repr(first.config["environment_config"]))
+        name, config = environments_of(checked.submissions[0])[0]
+        wish = (name, repr(config))
         if wish != self._asked:
             self._asked = wish
-            self._peeks.ask((first.environment, first.config["environment_config"]))
+            self._peeks.ask((name, config))
 
     def _show_prospect(self, found: Prospect) -> None:
         self.query_one(Outlook).show_estimate(found.rows, found.problem)

@@ -27,6 +27,7 @@ from .mixture import (
     ComponentSpec as ComponentSpec,
     Drawing as Drawing,
     components_of as components_of,
+    score_of as score_of,
 )
 from .policies import (
     NamedPolicySpec as NamedPolicySpec,

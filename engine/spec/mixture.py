@@ -32,7 +32,7 @@ class ComponentSpec:
 
     environment: str
     """What it plays."""
-    share: float = between(1.0, 0.000001, 1e6)
+    share: float = between(1.0, 0.001, 1000.0)
     """Its part of the groups, relative to those of the others."""
     config: dict[str, Any] = field(default_factory=dict)
     """The environment's own parameters."""
@@ -85,6 +85,11 @@ def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
         part.called: replace(spec, environment=part.environment, environment_config=part.config, mixture=())
         for part in spec.mixture
     }
+
+
+def score_of(component: str) -> str:
+    """The name under which an evaluation of a mixture keeps the score of a component among its metrics."""
+    return f"{component}: held-out"
 
 
 class Drawing:

@@ -137,6 +137,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
         ("environment", line(task.environment)),
+        ("mixture", _mixture(config)),
         ("state", state_word(task.state)),
         ("reason", line(task.reason)),
         *(("warning", line(warning)) for warning in warnings),
@@ -148,6 +149,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("step", f"{own.step} of {own.steps}"),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
+        *(("component", words) for words in _components(config, evals)),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
@@ -160,7 +162,7 @@ def show_task(args: argparse.Namespace) -> int:
     output.result(f"task {task.id}: {line(task.name)}")
     seen: set[str] = set()
     for name, value in fields:
-        if value and value != "-" and (name not in seen or name in ("policy", "warning")):
+        if value and value != "-" and (name not in seen or name in ("policy", "warning", "component")):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     return output.OK
@@ -184,6 +186,28 @@ def _held_out(evals: Sequence[EvalRow]) -> str:
     earlier = len(evals) - len(shown)
     scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
     return f"{scores}; {earlier} on earlier environment versions" if earlier else scores
+
+
+def _mixture(config: dict[str, Any]) -> str:
+    """The components of a mixture with their shares; empty where there is none."""
+    from marlaas.engine.spec import ComponentSpec
+
+    parts = [ComponentSpec(**part) for part in config.get("mixture", ())]
+    whole = sum(part.share for part in parts)
+    return ", ".join(f"{line(part.called)} {part.share / whole:.0%}" for part in parts)
+
+
+def _components(config: dict[str, Any], evals: Sequence[EvalRow]) -> list[str]:
+    """The newest held-out score of each component of a mixture, beside its name."""
+    from marlaas.engine.spec import ComponentSpec, score_of
+
+    if not evals:
+        return []
+    newest, parts = evals[-1], [ComponentSpec(**part) for part in config.get("mixture", ())]
+    return [
+        f"{line(part.called)}: held-out {score(newest.metrics.get(score_of(part.called)))} at step {newest.step}"
+        for part in parts
+    ]
 
 
 def _tries(task: TaskRow, config: dict[str, Any]) -> str:

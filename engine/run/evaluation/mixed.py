@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...environments import Lease
 from ...fleet import Services
+from ...spec import score_of
 from ...store import Evaluation, Version
 from ..mixture import Leases, Mixture, Together
 from ..selfplay.participants import Participants
@@ -69,11 +70,6 @@ def measuring(
     parts = [Part(part.called, part.share, one) for part, one in zip(spec.mixture, own, strict=True)]
     together, evaluator = Together(mixture.components), MixedEvaluator(services, policy, parts)
     return Measuring(services, spec.eval, policy, together, trained.published, evaluator, retention)
-
-
-def score_of(component: str) -> str:
-    """The name under which an evaluation of a mixture keeps the score of a component among its metrics."""
-    return f"{component}: held-out"
 
 
 def mixed(step: int, series: str, shares: dict[str, float], parts: Sequence[Evaluation]) -> Evaluation:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.spec.mixture import Drawing
+from marlaas.app.home.task_text import written
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.spec.mixture import Drawing, components_of
+from marlaas.engine.spec.task import parse
 
 SHARES = st.lists(st.decimals("0.01", "10", places=2).map(float), min_size=1, max_size=5)
 
@@ -33,3 +39,46 @@ def test_each_has_its_share_to_within_one_group(shares: list[float], groups: int
 def test_a_few_by_hand(shares: list[float], places: list[int]) -> None:
     drawing = Drawing(shares)
     assert [drawing.of(number)[0] for number in range(len(places))] == places
+
+
+EASY = {"environment": "arithmetic", "share": 2, "config": {"digits": 1}, "name": "easy"}
+HARD = {"environment": "arithmetic", "config": {"digits": 3}}
+GUESS = {"environment": "guess"}
+
+
+def table(**more: Any) -> dict[str, Any]:
+    return {"tenant": "lab", "name": "both", **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "says"),
+    [
+        ({}, "environment", "'environment' is missing"),
+        ({"environment": "guess", "mixture": [EASY]}, "environment", "stands beside"),
+        ({"environment_config": {"digits": 1}, "mixture": [EASY]}, "environment_config", "stands beside"),
+        ({"mixture": [GUESS, GUESS]}, "mixture", "names two components alike"),
+        ({"mixture": [{"environment": "a b"}]}, "mixture", "names a component that cannot be called so"),
+        ({"mixture": [{"environment": f"e{n}"} for n in range(65)]}, "mixture", "has 65 tables"),
+        ({"mixture": [{"share": 1.0}]}, "mixture[0].environment", "is missing"),
+        ({"mixture": [{**GUESS, "share": 0}]}, "mixture[0].share", "must lie between 0.001 and 1000"),
+        ({"mixture": GUESS}, "mixture", "must be a list of tables"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused(more: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.toml: ") as caught:
+        parse(table(**more), "task.toml")
+    assert says in caught.value.message and caught.value.path == path
+
+
+def test_a_mixture_is_written_and_read_back() -> None:
+    spec = parse(table(mixture=[EASY, HARD, GUESS]), "task.toml")
+    assert parse(json.loads(json.dumps(spec.to_json())), "again") == spec == parse(spec.to_json(), "again")
+    assert parse(tomllib.loads(written(spec.to_json())), "again") == spec
+    assert spec.played == "arithmetic + guess"
+    assert {name: (own.environment, own.environment_config) for name, own in components_of(spec).items()} == {
+        "easy": ("arithmetic", {"digits": 1}),
+        "arithmetic": ("arithmetic", {"digits": 3}),
+        "guess": ("guess", {}),
+    }
+    alone = parse(table(environment="guess"), "task.toml")
+    assert components_of(alone) == {"": alone} and alone.played == "guess"
