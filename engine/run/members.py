@@ -48,7 +48,7 @@ def plays_again(ends: Sequence[EpisodeOutcome]) -> bool:
     if ends[-1].status not in FAILED:
         return False
     overloaded = sum(end.overloaded for end in ends)
-    died = sum(end.died for end in ends)
+    died = sum(end.died and not end.overloaded for end in ends)
     return overloaded < OVERLOADED and died < DEATHS and len(ends) - overloaded < PLAYS
 
 

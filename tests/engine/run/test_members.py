@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -46,6 +47,7 @@ async def played(ends: Sequence[EpisodeOutcome], given_up: int = 1000) -> tuple[
         ([DIED], DEATHS, True),
         ([SWAMPED, SWAMPED, ERROR, SWAMPED, ERROR, OK], 6, False),
         ([SWAMPED], OVERLOADED, True),
+        ([replace(SWAMPED, died=True)], OVERLOADED, True),
         ([SWAMPED, SWAMPED, ERROR], 2 + PLAYS, True),
     ],
 )
