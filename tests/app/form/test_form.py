@@ -151,3 +151,18 @@ def test_what_the_form_says_of_itself() -> None:
     assert standing(looked_at()) == "1 task; ctrl+s submits" and standing(looked_at(steps="5,6")).startswith("2 tasks")
     assert standing(looked_at(steps="0")) == "1 field is wrong"
     assert standing(check(FIELDS, {}, SERVED)) == "missing: environment, level, name, tenant"
+
+
+def test_a_mixture_needs_no_environment() -> None:
+    """The form has no fields for it, and keeps it as the file says it."""
+    more = {
+        "mixture": [{"environment": "arithmetic", "config": {"level": 0.5}}, {"environment": "arithmetic", "name": "b"}]
+    }
+    texts = {"tenant": "bio", "name": "both"}
+    refused = check(task_fields(), texts, SERVED, more=more)
+    assert "needs level" in "".join(refused.problems.values())
+    more["mixture"][1]["config"] = {"level": 1.0}
+    checked = check(task_fields(), texts, SERVED, more=more)
+    assert checked.ready and checked.submissions[0].environment == "arithmetic"
+    assert tomllib.loads(checked.text)["mixture"] == more["mixture"]
+    assert check(task_fields(), texts, SERVED).missing == {"environment"}
