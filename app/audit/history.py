@@ -129,6 +129,7 @@ def check_groups(policy: Policy, report: Report) -> None:
     lacking = sorted(set(range(policy.step * batch)) - set(numbers))
     problem = f"of {policy.step} steps of {batch} groups, {_short(doubled)} came twice and {_short(lacking)} never"
     report.check(whole, "every group is consumed once", policy.task.where, problem)
+    played = Counter[str]()
     for group in policy.groups:
         where = _where(policy, group)
         if group.state == "consumed":
@@ -139,9 +140,11 @@ def check_groups(policy: Policy, report: Report) -> None:
             report.check(low <= group.number < high, "waiting groups could be admitted", where, "it could not")
             free = group.step is None and group.version <= policy.step
             report.check(free, "waiting groups are free", where, f"step {group.step}, version {group.version}")
-        drawn = group.instance >= group.number
+        own = played[group.component] if group.component else group.number
+        played[group.component] += 1
+        drawn = group.instance >= own
         if policy.task.value("train", "sampling", "uniform") == "uniform":  # else it follows from what was learned
-            drawn = drawn and (group.instance - group.number) % STRIDE == 0
+            drawn = drawn and (group.instance - own) % STRIDE == 0
         report.check(drawn, "instances follow from numbers", where, f"its instance is {group.instance}")
 
 

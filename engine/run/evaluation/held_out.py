@@ -57,12 +57,15 @@ class HeldOutPrompts:
         self._known: dict[str, Division] = {}
         self._told: set[str] = set()
         self._looking = asyncio.Lock()
+        self.newest: frozenset[PromptHash] = frozenset()
+        """What ``of`` has found last."""
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
         """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
         try:
             others = await self._beside.of(lease) if self._beside else frozenset()
-            return (await self.division(lease)).hashes | others
+            self.newest = (await self.division(lease)).hashes | others
+            return self.newest
         except Replaced:
             return frozenset()  # nothing that is played on a lease that was cut off is kept
 
