@@ -108,7 +108,7 @@ class Producer:
                 environment_version, cut = lease.environment_version, lease.cut
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
-            self._bias.see(environment_version, members)
+            self._bias.see(environment_version, members, component.name)
             played = [one.played for one in members]
             lost += sum(one.lost for one in members)
             replayed += sum(len(one.before) for one in members)

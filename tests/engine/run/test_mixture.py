@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.rollout.episodes import Played
+from marlaas.engine.run.bias_watch import BiasWatch
 from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.run.evaluation.mixed import mixed
+from marlaas.engine.run.members import PLAYS, Member
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store import Evaluation
-from marlaas.engine.trajectories import Failure
+from marlaas.engine.trajectories import Episode, Failure
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
 from ..scheduler.fake_environments import FakeEnvironments
@@ -221,6 +224,24 @@ async def test_rows_and_epochs_are_counted_by_component(world: World) -> None:
         "words: rows": 5,
         "words: epoch": 4 / 5,
     }
+
+
+def test_failures_are_weighed_by_component(world: World) -> None:
+    """The same group of survivors twelve times over: on one component it blames the line, spread over twelve it does
+    not."""
+    failed = EpisodeOutcome("error", failure=Failure("ValueError: no number", "grader.py", 31))
+    ends = [EpisodeOutcome("ok", {"agent": 1.0})] * 6 + [failed] * 2
+    members = [
+        Member(Played(Episode(0, end.status, ()), {}, None, end), (end,) * (PLAYS - 1) * (end is failed))
+        for end in ends
+    ]
+    warned = []
+    for names in ([f"part {number}" for number in range(12)], [""] * 12):
+        watch = BiasWatch(world.store, world.task)
+        for name in names:
+            watch.see("e1", members, name)
+        warned.append(len(world.query("SELECT * FROM warnings")))
+    assert warned == [0, 1]
 
 
 def test_the_error_of_a_mean_by_share() -> None:

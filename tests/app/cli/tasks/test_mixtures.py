@@ -90,3 +90,13 @@ def test_a_mixture_is_a_file_like_any_other(task: int, marlaas: Commander, tmp_p
     said = marlaas("submit", str(file), "--check", "--json")
     assert said.code == 0 and said.json["tasks"][0]["environment"] == "arithmetic + guess/guess"
     assert [one["environment"] for one in said.json["prompts"]] == ["arithmetic", "guess/guess"]
+
+
+def test_a_mean_over_environments_is_not_paired(task: int, filling: Filling, marlaas: Commander) -> None:
+    submit(filling.path, [submission(MIXED)])
+    store = Store(filling.path, "tiny")
+    policy = store.versions.policy(2, "policy", {})
+    store.evaluations.add(policy, 0, Evaluation(0, "a+g", 0.5, 0.1, 20, None, {}, 0, 10, 2, "s"))
+    store.close()
+    (pair,) = marlaas("compare", str(task), "2", "--json").json["paired"]
+    assert pair["problem"] == "not paired: a mixture"
