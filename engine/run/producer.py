@@ -124,7 +124,9 @@ class Producer:
                 if failures >= MAX_FAILURES or short >= MAX_SHORT:
                     await environment.check()  # where it rests, the task waits instead of pausing
                     wanted = max(own.min_members for own in rules)
-                    raise all_lost(failures, played) if failures >= MAX_FAILURES else too_few(short, wanted, played)
+                    if failures >= MAX_FAILURES:
+                        raise all_lost(failures, played, component.name)
+                    raise too_few(short, wanted, played, component.name)
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
             else:

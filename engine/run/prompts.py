@@ -40,9 +40,9 @@ class TaskPrompts:
         self._of: dict[str, _Prompts] = {}
         measure = first.spec.eval
         for one in mixture.components:
-            held_out, test = HeldOutPrompts(services, task, measure.prompts), None
+            held_out, test = HeldOutPrompts(services, task, measure.prompts, component=one.name), None
             if measure.test_prompts:
-                test = HeldOutPrompts(services, task, measure.test_prompts, "test", beside=held_out)
+                test = HeldOutPrompts(services, task, measure.test_prompts, "test", held_out, one.name)
             self._of[one.name] = _Prompts(Drawing(services, first.spec, first.number), held_out, test)
 
     async def look(self) -> None:

@@ -189,6 +189,23 @@ async def test_too_many_failures_in_one_component_are_no_score(world: World) -> 
     assert said and said[0].startswith("No held-out score on words at step 0: 1 of 3 episodes failed.")
 
 
+async def test_reasons_name_the_component(world: World) -> None:
+    assert isinstance(world.environments, Several)
+    fails = replace(MIXED, eval=replace(MIXED.eval, every=0), train=replace(MIXED.train, max_staleness=0))
+    world.spec, both = fails, world.environments
+    play = both.play
+
+    async def broken(lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if lease.environment == "words" and spec.split == "train":
+            return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
+        return await play(lease, spec, answer, counts)
+
+    both.play = broken  # type: ignore[method-assign]
+    ending = await ends(world)
+    assert ending.state == "paused"
+    assert ending.reason.words.startswith("The environment words failed 5 groups in a row: it broke (env.py, line 3).")
+
+
 async def test_what_one_holds_out_no_other_trains_on(world: World) -> None:
     """The sums draw for training what the words hold out, beside many prompts that these do not."""
     held = SPEC.eval.prompts
