@@ -101,17 +101,19 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
         _component(place, name, environments) if mixed else find_environment(name, environments)
         for place, (name, _) in enumerate(environments_of(submission))
     ]
+    named = bool(submission.config.get("data", {}).get("path"))
     for suite in submission.config.get("eval", {}).get("suite", ()):
         try:
             other = find_environment(suite["environment"], environments)
             _check_parameters(other, suite["config"], "eval.suite")
+            _check_rows(other, named and suite["environment"] == submission.environment, mixed)
         except ConfigError as error:
             says = f"The suite {suite['name']!r}: {error.message}"
             raise type(error)(says, error.hint, path="eval.suite", code=error.code) from None
     declares = submission.config.get("policies") or submission.config.get("kind") == "eval"
     for place, (found, (_, config)) in enumerate(zip(all_found, environments_of(submission), strict=True)):
         _check_parameters(found, config, f"mixture[{place}].config" if mixed else PARAMETERS)
-        _check_rows(found, named=bool(submission.config.get("data", {}).get("path")), mixed=mixed)
+        _check_rows(found, named, mixed)
         if found.version and declares:
             components = components_of(parse(submission.config, submission.name))
             check_declared(list(components.values())[place], found.agents)
