@@ -118,6 +118,8 @@ class Group:
     """Members that failed each time they were played; those of draws that were given up under this number count."""
     replayed: int = 0
     """Plays of members that had failed before, of those draws, too."""
+    component: str = ""
+    """Which environment of a mixture was played, by its name in the task; empty where there is no mixture."""
 
 
 @dataclass(frozen=True)

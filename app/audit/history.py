@@ -129,7 +129,8 @@ def check_groups(policy: Policy, report: Report) -> None:
     lacking = sorted(set(range(policy.step * batch)) - set(numbers))
     problem = f"of {policy.step} steps of {batch} groups, {_short(doubled)} came twice and {_short(lacking)} never"
     report.check(whole, "every group is consumed once", policy.task.where, problem)
-    for group in policy.groups:
+    played = Counter[str]()
+    for place, group in enumerate(policy.groups):
         where = _where(policy, group)
         if group.state == "consumed":
             due = group.number // batch + 1
@@ -139,9 +140,14 @@ def check_groups(policy: Policy, report: Report) -> None:
             report.check(low <= group.number < high, "waiting groups could be admitted", where, "it could not")
             free = group.step is None and group.version <= policy.step
             report.check(free, "waiting groups are free", where, f"step {group.step}, version {group.version}")
-        drawn = group.instance >= group.number
+        if group.component:  # it numbers its own groups; some of those that are under way may be its, too
+            first, under_way = played[group.component], max(0, group.number - place)
+        else:
+            first, under_way = group.number, 0
+        played[group.component] += 1
+        drawn = group.instance >= first
         if policy.task.value("train", "sampling", "uniform") == "uniform":  # else it follows from what was learned
-            drawn = drawn and (group.instance - group.number) % STRIDE == 0
+            drawn = drawn and (group.instance - first) % STRIDE <= under_way
         report.check(drawn, "instances follow from numbers", where, f"its instance is {group.instance}")
 
 

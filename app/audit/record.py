@@ -117,6 +117,8 @@ class Group:
     """The version of the environment that was played."""
     play: int
     """The first group of the same play; its own id where it is the first."""
+    component: str
+    """Which environment of a mixture was played; empty where there is no mixture."""
 
 
 @dataclass(frozen=True)
@@ -258,8 +260,8 @@ class Record:
                 groups=tuple(
                     Group(*row)
                     for row in self._rows(
-                        "SELECT id, number, instance, version, state, step, environment_version, coalesce(play, id)"
-                        " FROM groups WHERE policy = ? AND split = 'train' ORDER BY number, id",
+                        "SELECT id, number, instance, version, state, step, environment_version, coalesce(play, id),"
+                        " component FROM groups WHERE policy = ? AND split = 'train' ORDER BY number, id",
                         id,
                     )
                 ),

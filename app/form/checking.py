@@ -56,7 +56,8 @@ def check(
         text = texts.get(entry.key, "")
         if text.strip() and (sentence := _alone(entry, read(entry, text))):
             problems[entry.key] = sentence
-    missing = frozenset(entry.key for entry in fields if entry.required and not texts.get(entry.key, "").strip())
+    given = {"environment"} if more.get("mixture") else set()
+    missing = frozenset(e.key for e in fields if e.required and not texts.get(e.key, "").strip()) - given
     try:
         source = written(table)
     except ConfigError as error:

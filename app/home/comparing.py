@@ -35,6 +35,8 @@ class Scored:
     """Mean reward of each instance."""
     lengths: tuple[Any, ...] = ()
     """How long its replies might be, and whether it thought."""
+    mixed: bool = False
+    """Whether it is the mean over the environments of a mixture."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ def scored(reader: HomeReader, label: str, task: int, policy: str, last: bool = 
     if not series:
         return Scored(label, None)
     chosen = series[-1] if last else max(series, key=lambda row: (row.score or 0.0, -row.step))
-    sampling = reader.task_config(task).get("sampling", {})
+    config = reader.task_config(task)
+    sampling, mixed = config.get("sampling", {}), bool(config.get("mixture"))
     lengths = tuple(sampling.get(key) for key in ("max_tokens", "max_episode_tokens", "thinking"))
-    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths)
+    return Scored(label, chosen, reader.prompt_scores(task, chosen, policy or None), lengths, mixed)
 
 
 def compared(one: Scored, first: Scored) -> Compared:
@@ -68,6 +71,8 @@ def compared(one: Scored, first: Scored) -> Compared:
     for what, key in (("series", "another series"), ("split", "another split"), ("samples", "another k")):
         if getattr(a, what) != getattr(b, what):
             return Compared(None, f"not paired: {key}")
+    if one.mixed or first.mixed:
+        return Compared(None, "not paired: a mixture")
     if one.lengths != first.lengths:
         return Compared(None, "not paired: other [sampling]")
     found = paired(one.prompts, first.prompts)

@@ -34,4 +34,9 @@ def _said(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table without keys that are None; plain values before tables, as TOML wants them."""
     kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}
     there = {key: value for key, value in kept.items() if value is not None}
-    return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict)))
+    return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict) or _tables(item[1])))
+
+
+def _tables(value: Any) -> bool:
+    """Whether it is written as tables with one name, such as [[mixture]]."""
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(one, Mapping) for one in value)

@@ -206,8 +206,11 @@ class HomeReader(Protocol):
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
         """Everything that agents said in the play of the newest training group, the last member first."""
 
-    def recorded_groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
-        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation."""
+    def recorded_groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
+        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation.
+
+        Of a task with a mixture: those of the ``component`` of this name.
+        """
 
     # Environments and events
 

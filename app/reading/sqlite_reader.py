@@ -94,9 +94,12 @@ class SqliteReader(Statistics, Recordings):
 
         return environment_use(self, now, seconds)
 
-    def recorded_groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
-        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation."""
-        return self.groups(task, split, last)
+    def recorded_groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
+        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation.
+
+        Of a task with a mixture: those of the ``component`` of this name.
+        """
+        return self.groups(task, split, last, component)
 
 
 def _identity(database: Path) -> tuple[int, int] | None:

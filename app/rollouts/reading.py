@@ -38,7 +38,7 @@ def head(conversation: StoredConversation) -> str:
         who(one.agent, one.policy, one.version, one.speaker, one.spoke),
         "waits for its step" if one.step is None else f"step {one.step}",
         f"version {one.version}" if one.policy in ("", ONLY) and not one.speaker else "",
-        f"environment {line(one.environment_version, 12)}",
+        f"environment {line(f'{one.component} {one.environment_version}'.strip(), 60)}",
         f"{one.tokens} tokens" + (f" in {len(one.parts)} trajectories" if len(one.parts) > 1 else ""),
         duration(one.seconds) if one.seconds else "",
         line(one.status, 12) if one.status != "ok" else "",

@@ -35,7 +35,10 @@ def record(conversation: StoredConversation) -> dict[str, Any]:
         **{name: getattr(one, name) for name in ("id", "task", "split", "step", "instance", "member", "agent")},
         **{name: getattr(one, name) for name in ("policy", "speaker", "spoke", "play")},
         "group": one.number,
-        **{name: getattr(one, name) for name in ("version", "environment_version", "status", "cut", "seconds")},
+        **{
+            name: getattr(one, name)
+            for name in ("version", "environment_version", "component", "status", "cut", "seconds")
+        },
         "reward": _finite(one.reward),
         "advantage": _finite(one.advantage),
         "paid": [{"turns": paid.turns, "amount": _finite(paid.amount), "name": paid.name} for paid in one.paid],

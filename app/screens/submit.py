@@ -19,6 +19,7 @@ from textual.widgets import Footer, Static
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.spec import parse
 from marlaas.engine.store import VersionRow
+from marlaas.engine.submission import environments_of
 
 from ..context.application import Application
 from ..context.latest import Latest
@@ -157,11 +158,12 @@ class SubmitScreen(ModalScreen[None]):
             return
         self._prospects.ask(checked.submissions)
         first = checked.submissions[0]
+        name, config = environments_of(first)[0]
         data = parse(first.config, first.name).data.record
-        wish = (first.environment, repr((first.config["environment_config"], data)))
+        wish = (name, repr((config, data)))
         if wish != self._asked:
             self._asked = wish
-            self._peeks.ask((first.environment, first.config["environment_config"], data))
+            self._peeks.ask((name, config, data))
 
     def _show_prospect(self, found: Prospect) -> None:
         self.query_one(Outlook).show_estimate(found.rows, found.problem)

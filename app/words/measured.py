@@ -9,6 +9,7 @@ from typing import Any
 from marlaas.engine.store import EvalRow
 
 from .format import line, score
+from .held_out import rests_on
 from .tasks import measured_on, newest_series
 
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
@@ -62,3 +63,25 @@ def held_out_lines(rows: Sequence[EvalRow]) -> list[tuple[str, str]]:
         shown = ", ".join(f"{score_text(row)} at step {row.step}" for row in newest_series(rows, on))
         lines.append((line(on, 24), shown))
     return lines
+
+
+def shares_of(config: Mapping[str, Any]) -> dict[str, float]:
+    """The share of each component of a task's mixture, by its name: they sum to 1; nothing where it has none."""
+    shares = {part["name"] or part["environment"]: float(part["share"]) for part in config.get("mixture", ())}
+    return {name: share / sum(shares.values()) for name, share in shares.items()}
+
+
+def component_lines(shares: Mapping[str, float], rows: Sequence[EvalRow]) -> list[str]:
+    """Each component of a mixture with its share, and its newest scores with what they rest on."""
+    lines = []
+    for name, share in shares.items():
+        own = [row for row in rows if row.suite == name]
+        newest = [row for on in sorted({measured_on(row) for row in own}) for row in newest_series(own, on)[-1:]]
+        scores = [f"{measured_as(row)} {score_text(row)} at step {row.step} ({rests_on(row.basis)})" for row in newest]
+        lines.append(", ".join([f"{line(name)} {share:.0%}", *scores]))
+    return lines
+
+
+def measured_as(row: EvalRow) -> str:
+    """What a score on a split is called."""
+    return "held-out" if row.split == "eval" else line(row.split)

@@ -105,8 +105,8 @@ def newest_series(evals: Sequence[EvalRow], on: str = "") -> list[EvalRow]:
 
 
 def measured_on(row: EvalRow) -> str:
-    """What an evaluation is of: a suite's name, ``test``, or empty for the task's own held-out prompts."""
-    return row.suite or ("" if row.split == "eval" else row.split)
+    """What an evaluation is of: a suite's name, ``test``, both, or empty for the task's own held-out prompts."""
+    return " ".join(filter(None, (row.suite, "" if row.split == "eval" else row.split)))
 
 
 def largest_gap(steps: Sequence[StepRow]) -> float | None:

@@ -99,7 +99,7 @@ class Admitting:
         for number in range(first, end):
             await self._allowed(number)
             if self._wanting(number) and not self._stopped:
-                await producer.room()
+                await producer.room(number)
                 await self._allowed(number)  # the engine may drain by now
             if self._stopped:
                 return

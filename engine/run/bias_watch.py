@@ -16,11 +16,12 @@ class BiasWatch:
     def __init__(self, store: Store, task: int) -> None:
         self._store = store
         self._task = task
-        self._versions: dict[str, Survivors] = {}
+        self._known: dict[tuple[str, str], Survivors] = {}
+        """By component of a mixture and version of its environment."""
 
-    def see(self, version: str, members: Sequence[Member]) -> None:
+    def see(self, version: str, members: Sequence[Member], component: str = "") -> None:
         """Weigh a group that was played on an environment version, and warn of what is known by now."""
-        survivors = self._versions.setdefault(version, Survivors())
+        survivors = self._known.setdefault((component, version), Survivors())
         for line in survivors.see(members):
             about = f"survivors {version} {line.failure.file}:{line.failure.line}"
             self._warn(about, sentence(line, survivors.members))

@@ -17,15 +17,17 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
     )
 
 
-def all_lost(draws: int, played: Sequence[Played]) -> Paused:
-    """The error for a group number whose draws lose all of their members."""
-    return Paused(f"The environment failed {draws} groups in a row: {first_failure(played)}.")
+def all_lost(draws: int, played: Sequence[Played], component: str = "") -> Paused:
+    """The error for a group number whose draws lose all of their members; ``component``: of a mixture, which."""
+    which = f" {component}" if component else ""
+    return Paused(f"The environment{which} failed {draws} groups in a row: {first_failure(played)}.")
 
 
-def too_few(draws: int, wanted: int, played: Sequence[Played]) -> Paused:
+def too_few(draws: int, wanted: int, played: Sequence[Played], component: str = "") -> Paused:
     """The error for a group number whose draws lose more members than a group of ``wanted`` can do without."""
+    on = f" on {component}" if component else ""
     return Paused(
-        f"In {draws} draws for one group fewer than {wanted} of {len(played)} members had a reward:"
+        f"In {draws} draws for one group{on} fewer than {wanted} of {len(played)} members had a reward:"
         f" {first_failure(played)}.",
         "Catch the exception and pay a reward, declare `on_error`, or lower 'train.min_members'.",
     )

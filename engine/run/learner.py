@@ -17,12 +17,11 @@ from ..store import Version
 from .admission import Admitting
 from .background import Background
 from .bias_watch import BiasWatch
-from .drawing import Drawing
-from .environment import History, TaskEnvironment
-from .evaluation.held_out import HeldOutPrompts
+from .mixture import Mixture
 from .policy_learner import PolicyLearner
 from .preflight import check_room, check_servable, join_router
 from .producer import Producer
+from .prompts import TaskPrompts
 from .recovery import set_leftovers_aside
 from .selfplay.frozen_policies import FrozenPolicies
 from .selfplay.participants import Participants
@@ -41,7 +40,8 @@ class Learner:
         self._policies = tuple(
             TrainedPolicy.of(services, task, name, spec_of(spec, name)) for name in self._agents.trained
         )
-        self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
+        store, first = services.store, self._policies[0].number
+        self._mixture = Mixture(services.environments, spec, store.experience, first, self._tell)
         self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
         self._learners: tuple[PolicyLearner, ...] = ()
         """Of the policies, in their order, once all are open."""
@@ -58,12 +58,12 @@ class Learner:
     @property
     def waits_for(self) -> str:
         """What holds the task up though it runs, in words; empty where nothing does."""
-        return self._environment.waits_for
+        return self._mixture.waits_for
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         check_room(self._services.shortage)
-        await self._environment.check()
+        await self._mixture.check()
         check_servable(self._spec, self._services)
         try:
             join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
@@ -79,23 +79,16 @@ class Learner:
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
-        services, environment, moved = self._services, self._environment, asyncio.Event()
-        measure = self._spec.eval
-        held_out, test = HeldOutPrompts(services, self._task, measure.prompts), None
-        if measure.test_prompts:
-            test = HeldOutPrompts(services, self._task, measure.test_prompts, "test", beside=held_out)
-        drawing = Drawing(services, self._policies[0].spec, self._policies[0].number)
-        async with environment.bound() as lease:
-            await (test or held_out).of(lease)
+        services, mixture, moved = self._services, self._mixture, asyncio.Event()
+        prompts = TaskPrompts(services, self._task, self._policies[0], mixture)
+        await prompts.look()
         self._learners = learners = tuple(
-            PolicyLearner(
-                services, policy, version, participants, environment, held_out, test, moved, self._hopeless, drawing
-            )
+            PolicyLearner(services, policy, version, participants, mixture, prompts, moved, self._hopeless)
             for policy, version in zip(self._policies, versions, strict=True)
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._spec, environment, participants, test or held_out, bias, drawing)
+        producer = Producer(services, self._spec, mixture, participants, prompts, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))
@@ -133,10 +126,6 @@ class Learner:
                     loop.cancel()
         await asyncio.wait(loops)
         await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
-
-    def _history(self) -> History:
-        experience, policy = self._services.store.experience, self._policies[0].number
-        return History(experience.first_environment(policy), experience.last_environment(policy))
 
     def _tell(self, sentence: str) -> None:
         self._services.store.telemetry.event("environment", sentence, self._task, "warning")

@@ -20,6 +20,8 @@ class Play:
     """Index of the instance."""
     environment_version: str
     episodes: tuple[Episode, ...]
+    component: str = ""
+    """See ``Group.component``."""
     replaced: int = 0
     """How many plays with equal rewards it replaces under this number."""
     lost: int = 0
@@ -42,6 +44,7 @@ def part_of(play: Play, version: int, agents: Set[str] | None) -> Group:
         version=version,
         environment_version=play.environment_version,
         episodes=episodes,
+        component=play.component,
         replaced=play.replaced,
         lost=play.lost,
         replayed=play.replayed,

@@ -18,14 +18,13 @@ from ..store import Version
 from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
-from .drawing import Drawing
 from .endings import never_spoke
-from .environment import TaskEnvironment
-from .evaluation.evaluator import Evaluator
-from .evaluation.held_out import HeldOutPrompts
-from .evaluation.suites import AllMeasuring, deciding, tested
+from .evaluation.mixed import measuring
+from .evaluation.suites import deciding
 from .group_pool import GroupPool
+from .mixture import Mixture
 from .preflight import check_room
+from .prompts import TaskPrompts
 from .recovery import new_version, version_path
 from .rules import closing_rules
 from .selfplay.participants import Participants
@@ -44,17 +43,15 @@ class PolicyLearner:
         trained: TrainedPolicy,
         version: Version,
         participants: Participants,
-        environment: TaskEnvironment,
-        held_out: HeldOutPrompts,
-        test: HeldOutPrompts | None,
+        mixture: Mixture,
+        prompts: TaskPrompts,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
-        drawing: Drawing,
     ) -> None:
         """``version`` is where the policy stands, and is being served.
 
         ``moved`` is set when another version is served, or none will be; ``hopeless`` says whether a policy that learns
-        nothing has no other to wait for; ``drawing`` knows of the rows that its groups drew.
+        nothing has no other to wait for; ``prompts`` knows of the rows that its groups drew.
         """
         self.name, self.policy, self.spec = trained.name, trained.number, trained.spec
         spec = self.spec
@@ -74,7 +71,7 @@ class PolicyLearner:
         self._published = trained.published
         self._moved = moved
         self._hopeless = hopeless
-        self._drawing = drawing
+        self._prompts = prompts
         self._rules = closing_rules(spec)
         self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
@@ -84,11 +81,7 @@ class PolicyLearner:
         self._retention = Retention(
             services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
         )
-        own = Evaluator(services, spec, self.policy, self.name, environment, participants, held_out)
-        last = None
-        if test is not None:
-            last = Evaluator(services, tested(spec), self.policy, self.name, environment, participants, test)
-        self._measuring = AllMeasuring(services, trained, own, last, environment, self._retention)
+        self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention)
 
     @property
     def end(self) -> int:
@@ -163,7 +156,7 @@ class PolicyLearner:
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
-        metrics |= self._drawing.metrics((step + 1) * self._batch)
+        metrics |= self._prompts.metrics((step + 1) * self._batch)
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number

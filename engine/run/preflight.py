@@ -14,7 +14,7 @@ from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
 from ..trajectories import Split
-from .environment import History, TaskEnvironment
+from .mixture import Mixture
 
 
 async def check_ready(
@@ -24,11 +24,11 @@ async def check_ready(
     check_room(shortage)
     first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
     policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
-    history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
-    environment = TaskEnvironment(environments, spec, history)
-    await environment.check()
-    async with environment.bound():
-        pass
+    mixture = Mixture(environments, spec, store.experience, policy)
+    await mixture.check()
+    for component in mixture.components:
+        async with component.environment.bound():
+            pass
 
 
 def check_room(shortage: Callable[[], str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -18,16 +18,15 @@ from ..faults import Point, reach
 from ..fleet import Services
 from ..rollout import HeldOutPrompt, Played, PromptHash, noise_seed
 from ..spec import TaskSpec
-from ..store import PolicyGroup
+from ..store import Draw, PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
 from .bias_watch import BiasWatch
-from .drawing import Drawing
 from .endings import all_lost, too_few
-from .environment import TaskEnvironment
-from .evaluation.held_out import HeldOutPrompts
 from .members import Member, play_member
+from .mixture import Component, Mixture
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
+from .prompts import TaskPrompts
 from .rules import closing_rules, replacements
 from .selfplay.match import Match
 from .selfplay.participants import Participants
@@ -57,6 +56,17 @@ class Wanting(Protocol):
         """The task as this policy sees it."""
 
 
+@dataclass(frozen=True)
+class _Place:
+    """One attempt at a group."""
+
+    number: int
+    attempt: int
+    drawn: int
+    """Index of the instance."""
+    component: Component
+
+
 class Producer:
     """Plays the training groups of one task."""
 
@@ -64,24 +74,22 @@ class Producer:
         self,
         services: Services,
         spec: TaskSpec,
-        environment: TaskEnvironment,
+        mixture: Mixture,
         participants: Participants,
-        held_out: HeldOutPrompts,
+        prompts: TaskPrompts,
         bias: BiasWatch,
-        drawing: Drawing,
     ) -> None:
         self._services = services
         self._spec = spec
-        self._environment = environment
+        self._mixture = mixture
         self._participants = participants
-        self._held_out = held_out
+        self._prompts = prompts
         self._bias = bias
         self._replacements = replacements(spec)
-        self._drawing = drawing
 
-    async def room(self) -> None:
-        """Wait until no episode waits for a place in a process of the environment."""
-        await self._environment.room()
+    async def room(self, number: int) -> None:
+        """Wait until no episode waits for a place in a process of the environment that group ``number`` plays on."""
+        await self._mixture.of(number)[0].environment.room()
 
     async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
@@ -90,36 +98,40 @@ class Producer:
         """
         failures = short = replaced = lost = replayed = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
+        component, own = self._mixture.of(number)
+        environment, drawing = component.environment, self._prompts.drawing(component)
         for attempt in range(MAX_ATTEMPTS):
             match = self._participants.match(number, attempt)
-            async with self._participants.playing(match), self._environment.bound() as lease:
-                drawn = await self._drawing.instance(lease, number, attempt)
-                members = await self._play(number, attempt, drawn, match, lease)
+            async with self._participants.playing(match), environment.bound() as lease:
+                drawn = await drawing.instance(lease, own, attempt)
+                members = await self._play(_Place(number, attempt, drawn, component), match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
-            self._bias.see(environment_version, members)
+            self._bias.see(environment_version, members, component.name)
             played = [one.played for one in members]
             lost += sum(one.lost for one in members)
             replayed += sum(len(one.before) for one in members)
             episodes = tuple(one.episode for one in played)
-            play = Play(number, drawn, environment_version, episodes, replaced, lost, replayed)
+            play = Play(number, drawn, environment_version, episodes, component.name, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(play, groups, rules)
             if not isinstance(closed, TooFewRewards):
-                self._drawing.note(number, attempt, drawn, closed[0].rewards)
+                drawing.note(own, attempt, drawn, closed[0].rewards)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
                 short += any(one.lost for one in members)
                 if failures >= MAX_FAILURES or short >= MAX_SHORT:
-                    await self._environment.check()  # where it rests, the task waits instead of pausing
+                    await environment.check()  # where it rests, the task waits instead of pausing
                     wanted = max(own.min_members for own in rules)
-                    raise all_lost(failures, played) if failures >= MAX_FAILURES else too_few(short, wanted, played)
+                    if failures >= MAX_FAILURES:
+                        raise all_lost(failures, played, component.name)
+                    raise too_few(short, wanted, played, component.name)
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
             else:
-                await self._store(played, match, wanting, closed)
-                self._drawing.learn(number)
+                await self._store(played, match, wanting, closed, drawing.tried(own))
+                drawing.learn(own)
                 return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
@@ -127,7 +139,12 @@ class Producer:
         )
 
     async def _store(
-        self, played: Sequence[Played], match: Match, wanting: Sequence[Wanting], closed: Sequence[ClosedGroup]
+        self,
+        played: Sequence[Played],
+        match: Match,
+        wanting: Sequence[Wanting],
+        closed: Sequence[ClosedGroup],
+        draws: Sequence[Draw],
     ) -> None:
         """Store the groups of all policies of a play in one transaction: none is there without the others."""
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
@@ -137,15 +154,15 @@ class Producer:
         ]
         beside = besides([one.episode for one in played], texts, match, {policy.name for policy in wanting})
         reach(Point.GROUP_CLOSED)
-        store, draws = self._services.store, self._drawing.tried(closed[0].group.number)
+        store = self._services.store
         await store.patiently(lambda: store.experience.add_play("train", parts, beside, draws=draws))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, number: int, attempt: int, drawn: int, match: Match, lease: Lease) -> list[Member] | None:
+    async def _play(self, place: _Place, match: Match, lease: Lease) -> list[Member] | None:
         """All members of one attempt at an instance, or None where the prompt is held out."""
-        held_out = await self._held_out.of(lease)
+        held_out = await self._prompts.kept_out(place.component, lease)
         playing = [
-            asyncio.ensure_future(self._member(number, attempt, drawn, member, match, lease, held_out))
+            asyncio.ensure_future(self._member(place, member, match, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -166,22 +183,15 @@ class Producer:
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
     async def _member(
-        self,
-        number: int,
-        attempt: int,
-        drawn: int,
-        member: int,
-        match: Match,
-        lease: Lease,
-        held_out: Set[PromptHash],
+        self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
     ) -> Member:
         seed = self._spec.train.seed
-        spec = EpisodeSpec("train", drawn, seed, member, lease.config)
+        spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
-        noise = noise_seed(seed, "train", number, attempt, member)
-        roles = match.roles(self._participants.endpoints(match, number), sampling, sampling.temperature, noise)
-        name = f"{next(iter(match.versions.values())).name}/g{number}.{attempt}.{member}"
-        play, rollout = self._environment.player(lease), self._services.rollout
+        noise = noise_seed(seed, "train", place.number, place.attempt, member)
+        roles = match.roles(self._participants.endpoints(match, place.number), sampling, sampling.temperature, noise)
+        name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
+        play, rollout = place.component.environment.player(lease), self._services.rollout
 
         async def once(plays: int) -> Played:
             own = f"{name}.{plays}" if plays else name

@@ -15,6 +15,7 @@ from .data import (
 from .fields import (
     REQUIRED as REQUIRED,
     SpecField as SpecField,
+    component_fields as component_fields,
     docstrings as docstrings,
     policy_fields as policy_fields,
     spec_fields as spec_fields,
@@ -24,6 +25,12 @@ from .losses import (
     AdvantageKind as AdvantageKind,
     constant_denominator as constant_denominator,
     published as published,
+)
+from .mixture import (
+    TOGETHER as TOGETHER,
+    ComponentSpec as ComponentSpec,
+    Interleaving as Interleaving,
+    components_of as components_of,
 )
 from .policies import (
     NamedPolicySpec as NamedPolicySpec,

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from . import sweep, task as spec
+from .mixture import ComponentSpec
 from .policies import NamedPolicySpec
 from .suites import SuiteSpec
 
@@ -69,6 +70,12 @@ def suite_fields() -> tuple[SpecField, ...]:
     return tuple(_fields(SuiteSpec, "eval.suite."))
 
 
+@cache
+def component_fields() -> tuple[SpecField, ...]:
+    """The keys of a table ``[[mixture]]``."""
+    return tuple(_fields(ComponentSpec, "mixture."))
+
+
 def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
     hints, words = typing.get_type_hints(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
@@ -84,7 +91,7 @@ def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
 
 
 def _of_tables(kind: Any) -> bool:
-    """Whether a key holds a list of tables, such as [[eval.suite]]."""
+    """Whether a key holds a list of tables, such as [[eval.suite]] or [[mixture]]."""
     return typing.get_origin(kind) is tuple and dataclasses.is_dataclass(typing.get_args(kind)[0])
 
 

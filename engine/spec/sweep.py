@@ -78,7 +78,9 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
         if key == "steps" and isinstance(value, list):
             yield _axis(key, value, where)
         elif key in TABLES and isinstance(value, dict):
-            yield from (_axis(f"{key}.{name}", inner, where) for name, inner in value.items() if _sweeps(inner))
+            yield from (
+                _axis(f"{key}.{name}", inner, where) for name, inner in value.items() if _sweeps(f"{key}.{name}", inner)
+            )
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
         hint = "Write [sweep] and below it a list for each key."
@@ -95,9 +97,9 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
         yield _axis(key, values, where)
 
 
-def _sweeps(value: Any) -> bool:
-    """Whether a value of these tables means several tasks; a list of tables, as [[eval.suite]] makes, does not."""
-    return isinstance(value, list) and not (value and all(isinstance(one, dict) for one in value))
+def _sweeps(key: str, value: Any) -> bool:
+    """Whether a value of these tables means several tasks: a list, but for that of the tables [[eval.suite]]."""
+    return isinstance(value, list) and key != "eval.suite"
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

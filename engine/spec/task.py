@@ -13,6 +13,7 @@ from ..errors import ConfigError
 from .agent_rules import check_agents
 from .data import DataSpec, check_data_rules
 from .measuring_rules import check_measuring
+from .mixture import TOGETHER, ComponentSpec, check_mixture
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules, refuse_truncation
 from .suites import SuiteSpec
@@ -177,8 +178,8 @@ class TaskSpec:
     """Whose it is; shares and quotas are counted by it."""
     name: str
     """What people call it."""
-    environment: str
-    """What it plays: "arithmetic", or "plugin/environment" where that is ambiguous."""
+    environment: str = ""
+    """What it plays: "arithmetic", or "plugin/environment" where that is ambiguous; empty with [[mixture]]."""
     steps: int = between(60, 1, 10000000)
     """Optimizer steps; for ``kind = "eval"`` the number of ``versions``."""
     kind: str = one_of("train", "train", "eval")
@@ -191,6 +192,8 @@ class TaskSpec:
     base: str = ""
     """The base that it is meant for, by name or folder; empty: whatever base the home has."""
     environment_config: dict[str, Any] = field(default_factory=dict)
+    mixture: tuple[ComponentSpec, ...] = ()
+    """Instead of an environment: several, each in a table [[mixture]] with its share of the groups."""
     policy: PolicySpec = field(default_factory=PolicySpec)
     policies: dict[str, NamedPolicySpec] = field(default_factory=dict)
     """Instead of [policy]: several by name, each in a table [policies.NAME]."""
@@ -202,6 +205,11 @@ class TaskSpec:
     eval: EvalSpec = EvalSpec()
     keep: KeepSpec = KeepSpec()
     data: DataSpec = field(default_factory=DataSpec)
+
+    @property
+    def played(self) -> str:
+        """The environment as people read it; of a mixture, all of them."""
+        return TOGETHER.join(dict.fromkeys(part.environment for part in self.mixture)) or self.environment
 
     @property
     def group_episodes(self) -> int:
@@ -226,11 +234,13 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     spec = build(TaskSpec, plain, where)
     if spec.kind == "eval" and "steps" not in plain:
         spec = replace(spec, steps=max(1, len(spec.versions)))
-    for name in ("tenant", "name", "environment"):
+    check_mixture(spec, where)
+    for name in ("tenant", "name", "played"):
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
-            says = f"{where}: {name!r} must be a printable text of 1 to 200 characters."
-            raise ConfigError(says, path=name, code=RANGE)
+            path = "environment" if name == "played" else name
+            says = f"{where}: {path!r} must be a printable text of 1 to 200 characters."
+            raise ConfigError(says, path=path, code=RANGE)
     check_agents(spec, where)
     check_measuring(spec, where)
     check_rules(spec, where)

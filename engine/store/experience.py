@@ -140,6 +140,7 @@ class ExperienceTable:
             "state": "complete",
             "step": step,
             "replaced": group.replaced,
+            "component": group.component,
             "lost": group.lost,
             "replayed": group.replayed,
             "play": play,
@@ -165,6 +166,7 @@ class ExperienceTable:
                 environment_version=g["environment_version"],
                 episodes=self._episodes(g["id"]),
                 replaced=g["replaced"],
+                component=g["component"],
                 lost=g["lost"],
                 replayed=g["replayed"],
             )
@@ -236,21 +238,22 @@ class ExperienceTable:
             reach(Point.SHRINK_DONE)
         return len(groups) == SHRUNK_AT_ONCE
 
-    def first_environment(self, policy: int, suite: str = "") -> str | None:
+    def first_environment(self, policy: int, place: str = "") -> str | None:
         """The environment version of the policy's first stored group: what a pinned task stays with.
 
-        Of groups that were played for a ``suite``, if one is named.
+        Of groups that were played on the component of a mixture or the suite of this name, if one is named.
         """
-        rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id LIMIT 1", [policy, suite]
-        )
-        return next((row["environment_version"] for row in rows), None)
+        return self._environment(policy, place, "ASC")
 
-    def last_environment(self, policy: int, suite: str = "") -> str | None:
-        """The environment version of the policy's newest stored group, or of the newest that was played for a suite."""
+    def last_environment(self, policy: int, place: str = "") -> str | None:
+        """The environment version of the policy's newest stored group, likewise."""
+        return self._environment(policy, place, "DESC")
+
+    def _environment(self, policy: int, place: str, order: str) -> str | None:
         rows = self._db.query(
-            "SELECT environment_version FROM groups WHERE policy = ? AND suite = ? ORDER BY id DESC LIMIT 1",
-            [policy, suite],
+            "SELECT environment_version FROM groups WHERE policy = ?"
+            f" AND CASE suite WHEN '' THEN component ELSE suite END = ? ORDER BY id {order} LIMIT 1",
+            [policy, place],
         )
         return next((row["environment_version"] for row in rows), None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..spec import TaskSpec, parse
+from ..spec import TOGETHER, TaskSpec, parse
 from .database import transaction
 from .rows import NO_REASON, Reason, ReasonCode
 
@@ -166,9 +166,10 @@ class TaskTable:
 
     def hurry(self, environments: Set[str]) -> None:
         """Make tries of tasks of these environments, by any of their names, due at once."""
-        marks = ",".join("?" * len(environments))
-        sql = f"UPDATE tasks SET due = 0 WHERE due IS NOT NULL AND environment IN ({marks})"
-        self._db.execute(sql, list(environments))
+        named = " OR ".join(["instr(? || environment || ?, ? || ? || ?)"] * len(environments))  # of a mixture, any
+        if environments:
+            sql = f"UPDATE tasks SET due = 0 WHERE due IS NOT NULL AND ({named})"
+            self._db.execute(sql, [part for name in environments for part in (TOGETHER,) * 3 + (name, TOGETHER)])
 
     def explain(self, reasons: Mapping[int, Reason]) -> None:
         """Record why tasks wait in the queue."""

@@ -50,6 +50,8 @@ class NewVersion:
     size: int
 
 
+LATELY = 1024
+"""Groups of a mixture among which a step looks for what its components were played on."""
 _COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 
 
@@ -191,13 +193,17 @@ class VersionTable:
         return committed
 
     def _played_on(self, policy: int, group: int) -> str:
-        """The environment version of a training group that no step has consumed; empty where there is none."""
+        """The environment version of a training group; of a mixture, those of each component's newest group up to it.
+
+        Empty where there is none. Components that had no group among the last ``LATELY`` are left out.
+        """
         rows = self._db.query(
-            "SELECT environment_version FROM groups"
-            " WHERE policy = ? AND split = 'train' AND number = ? AND state = 'complete'",
-            [policy, group],
+            "SELECT environment_version, max(number) FROM groups"
+            " WHERE policy = ? AND split = 'train' AND number > ? AND number <= ?"
+            " GROUP BY component ORDER BY component",
+            [policy, group - LATELY, group],
         )
-        return next((row["environment_version"] for row in rows), "")
+        return "+".join(row["environment_version"] for row in rows)
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
         """Add metrics that are known only after the commit (the canary's)."""

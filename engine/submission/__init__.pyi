@@ -34,6 +34,7 @@ from .starts import (
     find_starts as find_starts,
 )
 from .taskfile import (
+    environments_of as environments_of,
     submission as submission,
 )
 from .version_names import (

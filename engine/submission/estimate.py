@@ -109,7 +109,7 @@ def measured_episodes(spec: TaskSpec) -> int:
 
     suites = sum(times(suite.every) * suite.prompts * suite.samples for suite in spec.eval.suite)
     own = times(spec.eval.every) * spec.eval.prompts + 2 * spec.eval.test_prompts
-    return own * spec.eval.samples + suites
+    return own * spec.eval.samples * max(1, len(spec.mixture)) + suites
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:

@@ -66,12 +66,20 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions, data=data)
 
 
+def environments_of(submission: Submission) -> list[tuple[str, dict[str, Any]]]:
+    """The environments that a task is to play, with their parameters: one, or those of a mixture."""
+    parts = submission.config.get("mixture")
+    if parts:
+        return [(part["environment"], part["config"]) for part in parts]
+    return [(submission.environment, submission.config.get("environment_config", {}))]
+
+
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
     """The row that the app inserts for a spec; names in ``depends_on`` are not resolved yet."""
     return Submission(
         tenant=spec.tenant,
         name=spec.name,
-        environment=spec.environment,
+        environment=spec.played,
         steps=spec.steps,
         priority=spec.queue.priority,
         config=spec.to_json(),

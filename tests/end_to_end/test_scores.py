@@ -30,14 +30,14 @@ async def ends(ep, task):
 '''
 
 
-def stored_rewards(home: Path, step: int) -> dict[int, list[float]]:
+def stored_rewards(home: Path, task: int, step: int) -> dict[int, list[float]]:
     """Graded anew from the stored replies of an evaluation, by prompt."""
     found: dict[int, list[float]] = {}
     with closing(sqlite3.connect(home)) as database:
         rows = database.execute(
-            'SELECT g.number, j.turns FROM trajectories j JOIN groups g ON g.id = j."group" WHERE g.step = ?'
-            " AND g.split = 'eval'",
-            [step],
+            'SELECT g.number, j.turns FROM trajectories j JOIN groups g ON g.id = j."group"'
+            " JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.step = ? AND g.split = 'eval'",
+            [task, step],
         )
         for number, turns in rows:
             said = [turn["text"] for turn in json.loads(turns) if turn["role"] == "assistant"]
@@ -59,7 +59,7 @@ def test_ten_rows_eight_samples_and_an_edited_comment(lab: Lab) -> None:
     assert [row["step"] for row in shown["eval"]] == [0, 2, 4, 6], "no series began"
     assert len({row["series"] for row in shown["eval"]}) == 1
     for row in shown["eval"]:
-        rewards = stored_rewards(lab.home.database, row["step"])
+        rewards = stored_rewards(lab.home.database, task, row["step"])
         assert [len(one) for one in rewards.values()] == [8] * 10, "ten rows are ten prompts"
         means = [fmean(one) for one in rewards.values()]
         assert row["score"] == pytest.approx(fmean(means), rel=1e-12)  # the order of sums

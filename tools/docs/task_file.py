@@ -5,6 +5,7 @@ from __future__ import annotations
 from marlaas.engine.spec import (
     MOST_MEMBERS,
     REQUIRED,
+    ComponentSpec,
     DataSpec,
     EvalSpec,
     KeepSpec,
@@ -13,6 +14,7 @@ from marlaas.engine.spec import (
     SpecField,
     TaskSpec,
     TrainSpec,
+    component_fields,
     docstrings,
     policy_fields,
     spec_fields,
@@ -83,6 +85,13 @@ def page() -> str:
                 "See [Several policies](../guides/policies.md)."
             )
             parts.append(_rows(policy_fields()))
+        if not name:
+            parts.append(
+                "## `[[mixture]]`\n\nSeveral environments, in place of `environment` and `[environment_config]`. "
+                "See [Task files](../guides/tasks.md#several-environments)."
+            )
+            parts.append(_rows(component_fields()))
+            parts.append(f"`config` is a table: {docstrings(ComponentSpec)['config']}")
     parts.append(_FREE.format(most=MOST_MEMBERS, agents=docstrings(TaskSpec)["agents"]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

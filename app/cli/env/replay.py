@@ -44,6 +44,7 @@ def register(family: Verbs) -> None:
         " rewards cannot be compared. Exits with 0 whether or not rewards change.",
     )
     replay.add_argument("task", type=task_number, metavar="TASK", help="the number of a task")
+    replay.add_argument("--component", metavar="NAME", help="which environment, of a task with a [[mixture]]")
     replay.add_argument("--version", metavar="V", help="an earlier version of the environment, by how its name begins")
     replay.add_argument(
         "--split",
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """Replay, then print the differences."""
     import asyncio
 
-    from marlaas.engine.spec import parse
+    from marlaas.engine.spec import components_of, parse
 
     from ...reading.opening import find_task, reading
 
@@ -69,15 +70,33 @@ def run(args: argparse.Namespace) -> int:
         assert reader is not None
         spec = parse(reader.task_config(task.id), f"task {task.id}")
         split: Split = args.split or (cast("Split", spec.eval.split) if spec.kind == "eval" else "train")
-        groups = reader.recorded_groups(task.id, split, args.last)
+        component = _component(spec, args.component)
+        groups = reader.recorded_groups(task.id, split, args.last, component)
     if not groups:
         output.talk(f"Task {task.id} has no {split} episodes yet.")
-    found = asyncio.run(_replayed(home, spec, split, groups, args.version))
+    found = asyncio.run(_replayed(home, components_of(spec)[component], split, groups, args.version))
     if args.json:
         output.result_json(_json(task.id, split, groups, found))
     else:
         _show(groups, found)
     return output.OK
+
+
+def _component(spec: TaskSpec, wanted: str | None) -> str:
+    """Which environment of a task is replayed, by its name in the mixture; empty where the task has none."""
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.spec import components_of, nearest
+
+    names = list(components_of(spec))
+    if wanted is None and len(names) > 1:
+        raise ConfigError(
+            f"{spec.name} is trained on a mixture: {', '.join(names)}.", f"Say which one: --component {names[0]}"
+        )
+    if wanted is not None and wanted not in names:
+        raise ConfigError(
+            f"{spec.name} has no component {wanted!r}.", nearest(wanted, [name for name in names if name])
+        )
+    return wanted if wanted is not None else names[0]
 
 
 @dataclass(frozen=True)

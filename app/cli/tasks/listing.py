@@ -117,7 +117,7 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
     from ...reading.opening import find_task, reading
-    from ...words.measured import held_out_lines, measured_json, measured_table
+    from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.metrics import newest_text
     from ...words.tasks import state_word, task_detail_json
 
@@ -140,6 +140,8 @@ def show_task(args: argparse.Namespace) -> int:
         measured_too = {"measured": measured_json(measured)} if task.kind == "eval" else {}
         output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **measured_too})
         return output.OK
+    shares = shares_of(config)
+    components = component_lines(shares, evals)
     fields = [
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
@@ -157,7 +159,8 @@ def show_task(args: argparse.Namespace) -> int:
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
-        *held_out_lines(evals),
+        *(("component", words) for words in components),
+        *held_out_lines([row for row in evals if row.suite not in shares]),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
@@ -172,7 +175,7 @@ def show_task(args: argparse.Namespace) -> int:
         fields = [field for field in fields if field[0] not in OF_ONE]
     seen: set[str] = set()
     for name, value in fields:
-        if value and value != "-" and (name not in seen or name in ("policy", "warning")):
+        if value and value != "-" and (name not in seen or name in ("policy", "warning", "component")):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     if task.kind == "eval":

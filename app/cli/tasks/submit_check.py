@@ -25,23 +25,26 @@ LOOKED_AT = 3
 
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
+    from marlaas.engine.submission import environments_of
+
     from ...home.estimates import estimate_all
     from ...home.peeking import peeked
 
     linked = _checked(home, submissions)
     estimates = estimate_all(home, linked)
-    first: dict[str, Submission] = {}
+    first: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
     for submission in linked:
-        first.setdefault(submission.environment, submission)
-    looked = list(first.values())[:LOOKED_AT]
-    peeks = [(one, peeked(home, one.environment, one.config["environment_config"], data=_rows(one))) for one in looked]
+        for name, config in environments_of(submission):
+            first.setdefault(name, (config, _rows(submission)))
+    looked = list(first.items())[:LOOKED_AT]
+    peeks = [(name, peeked(home, name, config, data=data)) for name, (config, data) in looked]
     if as_json:
         output.result_json(_json(linked, estimates, peeks))
         return output.OK
     _print(linked, estimates)
     _print_agent_maps(linked)
-    for submission, peek in peeks:
-        _print_prompts(submission, peek)
+    for name, peek in peeks:
+        _print_prompts(name, peek)
     number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
     output.talk(f"{number} would be queued; nothing was changed.")
     return output.OK
@@ -116,11 +119,11 @@ def _print_agent_maps(linked: Sequence[Submission]) -> None:
             output.result(f"  {sentence}")
 
 
-def _print_prompts(submission: Submission, peek: Peek) -> None:
+def _print_prompts(environment: str, peek: Peek) -> None:
     from ...home.peeking import prompt_lines
 
     for number, ask in enumerate(peek.asks, 1):
-        output.result(f"\nprompt {number} of {line(submission.environment)}")
+        output.result(f"\nprompt {number} of {line(environment)}")
         for text in prompt_lines(ask):
             output.result(f"  {text}")
     if peek.problem:
@@ -132,9 +135,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
     return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
 
 
-def _json(
-    submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[Submission, Peek]]
-) -> dict[str, Any]:
+def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
     from ...home.estimate_words import as_json, task_json
 
     return {
@@ -156,11 +157,11 @@ def _json(
         "estimate": as_json(estimates),
         "prompts": [
             {
-                "environment": submission.environment,
+                "environment": environment,
                 "version": peek.info.version,
                 "problem": peek.problem,
                 "prompts": [asdict(ask) for ask in peek.asks],
             }
-            for submission, peek in peeks
+            for environment, peek in peeks
         ],
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from textual.events import Resize
 
+from marlaas.engine.spec import TOGETHER
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 from ...words.environments import failed_share, takes
@@ -71,8 +72,8 @@ def _width(columns: Sequence[Column]) -> int:
 
 def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
     """Unfinished tasks that name the environment, with or without its plugin."""
-    names = (row.name, row.name.rpartition("/")[2])
-    return [task for task in tasks if task.unfinished and task.environment in names]
+    names = {row.name, row.name.rpartition("/")[2]}
+    return [task for task in tasks if task.unfinished and not names.isdisjoint(task.environment.split(TOGETHER))]
 
 
 def state_words(row: EnvironmentRow) -> str:

@@ -73,12 +73,14 @@ class Evaluator:
         held_out: HeldOutPrompts,
         suite: str = "",
         keeps: bool = False,
+        component: str = "",
     ) -> None:
         """``policy`` is the policy's number in the store, ``name`` its name in the task.
 
         ``suite``: the name of the suite that is measured; empty for the task's own environment. ``keeps``: whether each
         prompt is stored as soon as it is played, and not played again by the next run: for who else speaks with whom
-        must be the same then.
+        must be the same then. ``component``: of a mixture, the name of the environment that is measured; it is stored
+        as a suite is.
         """
         self._keeps = keeps
         self._beside_training = bool(suite or held_out.split == "test") and not keeps
@@ -90,14 +92,19 @@ class Evaluator:
         self._environment = environment
         self._participants = participants
         self._held_out = held_out
-        self._suite, self._split = suite, held_out.split
-        self._place = "" if (suite, self._split) == ("", "eval") else f"-{suite}-{self._split}-"
+        self._component = component
+        self._suite, self._split = suite or component, held_out.split
+        self._place = "" if (self._suite, self._split) == ("", "eval") else f"-{self._suite}-{self._split}-"
         """Of names of conversations: a version may be measured on several suites at once."""
         self.tell = held_out.tell
         """Writes a warning into the task's log, once."""
         self._constants = ConstantAnswers(services, name)
-        self._evaluations = services.store.evaluations.of(suite, held_out.split)
+        self._evaluations = services.store.evaluations.of(self._suite, held_out.split)
         self._baselines: dict[str, float | None] = {}
+
+    def series(self, lease: Lease) -> str:
+        """The key of scores that are measured on a lease."""
+        return series_of(lease, self._spec.eval)
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
@@ -112,7 +119,7 @@ class Evaluator:
             self._participants.examination(self._name, version, measure.agents, index if measure.rotate else 0)
             for index in instances
         ]
-        series = series_of(lease, measure)
+        series = self.series(lease)
         async with self._participants.playing(matches[0]):  # all matches have the same versions
             episodes = [
                 [
@@ -206,7 +213,8 @@ class Evaluator:
         store = self._services.store
         for prompt in prompts:
             episodes = tuple(one.episode for one in prompt.own)
-            group = Group(prompt.number, prompt.number, version.number, lease.environment_version, episodes)
+            where = lease.environment_version
+            group = Group(prompt.number, prompt.number, version.number, where, episodes, component=self._component)
             texts = {key: text for one in prompt.played for key, text in one.transcripts.items()}
             beside = besides([one.episode for one in prompt.played], texts, prompt.match, {self._name})
             own = {key: text for one in prompt.own for key, text in one.transcripts.items()}
@@ -223,6 +231,7 @@ class Evaluator:
         if scored.score is None:
             failed = f"{scored.failures} of {scored.n + scored.failures} episodes failed"
             whose = f" of {self._name}" if len(self._participants.agent_map.trained) > 1 else ""
+            whose += f" on {self._component}" if self._component else ""
             self.tell(f"No held-out score{whose} at step {step}: {failed}. The first: {first_failure(own)}.")
         return Evaluation(
             step,
@@ -247,7 +256,8 @@ class Evaluator:
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, policy in self._participants.agent_map.agents.items() if policy == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
-        return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
+        on = f" on {self._component}" if self._component else ""
+        return Paused(f"No held-out episode{on} has a reward: {first_failure(played)}.")
 
     async def _still_plays_on(self, environment_version: str) -> None:
         """Raise ``Replaced`` where the environment has a newer version meanwhile, ``Blocked`` where it rests."""

@@ -47,8 +47,13 @@ class HeldOutPrompts:
         prompts: int,
         split: Split = "eval",
         beside: HeldOutPrompts | None = None,
+        component: str = "",
     ) -> None:
-        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out."""
+        """``prompts``: instances of an evaluation, of this ``split``; those with prompts of ``beside`` are left out.
+
+        ``component``: of a mixture, whose they are.
+        """
+        self._component = component
         self.split: Split = split
         self._beside = beside
         self._services = services
@@ -57,12 +62,15 @@ class HeldOutPrompts:
         self._known: dict[str, Division] = {}
         self._told: set[str] = set()
         self._looking = asyncio.Lock()
+        self.newest: frozenset[PromptHash] = frozenset()
+        """What ``of`` has found last."""
 
     async def of(self, lease: Lease) -> frozenset[PromptHash]:
         """Hashes of the first prompts that training must not meet; raises ``Blocked`` as ``division`` does."""
         try:
             others = await self._beside.of(lease) if self._beside else frozenset()
-            return (await self.division(lease)).hashes | others
+            self.newest = (await self.division(lease)).hashes | others
+            return self.newest
         except Replaced:
             return frozenset()  # nothing that is played on a lease that was cut off is kept
 
@@ -91,7 +99,8 @@ class HeldOutPrompts:
         division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split])
         if self.split == "test":
             division = self._apart(lease, division, seen, taken)
-        self.tell(division.remark)
+        about = f"{self._component}: " if self._component and division.remark else ""
+        self.tell(about + division.remark)
         return division
 
     def _apart(

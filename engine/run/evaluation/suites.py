@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
-from typing import cast
+from typing import Generic, cast
 
+from ...environments import Lease
 from ...errors import Replaced
 from ...fleet import Services
 from ...spec import ONLY, AgentMap, DataSpec, NamedPolicySpec, SuiteSpec, TaskSpec
@@ -22,8 +23,7 @@ from ..serving.retention import Retention
 from ..trained_policy import TrainedPolicy
 from .evaluator import Evaluator
 from .held_out import HeldOutPrompts
-from .series import series_of
-from .timing import Measuring
+from .timing import Bound, Leased, Measurer, Measuring
 
 
 def deciding(spec: TaskSpec) -> str:
@@ -50,25 +50,26 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
     return replace(alone, eval=measure, data=data)
 
 
-class AllMeasuring:
+class AllMeasuring(Generic[Leased]):
     """All evaluations of one policy, as ``Measuring`` is for those on one environment."""
 
     def __init__(
         self,
         services: Services,
         trained: TrainedPolicy,
-        own: Evaluator,
-        test: Evaluator | None,
-        environment: TaskEnvironment,
+        own: Measurer[Leased],
+        test: Measurer[Leased] | None,
+        environment: Bound[Leased],
         retention: Retention,
     ) -> None:
-        """``own`` and ``test`` measure on the task's own ``environment``; without ``test`` nothing is tested."""
+        """``own`` and ``test`` measure on ``environment``, the task's own or its mixture; without ``test`` nothing is
+        tested."""
         spec, published = trained.spec, trained.published
         decides = deciding(spec)
         undecided = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
         first = Measuring(services, undecided, trained.number, environment, published, own, retention)
         suites = {suite.name: _suite(services, trained, suite, retention) for suite in spec.eval.suite}
-        self._all: Sequence[Measuring] = (first, *suites.values())
+        self._all: Sequence[Measuring[Leased] | Measuring[Lease]] = (first, *suites.values())
         self._decides = suites.get(decides, first)
         self._services = services
         self._trained = trained
@@ -132,14 +133,12 @@ class AllMeasuring:
         chosen = {last.number: last} | ({best(known): there[best(known)]} if known else {})
         return [chosen[number] for number in sorted(chosen)]
 
-    async def _measured(self, test: Evaluator, version: Version) -> bool:
+    async def _measured(self, test: Measurer[Leased], version: Version) -> bool:
         """False where the environment was replaced meanwhile, before the version had a score."""
-        spec, evaluations = self._trained.spec, self._services.store.evaluations.of("", "test")
+        evaluations = self._services.store.evaluations.of("", "test")
         try:
             async with self._environment.bound() as lease, self._trained.published.lent(version):
-                if version.number not in evaluations.measured(
-                    self._trained.number, series_of(lease, tested(spec).eval)
-                ):
+                if version.number not in evaluations.measured(self._trained.number, test.series(lease)):
                     await test.evaluate(version, lease)
         except Replaced:
             return False
@@ -151,7 +150,7 @@ def tested(spec: TaskSpec) -> TaskSpec:
     return replace(spec, eval=replace(spec.eval, prompts=spec.eval.test_prompts, split="test"))
 
 
-def _suite(services: Services, trained: TrainedPolicy, suite: SuiteSpec, retention: Retention) -> Measuring:
+def _suite(services: Services, trained: TrainedPolicy, suite: SuiteSpec, retention: Retention) -> Measuring[Lease]:
     spec, experience = on_suite(trained.spec, suite), services.store.experience
     first = experience.first_environment(trained.number, suite.name)
     last = experience.last_environment(trained.number, suite.name)

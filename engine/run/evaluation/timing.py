@@ -10,25 +10,22 @@ A deterministic task leaves none out: its training waits.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from ...adapters import is_there, write_blank
-from ...environments import Lease
 from ...errors import Replaced
 from ...fleet import Services
 from ...spec import TaskSpec
-from ...store import Version
+from ...store import Evaluation, Version
 from ...trajectories import Split
 from ..background import Background
-from ..environment import TaskEnvironment
 from ..serving.published import PublishedVersions
 from ..serving.retention import Retention
 from .early_stop import reached, remark, stalled
-from .evaluator import Evaluator
-from .series import series_of
 
 TOO_OFTEN = (
     "Evaluations take longer than the steps between them, so some are left out: raise 'eval.every', or lower"
@@ -36,7 +33,38 @@ TOO_OFTEN = (
 )
 
 
-class Measuring:
+Leased = TypeVar("Leased")
+"""A lease, or those of all components of a mixture."""
+Given = TypeVar("Given", covariant=True)
+Taken = TypeVar("Taken", contravariant=True)
+
+
+class Bound(Protocol[Given]):
+    """What is measured on: an environment, or all of a mixture."""
+
+    @property
+    def series(self) -> str:
+        """The key of scores on what training plays on."""
+
+    def bound(self) -> AbstractAsyncContextManager[Given]:
+        """See ``TaskEnvironment.bound``."""
+
+
+class Measurer(Protocol[Taken]):
+    """``Evaluator``, or ``MixedEvaluator``."""
+
+    @property
+    def tell(self) -> Callable[[str], None]:
+        """Writes a warning into the task's log, once."""
+
+    def series(self, lease: Taken) -> str:
+        """See ``Evaluator.series``."""
+
+    async def evaluate(self, version: Version, lease: Taken) -> Evaluation:
+        """See ``Evaluator.evaluate``."""
+
+
+class Measuring(Generic[Leased]):
     """The evaluations of one policy."""
 
     def __init__(
@@ -44,9 +72,9 @@ class Measuring:
         services: Services,
         spec: TaskSpec,
         policy: int,
-        environment: TaskEnvironment,
+        environment: Bound[Leased],
         published: PublishedVersions,
-        evaluator: Evaluator,
+        evaluator: Measurer[Leased],
         retention: Retention,
         suite: str = "",
     ) -> None:
@@ -160,7 +188,7 @@ class Measuring:
         """
         try:
             async with self._environment.bound() as lease:
-                series = series_of(lease, self._spec)
+                series = self._evaluator.series(lease)
                 known = self._evaluations.measured(self._policy, series)
                 if version.number > 0 and 0 not in known:
                     await self._measure_first(version, lease)
@@ -170,7 +198,7 @@ class Measuring:
             return False
         return True
 
-    async def _measure_first(self, like: Version, lease: Lease) -> None:
+    async def _measure_first(self, like: Version, lease: Leased) -> None:
         """Measure version 0.
 
         Where its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an

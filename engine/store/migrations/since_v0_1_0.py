@@ -132,6 +132,12 @@ def m027_lost_members(db: Database) -> None:
 
 
 @migrations()
+def m028_components(db: Database) -> None:
+    """Which environment of a mixture a group was played on."""
+    db.table("groups").add_column("component", str, not_null_default="")  # empty: the task has no mixture
+
+
+@migrations()
 def m029_environment_processes(db: Database) -> None:
     """The processes of each environment's plugin, and the episodes in them."""
     for column in ("playing", "scoring", "live", "waiting"):

@@ -18,8 +18,8 @@ from .rollout_rows import Paid, StoredConversation, StoredTrajectory, Tokens
 
 _HEAD = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
-       g.instance, g.step, g.version, g.environment_version, j.member, j.agent, j.status, j.reward, j.advantage, j.cut,
-       j.seconds, j.parts, j.metrics, j.failure, g.weights
+       g.instance, g.step, g.version, g.environment_version, g.component, j.member, j.agent, j.status, j.reward,
+       j.advantage, j.cut, j.seconds, j.parts, j.metrics, j.failure, g.weights
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE j.id = ?
 """
 _PARTS = """
@@ -43,7 +43,7 @@ def conversation(reader: Reader, id: int) -> StoredConversation | None:
     failure = _table(head["failure"])
     return StoredConversation(
         **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
-        **{name: head[name] for name in ("environment_version", "member", "agent", "status", "reward")},
+        **{name: head[name] for name in ("environment_version", "component", "member", "agent", "status", "reward")},
         **{name: head[name] for name in ("policy", "speaker", "play")},
         id=rows[0]["id"],
         advantage=head["advantage"] or 0.0,

@@ -16,7 +16,8 @@ from .reader import Reader
 
 _PLAYS = """
 SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
-FROM groups g JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = ? AND g.suite = ''
+FROM groups g JOIN policies p ON p.id = g.policy
+WHERE p.task = ? AND g.split = ? AND CASE g.suite WHEN '' THEN g.component ELSE g.suite END = ?
 GROUP BY coalesce(g.play, g.id)
 ORDER BY CASE g.split WHEN 'train' THEN g.number ELSE coalesce(g.play, g.id) END DESC LIMIT ?
 """
@@ -73,12 +74,14 @@ class Recordings(Reader):
     def __enter__(self) -> Self:
         return self
 
-    def groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
+    def groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
         """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
+
+        Of a task with a mixture: those that were played on the ``component`` of this name.
 
         The groups of several policies from one play are one group here: its rewards depend on what all of them said.
         """
-        rows = self.all(_PLAYS, task, split, last)
+        rows = self.all(_PLAYS, task, split, component, last)
         return [_group(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
 
 

@@ -146,6 +146,8 @@ class StoredConversation:
     step: int | None
     version: int
     environment_version: str
+    component: str
+    """Which environment of a mixture it was played on; empty where the task has none."""
     member: int
     agent: str
     status: str

@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from marlaas.app.audit import history
 from marlaas.app.audit.audit import audit
+from marlaas.app.audit.record import opened
 from marlaas.app.audit.report import Report
 from marlaas.app.audit.states import State, read
 from marlaas.app.cli.main import main
@@ -364,3 +365,28 @@ def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pyte
     doctor(Home(tmp_path), lambda db: db.execute("CREATE TABLE versions (name)"))
     assert main(["home", "check", "--home", str(tmp_path)]) == 1
     assert "no such table" in capsys.readouterr().err
+
+
+def test_each_part_of_a_mixture_draws_in_order(home: Home) -> None:
+    """Every third group is of the words; group 7 is still under way, so nobody can say whose it is."""
+    with opened(home.database) as record:
+        policy = record.policies()[0]
+    some = policy.groups[0]
+    tables = policy.task.tables
+    task = replace(policy.task, tables={**tables, "train": {**tables["train"], "max_staleness": 100}})
+
+    def wrong(*instances: int) -> list[str]:
+        groups = []
+        for number, instance in zip((0, 1, 2, 3, 4, 5, 6, 8), instances, strict=True):
+            component = "words" if number % 3 == 2 else "sums"
+            waits = replace(some, state="complete", step=None, version=0)
+            groups.append(replace(waits, number=number, instance=instance, component=component))
+        report = Report()
+        history.check_groups(replace(policy, task=task, step=0, groups=tuple(groups)), report)
+        return report.problems
+
+    assert wrong(0, 1, 0, 2, 3, 1, 4, 2) == []
+    assert wrong(0, 1, 0, 2, 3, 1 + history.STRIDE, 4, 3) == [], (
+        "a draw made again, and one that 7 may have come before"
+    )
+    assert len(wrong(0, 1, 0, 3, 3, 1, 4, 2)) == 1 and len(wrong(0, 1, 0, 2, 3, 1, 4, 4)) == 1

@@ -151,3 +151,20 @@ def test_what_the_form_says_of_itself() -> None:
     assert standing(looked_at()) == "1 task; ctrl+s submits" and standing(looked_at(steps="5,6")).startswith("2 tasks")
     assert standing(looked_at(steps="0")) == "1 field is wrong"
     assert standing(check(FIELDS, {}, SERVED)) == "missing: environment, level, name, tenant"
+
+
+def test_a_mixture_needs_no_environment() -> None:
+    """The form has no fields for it, and keeps it as the file says it."""
+    parts: list[dict[str, Any]] = [
+        {"environment": "arithmetic", "config": {"level": 0.5}},
+        {"environment": "arithmetic", "name": "b"},
+    ]
+    more = {"mixture": parts}
+    texts = {"tenant": "bio", "name": "both"}
+    refused = check(task_fields(), texts, SERVED, more=more)
+    assert "needs level" in "".join(refused.problems.values())
+    parts[1]["config"] = {"level": 1.0}
+    checked = check(task_fields(), texts, SERVED, more=more)
+    assert checked.ready and checked.submissions[0].environment == "arithmetic"
+    assert tomllib.loads(checked.text)["mixture"] == parts
+    assert check(task_fields(), texts, SERVED).missing == {"environment"}

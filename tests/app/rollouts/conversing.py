@@ -31,6 +31,7 @@ def conversation(**values: Any) -> StoredConversation:
         step=3,
         version=1,
         environment_version="e1",
+        component="",
         member=2,
         agent="agent",
         status="ok",

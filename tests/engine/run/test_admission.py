@@ -86,7 +86,7 @@ class Everything:
     def waiting(self, policy: int) -> list[Any]:
         return []
 
-    async def room(self) -> None:
+    async def room(self, number: int) -> None:
         await self.place.wait()
 
     async def fill(self, number: int, wanting: Sequence[Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ FIELDS = {field.key: field for field in spec_fields()}
 
 def test_every_key_is_there_and_described() -> None:
     said = TaskSpec("t", "n", "e").to_json()
-    for table in ("environment_config", "policies", "agents"):  # their keys are the author's own
+    for table in ("environment_config", "mixture", "policies", "agents"):  # their keys are the author's own
         del said[table]
     keys = {
         f"{table}.{key}" if isinstance(value, dict) else table

@@ -10,10 +10,19 @@ from hypothesis import given, strategies as st
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.needs import COPIES, FUSED
 from marlaas.engine.base.sizes import adapter_bytes
+from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.past_runs import PastRun
-from marlaas.engine.submission.estimate import NEAREST, disk_of, estimate_task, nearest, time_of, together
+from marlaas.engine.submission.estimate import (
+    NEAREST,
+    disk_of,
+    estimate_task,
+    measured_episodes,
+    nearest,
+    time_of,
+    together,
+)
 
 BASE = load_base("tiny").config
 SPEC = TaskSpec("bio", "sums", "arithmetic", steps=10, sampling=SamplingSpec(max_tokens=8))
@@ -66,6 +75,11 @@ def test_memory_and_tokens() -> None:
     llama = estimate_task(SPEC, [], BASE, 100, torch_sampler=False, context=512)
     assert torch.memory - llama.memory == 3 * (FUSED - 1) * adapter and llama.memory > (COPIES + 3) * adapter
     assert torch.time is None and torch.most_tokens == 10 * 64 * 256
+
+
+def test_each_part_of_a_mixture_is_measured() -> None:
+    mixed = replace(SPEC, environment="", mixture=(ComponentSpec("a"), ComponentSpec("b"), ComponentSpec("c")))
+    assert measured_episodes(mixed) == 3 * measured_episodes(SPEC) > 0
 
 
 def test_several_policies_share_plays_not_memory() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
@@ -61,6 +62,26 @@ def replay(home: Home, marlaas: Commander, save: Save) -> Callable[..., Said]:
         store.experience.add_group(policy, "train", Group(number, number, 0, version, episodes), transcripts)
     store.close()
     return lambda *words: marlaas("env", "replay", "1", *words)
+
+
+def test_one_component_of_a_mixture(replay: Callable[..., Said], home: Home, marlaas: Commander) -> None:
+    store = Store(home.database, "tiny")
+    parts = (ComponentSpec("counting", name="low"), ComponentSpec("counting", config={"first": 5}, name="high"))
+    submit(home.database, [submission(TaskSpec("lab", "both", "", mixture=parts))])
+    policy = store.versions.policy(2, "policy", {})
+    for number in range(4):
+        low = number % 2 == 0
+        index, heard = number // 2, number // 2 + (0 if low else 5)
+        text = {(0, "agent", 0): Transcript((("user", f"say {heard}"), ("assistant", str(heard))))}
+        group = Group(number, index, 0, "v", (episode(0, 1.0),), component="low" if low else "high")
+        store.experience.add_group(policy, "train", group, text)
+    store.close()
+    for name in ("low", "high"):
+        document = marlaas("env", "replay", "2", "--component", name, "--json").json
+        assert (document["rewards"], document["unchanged"]) == (2, 2)
+    said = marlaas("env", "replay", "2")
+    assert said.code == 2 and "both is trained on a mixture: low, high." in said.err and "--component low" in said.err
+    assert "has no component 'lwo'" in marlaas("env", "replay", "2", "--component", "lwo").err
 
 
 def episode(member: int, reward: float) -> Episode:
