@@ -22,7 +22,7 @@ class HeldOut:
     environment: str
     version: str
     config: str
-    """The split, and the environment's parameters as JSON with sorted keys."""
+    """The split, the environment's parameters and the rows that the task names, as JSON with sorted keys."""
     prompts: int
 
 
@@ -42,8 +42,8 @@ class ConstantBaselines:
 
     async def of(
         self, held_out: HeldOut, answers: Iterable[str], measure: Callable[[str], Awaitable[float | None]]
-    ) -> float:
-        """The best score of ``answers``; 0 where none has one. Raises what ``measure`` does; the next call tries again.
+    ) -> float | None:
+        """The best score of ``answers``; None where none has one. Raises what ``measure`` does; the next call tries again.
 
         A caller waits while another one measures on the same prompts, and shares the result.
         """
@@ -57,4 +57,4 @@ class ConstantBaselines:
                 if answer not in known.scores:
                     known.scores[answer] = await measure(answer)
         scores = (known.scores[answer] for answer in answers)
-        return max((score for score in scores if score is not None), default=0.0)
+        return max((score for score in scores if score is not None), default=None)

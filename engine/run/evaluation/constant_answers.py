@@ -90,8 +90,7 @@ class ConstantAnswers:
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
         if all(self._alone(episode.match) for episode in episodes):
-            config = f"{episodes[0].spec.split} {json.dumps(lease.config, sort_keys=True)}"
-            held_out = HeldOut(lease.environment, lease.environment_version, config, len(episodes))
+            held_out = _of_lease(lease, episodes)
             answers = dict.fromkeys([*often, *USUAL])
             return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, episodes, text))
         answers = dict.fromkeys([*often[:MOST_BESIDE], *USUAL_BESIDE])
@@ -124,3 +123,10 @@ class ConstantAnswers:
         name = f"{episode.match.versions[self._policy].name}/c{episode.spec.index}.{next(self._numbers)}"
         played = await self._services.rollout.play(play, episode.spec, episode.roles, name)
         return told[-1].score(played.outcome)
+
+
+def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:
+    """What the prompts follow from; the rows that a task names are among it, and what stands in them."""
+    data = dict(lease.data) if lease.data is not None else None
+    config = json.dumps([episodes[0].spec.split, lease.config, data, lease.digest], sort_keys=True)
+    return HeldOut(lease.environment, lease.environment_version, config, len(episodes))

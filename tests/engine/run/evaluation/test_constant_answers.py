@@ -38,6 +38,7 @@ class Duel:
     asks: Counter[str] = field(default_factory=Counter)
     """What the opponent was asked as which agent."""
     names: list[str] = field(default_factory=list)
+    plays: int = 0
 
     async def play(self, *arguments: Any) -> Any:
         if callable(arguments[0]):  # as the rollout: (play, spec, roles, name)
@@ -45,6 +46,7 @@ class Duel:
             self.names.append(name)
             return SimpleNamespace(outcome=await play(spec, self._opponent(roles)))
         _, _, answer = arguments
+        self.plays += 1
         texts = [(await answer(asked(agent))).text for agent in AGENTS]
         said = [int(text) if text.isdigit() else -1 for text in texts]
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
@@ -70,7 +72,7 @@ def held_out(*agent_maps: Mapping[str, str]) -> list[HeldOutEpisode]:
 
 async def baseline(duel: Duel, episodes: list[HeldOutEpisode], said: Iterable[str], cut: bool = False) -> float | None:
     services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, baselines=ConstantBaselines()))
-    lease: Any = SimpleNamespace(environment="duel", environment_version="v1", config={}, cut=cut)
+    lease: Any = SimpleNamespace(environment="duel", environment_version="v1", config={}, cut=cut, data=None, digest="")
     return await ConstantAnswers(services, "player").baseline(lease, episodes, said)
 
 
@@ -93,6 +95,22 @@ async def test_where_nobody_else_speaks_no_model_is_asked(agents: dict[str, str]
     match = Match(agents, {})
     alone = [HeldOutEpisode(EpisodeSpec("eval", 0, 0, 0), match, cast(Any, None))]
     assert await baseline(duel, alone, ["9"]) == 0.5 and not duel.names
+
+
+async def test_tasks_on_other_rows_share_no_baseline() -> None:
+    """The rows that a task names are no parameter of its environment."""
+    baselines, scores = ConstantBaselines(), []
+    for path, digest in (("a.jsonl", "d1"), ("b.jsonl", "d1"), ("a.jsonl", "d2"), ("a.jsonl", "d2")):
+        duel = Duel()
+        services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, baselines=baselines))
+        lease: Any = SimpleNamespace(
+            environment="duel", environment_version="v1", config={}, cut=False, data={"path": path}, digest=digest
+        )
+        alone = [HeldOutEpisode(EpisodeSpec("eval", 0, 0, 0), Match({}, {}), cast(Any, None))]
+        plays = duel.plays
+        await ConstantAnswers(services, "player").baseline(lease, alone, ["9"])
+        scores.append(duel.plays - plays)
+    assert scores[:3] == [6, 6, 6] and scores[3] == 0, "the same rows are measured once"
 
 
 async def test_what_was_cut_off_is_measured_again() -> None:
