@@ -36,13 +36,18 @@ class Division:
 
 
 def divide(
-    evaluated: Sequence[PromptHash | None], trained: Sequence[PromptHash], rows: bool, name: str = "held-out"
+    evaluated: Sequence[PromptHash | None],
+    trained: Sequence[PromptHash],
+    rows: bool,
+    name: str = "held-out",
+    taken: frozenset[PromptHash] = frozenset(),
 ) -> Division:
     """Divide what was looked at.
 
     ``evaluated``: the first prompt of each held-out instance, None where it has none; it is measured all the same, and
     fails. ``trained``: first prompts of some training instances. ``rows``: the tasks are rows of data, so two
-    instances with one prompt are one. ``name``: of the prompts, for people. The result is the same for every task on
+    instances with one prompt are one. ``name``: of the prompts, for people. ``taken``: prompts that another split
+    holds out; they are not measured here, and ``trained`` has none of them. The result is the same for every task on
     the environment.
     """
     first: dict[PromptHash, int] = {}
@@ -57,10 +62,13 @@ def divide(
             f"The {name} instances {opens}. Prompts do not tell one from another, so nothing is held out, and training"
             " may meet them too."
         )
-        return Division(tuple(range(len(evaluated))), frozenset(), remark)
-    held = _held_out(frozenset(first), trained)
-    instances = tuple(sorted((*silent, *(first[prompt] for prompt in held or first))))
-    return Division(instances, held, _remark(len(evaluated), drawn, len(first), len(held), name))
+        free = tuple(index for index, prompt in enumerate(evaluated) if prompt not in taken)
+        return Division(free, frozenset(), remark)
+    free_first = {prompt: index for prompt, index in first.items() if prompt not in taken}
+    held = _held_out(frozenset(free_first), trained)
+    instances = tuple(sorted((*silent, *(free_first[prompt] for prompt in held or free_first))))
+    asked = sum(prompt not in taken for prompt in evaluated)
+    return Division(instances, held, _remark(asked, asked - len(silent), len(free_first), len(held), name))
 
 
 def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> frozenset[PromptHash]:

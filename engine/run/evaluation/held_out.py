@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 from marlaas.plugins.messages import Ask
 
@@ -96,23 +95,17 @@ class HeldOutPrompts:
         taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
         seen = await self._seen(lease, [*specs, *draws])
         trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
-        division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split])
+        division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split], taken)
         if self.split == "test":
-            division = self._apart(lease, division, seen, taken)
+            self._check_test(lease, division, seen)
         about = f"{self._component}: " if self._component and division.remark else ""
         self.tell(about + division.remark)
         return division
 
-    def _apart(
-        self, lease: Lease, division: Division, seen: Sequence[PromptHash | None], taken: frozenset[PromptHash]
-    ) -> Division:
-        """The division of a split that decides nothing, without prompts that have chosen the best version.
-
-        Raises ``ConfigError`` where nothing is left: a task should say so before it trains.
-        """
-        left = tuple(index for index in division.instances if seen[index] not in taken)
-        if any(seen[index] is not None for index in left):
-            return replace(division, instances=left, hashes=division.hashes - taken)
+    def _check_test(self, lease: Lease, division: Division, seen: Sequence[PromptHash | None]) -> None:
+        """Raise ``ConfigError`` where nothing is left for the split test: a task should say so before it trains."""
+        if any(seen[index] is not None for index in division.instances):
+            return
         if any(prompt is not None for prompt in seen[: self._prompts]):
             why = "each has a prompt that is in the split 'eval', too"
         else:

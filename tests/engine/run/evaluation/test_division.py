@@ -38,6 +38,14 @@ def test_of_a_space_of_ten_half_is_held_out() -> None:
     assert f"of 10 different ones {len(found.hashes)} are held out and measured" in found.remark
 
 
+def test_a_second_split_counts_what_the_first_has_left() -> None:
+    """Of ten prompts five are taken; of the others as many are held out as training can do without."""
+    taken = frozenset(prompts(*range(5)))
+    found = divide(prompts(*range(10)), prompts(*[5, 6, 7, 8, 9] * 4), rows=False, name="test", taken=taken)
+    assert len(found.instances) == len(found.hashes) == 2 and not found.hashes & taken
+    assert "of 5 different ones 2 are held out and measured" in found.remark
+
+
 def test_a_game_that_opens_alike_is_measured_on_all() -> None:
     found = divide(prompts(*[1] * 64), prompts(*[1] * 32), rows=False)
     assert found.instances == tuple(range(64)) and not found.hashes
