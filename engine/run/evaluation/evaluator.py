@@ -56,7 +56,18 @@ class _Prompt:
         """
         rewards = [tuple(one.outcome.rewards.values()) for one in self.own if one.outcome.status == "ok"]
         means = tuple(sum(found) / len(found) for found in rewards if found)
-        return Sampled(means, len(self.own) - len(means))
+        return Sampled(means, sum(not one for one in self._unusable) - len(means))
+
+    @property
+    def skipped(self) -> bool:
+        """Whether its draw is no usable task, so that it counts for nothing."""
+        return all(self._unusable)
+
+    @property
+    def _unusable(self) -> list[bool]:
+        """Of each episode, whether the environment skipped it before the policy said anything. Later it may be a reply
+        that it skips, and to leave that out would be to choose among replies."""
+        return [one.outcome.status == "skip" and not one.episode.trajectories for one in self.own]
 
 
 class Evaluator:
@@ -140,7 +151,8 @@ class Evaluator:
                     raise worthless
                 self.tell(f"Nothing could be measured on {self._suite or 'the split test'}: {worthless.message}")
             elif series not in self._baselines:
-                self._baselines[series] = await self._baseline(lease, series, [one[0] for one in episodes], own)
+                usable = [one[0] for one, prompt in zip(episodes, prompts, strict=True) if not prompt.skipped]
+                self._baselines[series] = await self._baseline(lease, series, usable, own)
         evaluation = self._summary(version.number, lease, series, prompts)
         store = self._services.store
         await store.patiently(lambda: self._evaluations.add(self._policy, version.id, evaluation))

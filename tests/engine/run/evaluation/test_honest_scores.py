@@ -87,6 +87,22 @@ async def test_what_failed_is_played_again_and_then_counts(tmp_path: Path) -> No
         assert row == {"score": 0.5, "n": 16, "failures": 0}
 
 
+@pytest.mark.parametrize("skipped", [range(4), range(15)])
+async def test_skipped_draws_are_no_failures(tmp_path: Path, skipped: range) -> None:
+    """Skipped before the policy said anything: no reply is chosen by it."""
+    world = world_of(tmp_path, EvalSpec(every=0, prompts=16), steps=1)
+
+    def ended(spec: EpisodeSpec) -> EpisodeOutcome | None:
+        return EpisodeOutcome("skip") if spec.split == "eval" and spec.index in skipped else None
+
+    world.environments.ended = ended
+    assert await ends(world) == Ending("done")
+    left = 16 - len(skipped)
+    for row in world.query("SELECT score, n, prompts, failures, floor FROM evals"):
+        assert {**row, "floor": 0.0} == {"score": 0.5, "n": left, "prompts": left, "failures": 0, "floor": 0.0}
+        assert row["floor"] is not None, "nor do they cost the baseline"
+
+
 async def test_the_load_of_the_machine_uses_up_no_try(tmp_path: Path) -> None:
     world = world_of(tmp_path, EvalSpec(every=0, prompts=4), steps=1)
     tries = Counter[int]()
