@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.run.evaluation.held_out import DRAWS, TRIES
+from marlaas.engine.fleet.services import Services
+from marlaas.engine.run.evaluation.held_out import DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.trajectories import Failure
+from marlaas.plugins.messages import Ask, Message
 
 from ...scheduler.world import World
 from ..test_learning import SPEC
@@ -64,3 +68,31 @@ async def test_what_always_fails_by_itself_is_a_failure_of_its_own(tmp_path: Pat
     assert await ends(world) == Ending("done")
     for row in world.query("SELECT n, failures FROM evals"):
         assert row == {"n": 63, "failures": 1}
+
+
+async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
+    """The file that a task names was edited, and so was a comment of its environment: training must not meet the rows
+    that are measured now."""
+
+    async def look(lease: Any, spec: EpisodeSpec) -> Ask:
+        return Ask("agent", (Message("user", f"{lease.digest} {spec.split} {spec.index}"),))
+
+    async def prompt_hash(ask: Ask, room: int) -> bytes:
+        return ask.messages[0].content.encode()
+
+    services = SimpleNamespace(
+        environments=SimpleNamespace(look=look),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash),
+        endpoints={"sampler": SimpleNamespace(context=64)},
+    )
+    held_out = HeldOutPrompts(cast(Services, services), 1, 16)
+    for digest in ("before", "after", "before"):
+        lease: Any = SimpleNamespace(
+            environment="a/a",
+            code="c",
+            digest=digest,
+            config={},
+            declared=SimpleNamespace(rows=True),
+            cut=False,
+        )
+        assert await held_out.of(lease) == {f"{digest} eval {index}".encode() for index in range(16)}
