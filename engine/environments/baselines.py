@@ -43,9 +43,10 @@ class ConstantBaselines:
     async def of(
         self, held_out: HeldOut, answers: Iterable[str], measure: Callable[[str], Awaitable[float | None]]
     ) -> float | None:
-        """The best score of ``answers``; None where none has one. Raises what ``measure`` does; the next call tries again.
+        """The best score of ``answers``; None where none has one.
 
-        A caller waits while another one measures on the same prompts, and shares the result.
+        Raises what ``measure`` does; the next call tries again. A caller waits while another one measures on the same
+        prompts, and shares the result.
         """
         known = self._known.setdefault(held_out, _Known())
         self._known.move_to_end(held_out)
