@@ -28,7 +28,7 @@ class Wish:
     versions: Sequence[str]
     """As ``versions`` in a task file."""
     environment: str = ""
-    """Empty: that of the first version's task, with its configuration."""
+    """Empty: that of the first version's task, with its configuration and the rows that it names."""
     config: Mapping[str, Any] = field(default_factory=dict)
     tenant: str = ""
     name: str = ""
@@ -63,9 +63,16 @@ def evaluation_table(wish: Wish, reader: HomeReader | None) -> dict[str, Any]:
         "environment_config": {**(like.get("environment_config", {}) if same else {}), **wish.config},
         "sampling": {**{key: value for key, value in sampling.items() if value is not None}, **wish.sampling},
         "eval": measure,
+        "data": _rows(like) if same else None,
         "queue": dict(wish.queue),
     }
     return {key: value for key, value in table.items() if value not in ({}, None)}
+
+
+def _rows(config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The rows that a task names; None where it draws from its environment's own."""
+    data = config.get("data", {})
+    return {key: value for key, value in data.items() if value} if data.get("path") else None
 
 
 def environment_of(versions: Sequence[str], reader: HomeReader | None) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from typing import Any
 
 import pytest
@@ -56,6 +58,16 @@ def test_everything_can_be_said(trained: Filling, home: Home, marlaas: Commander
 def test_parameters_are_of_the_environment_that_is_left_out(trained: Filling, home: Home, marlaas: Commander) -> None:
     assert marlaas("eval", "1@best", "--set", "digits=3").code == 0
     assert queued(home)["environment_config"] == {"digits": 3}
+
+
+def test_the_rows_of_the_task_are_measured(trained: Filling, marlaas: Commander) -> None:
+    """Not those of its environment, which it has never been trained on."""
+    rows = {"path": "/data/sums.jsonl", "columns": {"question": "prompt"}, "split": {"eval": 0.2}, "limit": 0}
+    trained.execute(f"UPDATE tasks SET config = json_set(config, '$.data', json('{json.dumps(rows)}'))")
+    printed = tomllib.loads(marlaas("eval", "1@best", "--toml").out)
+    assert printed["data"] == {key: value for key, value in rows.items() if key != "limit"}
+    other = tomllib.loads(marlaas("eval", "1@best", "--environment", "guess", "--toml").out)
+    assert "data" not in other, "another environment has rows of its own"
 
 
 def test_its_task_file_can_be_printed_and_submitted(trained: Filling, home: Home, marlaas: Commander) -> None:
