@@ -239,6 +239,9 @@ class PlayingPool:
 
     def look(self, seconds: float) -> None:
         """Look at what the processes did in the last ``seconds``; start or end some where their work asks for it."""
+        for worker in self._workers[:]:
+            if worker.leaving:  # a question about rows may have outlasted its last episode
+                self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
         if not staying:
             return
@@ -294,6 +297,8 @@ class PlayingPool:
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
             self._version.bury(error.failure, len(self._workers))
+            if self._waiting and not self._workers:  # the others have ended meanwhile
+                self._revived()
         else:
             self._version.idled()  # it may not be needed any more
 

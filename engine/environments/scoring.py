@@ -110,6 +110,7 @@ class ScoringPool:
             self._reap(child)
         self._alive.clear()
         self._idle.clear()
+        self._size = 1  # this pool may exist for long, and others want the cores
 
     async def _score(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
         if recorder.too_long:
@@ -151,6 +152,8 @@ class ScoringPool:
                 self._put_back(child)
             self._busy -= 1
             self._hand_out()
+            if self._size > 1 and self._rest is None:
+                self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
 
     async def _turn(self) -> None:
         """Wait until a process is free or may be started: one more when all were busy for long."""
@@ -201,13 +204,11 @@ class ScoringPool:
             child.kill("its memory was full")
         if child.dead is not None:
             self._bury(child)
-            return
-        self._idle.append(child)
-        if len(self._idle) > 1 and self._rest is None:
-            self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
+        else:
+            self._idle.append(child)
 
     def _shrink(self) -> None:
-        """End what is idle, but for the process that was used last."""
+        """End what is idle, but for the process that was used last: others may grow then."""
         self._rest = None
         for child in self._idle[:-1]:
             child.kill("there was too little to be scored")

@@ -303,12 +303,15 @@ class Serving:
         self.refused = child.refused | self._unproven
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child, number: int) -> None:
-        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``bury``."""
+        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``bury``.
+
+        What fails in a process whose memory is full fails together, on all instances, and would have worked in another.
+        """
         settings = settings_of(environment, spec.config)
         if outcome.status == "ok":
             if self.health.did_well(settings):
                 self._tell("recovered", self.version, None)
-        elif outcome.status in ("error", "timeout") and child.dead is None and not outcome.overloaded:
+        elif outcome.status in ("error", "timeout") and not (child.dead or child.full or outcome.overloaded):
             failure = outcome.failure or Failure(f"{environment} ended as {outcome.status}")
             instance = spec.split, spec.seed, spec.index
             first = partial(self._first_undecided, environment, spec.config)

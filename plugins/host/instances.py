@@ -29,6 +29,11 @@ _CLOSING = 2.0
 class Late(Exception):
     """A set-up took longer than the environment's time limit."""
 
+    def __init__(self, message: str = "", overloaded: bool = False) -> None:
+        """``overloaded``: whether it was the wall limit, so that nobody knows whether the set-up was to blame."""
+        super().__init__(message)
+        self.overloaded = overloaded
+
 
 @dataclass(frozen=True)
 class _Made:
@@ -70,22 +75,24 @@ class Instances:
 
 
 async def _timed(environment: Environment) -> _Made:
-    loop, usage, late = asyncio.get_running_loop(), Usage(), asyncio.Event()
-    clock = usage.limit = Clock(loop, environment.timeout, lambda _: late.set(), usage)
+    loop, usage = asyncio.get_running_loop(), Usage()
+    late: asyncio.Future[bool] = loop.create_future()  # whether it is the wall limit
+    clock = usage.limit = Clock(loop, environment.timeout, late.set_result, usage)
     making = charged(loop, _made(environment), usage)
-    waiting = loop.create_task(late.wait())
-    await asyncio.wait((making, waiting), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((making, late), return_when=asyncio.FIRST_COMPLETED)
     clock.stop()
-    waiting.cancel()
+    overloaded = late.done() and late.result()
     if making.done():
         made: _Made = making.result()
         if not isinstance(made.error, Stopped):
             return made
+        overloaded = overloaded or made.error.args == ("wall",)
     making.cancel()
     await asyncio.wait((making,), timeout=_GRACE)
     ended(usage)
     stopped_at = making.result().trace if making.done() else None
-    return _Made(None, Late(f"the set-up of {environment.name} took longer than {environment.timeout:g} s"), stopped_at)
+    message = f"the set-up of {environment.name} took longer than {environment.timeout:g} s"
+    return _Made(None, Late(message, overloaded), stopped_at)
 
 
 async def _made(environment: Environment) -> _Made:

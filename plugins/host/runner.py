@@ -114,6 +114,7 @@ class Run:
             self._overloaded |= error.args == ("wall",)
             end = self._timeout(error, HELD if error.args == (HELD,) else self._lateness())
         except (Late, Starved) as error:
+            self._overloaded |= isinstance(error, Late) and error.overloaded
             end = self._timeout(error, str(error))
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             end = {"status": "error", "failure": self._host.blame.of(error)}

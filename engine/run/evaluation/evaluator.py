@@ -22,6 +22,7 @@ from ...store import Evaluation, MeasuredEpisode, PolicyGroup, Version
 from ...trajectories import Episode, Group, Trajectory
 from ..endings import first_failure, never_spoke
 from ..environment import TaskEnvironment
+from ..members import DEATHS
 from ..policy_groups import besides, episode_of, texts_of
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
@@ -289,12 +290,13 @@ class Evaluator:
         return match.roles(endpoints, self._spec.sampling, measure.temperature, noise, truncation)
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> Played:
-        """Play one episode; again where it failed, since another one may have killed the process.
+        """Play one episode; again where it failed, since another one may have killed the process: once only, as it may
+        have been this one (see ``members.DEATHS``).
 
         What the load of the machine ended uses up no try.
         """
         player = self._environment.player(lease)
-        tries = overloaded = 0
+        tries = overloaded = died = 0
         while True:
             number = again * (ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
             name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{number}"
@@ -303,7 +305,8 @@ class Evaluator:
                 overloaded += 1
                 continue
             tries += 1
-            if played.episode.status != "error" or tries == ATTEMPTS:
+            died += played.outcome.died
+            if played.episode.status != "error" or tries == ATTEMPTS or died == DEATHS:
                 return played
 
     async def _baseline(

@@ -350,3 +350,43 @@ async def test_a_full_process_is_replaced() -> None:
     for worker in places[1:]:
         made.pool.leave(worker)
     assert made.children[0].dead is not None and made.pool.pids == [1]
+
+
+@pytest.mark.parametrize("mended", [True, False])
+async def test_who_waits_for_a_replacement_is_not_forgotten(mended: bool) -> None:
+    """The full process has ended by the time at which the one in its place does not start."""
+    made = Made(episodes=2)
+    places = await made.places(2)
+    waiting = asyncio.ensure_future(made.place())
+    await settled()
+    made.children[0].full = True
+    made.broken = BrokenPlugin(Failure("no memory"), died=mended)
+    for worker in places:
+        made.pool.leave(worker)
+    assert made.children[0].dead is not None and made.pool.pids == []
+    await settled()
+    if mended:
+        made.broken = None
+        assert (await asyncio.wait_for(waiting, 10.0)).child.pid == 1
+    else:
+        with pytest.raises(BrokenPlugin, match="no memory"):
+            await asyncio.wait_for(waiting, 10.0)
+
+
+async def test_a_process_that_is_to_end_is_not_forgotten() -> None:
+    """At its last episode a question about its rows was still open in it."""
+    made = Made(Workers(1, 4), episodes=1)
+    first = await made.place()
+    waiting = asyncio.create_task(made.place())
+    await settled()
+    made.pool.look(1.0)
+    second = await waiting
+    made.children[0].full = True
+    made.children[0].idle = False
+    made.pool.leave(first)
+    await settled()
+    assert made.children[0].dead is None
+    made.children[0].idle = True
+    made.pool.look(1.0)
+    assert made.children[0].dead is not None
+    made.pool.leave(second)

@@ -143,6 +143,31 @@ async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch
     assert await made.score() == OK and len(made.children) == 3
 
 
+async def test_a_replaced_version_leaves_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    pool = Pool()
+    scores = [pool.score() for _ in range(MOST)]
+    await pool.until_started(MOST)
+    assert pool.pool.further == MOST - 1
+    pool.pool.end("a newer version took its place")
+    await asyncio.gather(*scores)
+    assert pool.pool.further == 0 and pool.pool.pids == []
+
+
+async def test_processes_that_died_leave_the_cores_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    monkeypatch.setattr(scoring, "REST", 0.0)
+    pool = Pool()
+    scores = [pool.score() for _ in range(MOST)]
+    await pool.until_started(MOST)
+    for child in pool.children:
+        child.die(EpisodeOutcome("timeout", failure=Failure("too late"), died=True))
+    assert {outcome.status for outcome in await asyncio.gather(*scores)} == {"timeout"}
+    async with asyncio.timeout(10.0):
+        while pool.pool.further:
+            await asyncio.sleep(0)
+
+
 async def test_a_request_is_tried_again_when_its_process_died() -> None:
     made = Pool()
     request = made.score()

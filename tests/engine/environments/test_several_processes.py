@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from marlaas.engine.environments import grace, playing
+from marlaas.engine.environments.health import MOST_AFTER_SUCCESS
 from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.plugins.messages import Ask, Reply
@@ -220,4 +221,17 @@ async def test_a_process_in_which_memory_piled_up_is_replaced(world: World) -> N
     assert failed, "a process has room for some thirty of them"
     assert all(outcomes[number + 1].status == "ok" for number in failed if number < 99)
     assert len({outcome.metrics["pid"] for outcome in outcomes if outcome.status == "ok"}) >= len(failed)
+    assert not {event.kind for event in world.told} & {"quarantined", "died"}
+
+
+async def test_what_full_memory_ends_at_once_is_no_reason_to_rest(world: World) -> None:
+    """All that is under way in a full process fails together, on more instances than an environment may fail on."""
+    world.save("leaking.py", LEAKING)
+    await world.service.start()
+    with await world.service.bind("leaking") as lease:
+        plays = (world.service.play(lease, a_spec(index=n), echoing, counts=True) for n in range(100))
+        outcomes = await asyncio.gather(*plays)
+        failed = sum(outcome.status == "error" for outcome in outcomes)
+        assert failed > MOST_AFTER_SUCCESS and lease.rest is None
+        assert (await world.service.play(lease, a_spec(), echoing, counts=True)).status == "ok"
     assert not {event.kind for event in world.told} & {"quarantined", "died"}

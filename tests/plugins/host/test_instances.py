@@ -12,7 +12,9 @@ import pytest
 from marlaas.plugins import Environment, env
 from marlaas.plugins.host import instances
 from marlaas.plugins.host.blame import Blame
+from marlaas.plugins.host.clock import Clock
 from marlaas.plugins.host.instances import Instances, Late
+from marlaas.plugins.host.meter import Verdict
 
 told: list[str] = []
 
@@ -85,6 +87,22 @@ async def test_a_late_set_up_says_where_it_stood() -> None:
         await Instances().player(declared(Slow, timeout=0.01))
     record = Blame(Path(__file__).parent).of(caught.value)
     assert record["file"] == "test_instances.py" and record["line"] > 0
+    assert not caught.value.overloaded
+
+
+async def test_a_set_up_that_the_wall_limit_ends_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WallClock(Clock):
+        def verdict(self, more: float) -> Verdict:
+            return "wall"
+
+    class Slow(Base):
+        async def setup(self) -> None:
+            await asyncio.Future()
+
+    monkeypatch.setattr(instances, "Clock", WallClock)
+    with pytest.raises(Late) as caught:
+        await Instances().player(declared(Slow, timeout=0.01))
+    assert caught.value.overloaded
 
 
 async def test_a_set_up_that_will_not_end_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from marlaas.plugins import Environment, Episode, env, sandbox
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.host.instances import Late
 from marlaas.plugins.host.runner import Run
 from marlaas.plugins.messages import Ask, Reply
 from marlaas.plugins.sandbox import Starved
@@ -25,6 +26,7 @@ class Host:
         self.asked = asyncio.Event()
         self.end: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self.given_up = False
+        self.late: Late | None = None
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
         self.asked.set()
@@ -34,7 +36,8 @@ class Host:
         raise NotImplementedError
 
     async def player(self, environment: Environment) -> Callable[..., Any]:
-        raise NotImplementedError
+        assert self.late is not None
+        raise self.late
 
     def ended(self, run: Run, record: Record) -> None:
         self.end.set_result(record)
@@ -63,6 +66,20 @@ async def test_what_ended_by_the_wall_limit_is_marked(overloaded: bool, says: st
     end = await host.end
     assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
     assert says in end["failure"]["message"] and end["failure"]["file"] == "test_runner.py"
+
+
+@env
+class Sets:
+    async def play(self, ep: Episode) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("overloaded", [True, False])
+async def test_a_late_set_up_may_be_the_machines_fault(overloaded: bool) -> None:
+    host, _ = started(cast(Environment, Sets))
+    host.late = Late("the set-up took longer than 60 s", overloaded)
+    end = await host.end
+    assert (end["status"], end.get("overloaded", False)) == ("timeout", overloaded)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["swallowed", "raised"])

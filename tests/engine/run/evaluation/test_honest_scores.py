@@ -17,6 +17,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.run.evaluation.evaluator import ATTEMPTS, MOST_OVERLOADED
 from marlaas.engine.run.evaluation.timing import TOO_OFTEN
+from marlaas.engine.run.members import DEATHS
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.trajectories import Failure
@@ -117,6 +118,28 @@ async def test_the_load_of_the_machine_uses_up_no_try(tmp_path: Path) -> None:
     assert await ends(world) == Ending("done")
     assert [row["score"] for row in world.query("SELECT score FROM evals")] == [0.5, 0.5]
     assert {row["failures"] for row in world.query("SELECT failures FROM evals")} == {0}
+
+
+class Killing(FakeEnvironments):
+    """The policy's reply to one prompt ends the process."""
+
+    deaths = 0
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if not counts or spec.split == "train" or spec.index:
+            return await super().play(lease, spec, answer, counts)
+        self.deaths += 1
+        return EpisodeOutcome("error", failure=Failure("killed"), died=True)
+
+
+async def test_a_reply_that_kills_is_not_played_three_times(tmp_path: Path) -> None:
+    """The third death within a minute would make the environment rest, for every task."""
+    world = world_of(tmp_path, EvalSpec(every=0, prompts=16), steps=1)
+    score, world.environments = world.environments.score, (killing := Killing(world.chance))
+    killing.score = score
+    assert await ends(world) == Ending("done")
+    assert world.query("SELECT n, failures FROM evals") == [{"n": 15, "failures": 1}] * 2
+    assert killing.deaths == 2 * DEATHS
 
 
 async def test_an_environment_that_always_fails_pauses_the_task(tmp_path: Path) -> None:
