@@ -32,6 +32,16 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return dict(data) | {"path": str(own / source.path.relative_to(root))}
 
 
+def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows anew.
+
+    So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
+    """
+    stats = [(str(path), path.stat()) for path in _files(Source.of(data))]
+    content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
+
+
 def _place(path: Path, lent: Path) -> None:
     """Put a file where another one may be read, and where another thread may be putting it just now."""
     lent.parent.mkdir(parents=True, exist_ok=True)

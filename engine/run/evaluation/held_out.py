@@ -38,7 +38,7 @@ def held_out_spec(lease: Lease, index: int, member: int = 0, split: Split = "eva
 
 
 class HeldOutPrompts:
-    """What one task is measured on, looked at once for each code of its environment."""
+    """What one task is measured on, looked at once for each code of its environment and its rows."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class HeldOutPrompts:
         self._services = services
         self._task = task
         self._prompts = prompts
-        self._known: dict[str, Division] = {}
+        self._known: dict[tuple[str, str], Division] = {}
         self._told: set[str] = set()
         self._looking = asyncio.Lock()
         self.newest: frozenset[PromptHash] = frozenset()
@@ -80,9 +80,10 @@ class HeldOutPrompts:
         Raises ``Blocked`` where not all prompts could be seen, ``Replaced`` where the lease was cut off meanwhile.
         """
         async with self._looking:
-            if lease.code not in self._known:
-                self._known[lease.code] = await self._look(lease)
-        return self._known[lease.code]
+            key = lease.code, lease.digest
+            if key not in self._known:
+                self._known[key] = await self._look(lease)
+        return self._known[key]
 
     def tell(self, sentence: str) -> None:
         """Write a warning into the task's log, once; nothing where it is empty."""

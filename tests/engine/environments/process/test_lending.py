@@ -37,10 +37,10 @@ def test_two_threads_may_lend_the_same_file(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "rows.jsonl").write_text("1\n")
     link = os.link
 
-    def overtaken(*paths: Path, **options: bool) -> None:
+    def overtaken(source: Path, target: Path, follow_symlinks: bool = True) -> None:
         monkeypatch.setattr(os, "link", link)
         lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")  # the other thread's, between two steps of this one
-        link(*paths, **options)
+        link(source, target, follow_symlinks=follow_symlinks)
 
     monkeypatch.setattr(os, "link", overtaken)
     path = Path(lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")["path"])
