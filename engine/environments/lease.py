@@ -44,6 +44,11 @@ class Lease:
         return self.serving.code
 
     @property
+    def rows(self) -> tuple[str, str]:
+        """The key of the rows that its episodes draw from: the version and, where the task names them, their stamp."""
+        return self.environment_version, "" if self.data is None else str(self.data["stamp"])
+
+    @property
     def cut(self) -> bool:
         """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
 

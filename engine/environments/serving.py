@@ -24,7 +24,7 @@ from .playing import Cut, PlayingPool
 from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
-from .process.lending import lend
+from .process.lending import lend, stamped
 from .process.wire import Described
 from .protocol import Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
@@ -205,7 +205,11 @@ class Serving:
         raise BrokenPlugin(found.failure or Failure(f"{environment} ended as {found.status}"), child.dead is not None)
 
     async def lent(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The rows that a task names, where a confined process can read them. Raises ``OSError``."""
+        """The rows that a task names, as they are now and where a confined process can read them.
+
+        Raises ``OSError``.
+        """
+        data = await asyncio.to_thread(stamped, data)
         if self._folders.runtime.confinement is None:
             return data
         return await asyncio.to_thread(lend, data, self._folders.lent)

@@ -47,7 +47,7 @@ class Drawing:
         """``spec`` as the policy sees it whose groups a curriculum goes by; ``policy``: its number in the store."""
         self._services = services
         self._spec = spec
-        self._known: dict[str, DataFacts] = {}
+        self._known: dict[tuple[str, str], DataFacts] = {}
         self._rows = 0
         """Rows of the train split, as far as is known; 0: none."""
         self._tried: dict[int, list[Draw]] = {}
@@ -121,15 +121,14 @@ class Drawing:
         return row_at("train", self._spec.train.seed, position, rows)
 
     async def _facts(self, lease: Lease) -> DataFacts | None:
-        """What is known of the rows that a lease draws from, asked for once for each version of the environment.
+        """What is known of the rows that a lease draws from, asked for once for each version and file.
 
         None where they cannot be had; the episodes then fail for the same reason, and say so.
         """
-        version = lease.environment_version
-        if version not in self._known:
+        if lease.rows not in self._known:
             try:
-                self._known[version] = await self._services.environments.facts(lease)
+                self._known[lease.rows] = await self._services.environments.facts(lease)
             except EnvironmentFailure:
                 return None
-        self._rows = self._known[version].train
-        return self._known[version]
+        self._rows = self._known[lease.rows].train
+        return self._known[lease.rows]

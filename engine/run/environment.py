@@ -53,7 +53,7 @@ class TaskEnvironment:
         """Version of the newest lease: the one that the task plays on."""
         self.series = ""
         """The key of scores on that version."""
-        self._digests: dict[str, str] = {}
+        self._digests: dict[tuple[str, str], str] = {}
         """Of the evaluation rows that the task names, by version of the environment."""
         self._leases: list[Lease] = []
         """Leases of the groups under way."""
@@ -127,10 +127,9 @@ class TaskEnvironment:
 
     async def _digest(self, lease: Lease) -> str:
         """The hash of the evaluation rows that the task names: other rows are another series of scores."""
-        version = lease.environment_version
-        if version not in self._digests:
-            self._digests[version] = (await self._service.facts(lease)).digest
-        return self._digests[version]
+        if lease.rows not in self._digests:
+            self._digests[lease.rows] = (await self._service.facts(lease)).digest
+        return self._digests[lease.rows]
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """The result of ``attempt`` on the version that the task plays on: the pinned one, else the newest, else, where

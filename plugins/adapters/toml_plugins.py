@@ -89,7 +89,12 @@ def environments_in(path: Path) -> tuple[list[Environment], list[Refused]]:
     Raises ``TomlError`` where the file itself is wrong, or its only environment, or all of several; then it is the
     first one's. Raises ``ModuleNotFoundError`` where the library of an only environment is missing.
     """
-    text = path.read_text(encoding="utf-8")
+    content = path.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise TomlError(f"not UTF-8: {error.reason}", (str(path), line, None, None)) from None
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -144,7 +149,7 @@ def _entries(tables: Sequence[Mapping[str, Any]], lines: Sequence[str]) -> list[
 def _environment(path: Path, table: _Table) -> Environment:
     given = dict(table.content)
     adapter, on_error = given.pop("adapter", None), given.pop("on_error", None)
-    if adapter not in ADAPTERS:
+    if not isinstance(adapter, str) or adapter not in ADAPTERS:
         words = f"adapter must be one of {', '.join(ADAPTERS)}, not {adapter!r}"
         raise table.error(path, "adapter", words)
     make = ADAPTERS[adapter]

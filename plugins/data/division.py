@@ -133,7 +133,8 @@ def part(stored: Stored, source: Source, split: str, name: str, cache: Path | No
 
 def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Part]:
     """The rows by split: all of them in ``whole``, unless it is empty; else as the rows' own column ``split`` says,
-    else by their content."""
+    else by their content. Raises ``ValueError`` as ``divide`` does, and where splits are named that no row speaks of.
+    """
     if whole:
         return {whole: Part(array("Q", (place for place, _ in stored.scan())))}
     every, keys, marks = array("Q"), array("Q"), array("b")
@@ -150,6 +151,8 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
         except ValueError as error:
             raise ValueError(f"{name}, row {len(every):,}: {error}") from None
     found, digests = {split: array("Q") for split in SPLITS}, {split: sha256() for split in SPLITS}
+    if source.named and not marked:
+        raise ValueError(f"{name}: {unmarked(source)}")
     splits = (SPLITS[mark] if mark >= 0 else "" for mark in marks) if marked else divide(keys, source.shares, name)
     for place, key, split in zip(every, keys, splits, strict=True):
         if split:
@@ -162,6 +165,12 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
                     found["test"].append(place)
                     digests["test"].update(key.to_bytes(8))
     return {split: Part(places, digests[split].hexdigest()) for split, places in found.items() if places}
+
+
+def unmarked(source: Source) -> str:
+    """What is wrong with a file whose rows do not say of which split they are, though the splits are named."""
+    names = ", ".join(f"{split} = {name!r}" for split, name in source.split.items())
+    return f"not every row has a column 'split', but the splits are named ({names}): add it, or give shares"
 
 
 def _cache_key(parts: Sequence[Path], source: Source, whole: str) -> str:

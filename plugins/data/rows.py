@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..definition import Data
-from .division import Part, Stored, divide, key_of_text, part, tested
+from .division import Part, Stored, divide, key_of_text, part, tested, unmarked
 from .lines import Lines
 from .order import permuted
 from .source import HELD_OUT, SPLIT, Source
@@ -98,6 +98,8 @@ def first_row(source: Source, split: str) -> None:
     row = next((row for _, row in Lines(path).scan()), None)
     if row is None:
         raise ValueError(f"{path.name} has no rows")
+    if source.named and SPLIT not in str(source.path) and not (isinstance(row, dict) and "split" in row):
+        raise ValueError(f"{path.name}: {unmarked(source)}")
     try:
         source.renamed(row)
     except ValueError as error:

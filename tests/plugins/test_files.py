@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.data import Source, division, rows_of
+from marlaas.plugins.data import Source, division, first_row, rows_of
 from marlaas.plugins.data.division import divide
 from marlaas.plugins.data.lines import Lines
 
@@ -51,6 +51,17 @@ def test_copies_are_copies_by_what_the_environment_sees(tmp_path: Path) -> None:
     source = made(tmp_path, table, columns={"question": "prompt"})
     train, held = ({row["question"] for row in drawn(source, split)} for split in ("train", "eval"))
     assert len(held) == 2 and not train & held
+
+
+@pytest.mark.parametrize("marked", [0, 19])
+def test_named_splits_need_rows_that_name_theirs(tmp_path: Path, marked: int) -> None:
+    table = [row | ({"split": "dev"} if row["number"] < marked else {}) for row in rows(20)]
+    source = made(tmp_path, table, split={"eval": "dev"})
+    with pytest.raises(ValueError, match=r"not every row has a column 'split', but .* \(eval = 'dev'\)"):
+        drawn(source, "eval")
+    if not marked:
+        with pytest.raises(ValueError, match="not every row has a column 'split'"):
+            first_row(source, "eval")
 
 
 def test_splits_by_name_and_by_share(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from marlaas.plugins.data import SPLIT, Source
 
@@ -27,13 +28,32 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for path in _files(source):
         lent = own / path.relative_to(root)
         if not _same(path, lent):
-            lent.parent.mkdir(parents=True, exist_ok=True)
-            lent.unlink(missing_ok=True)
-            try:
-                os.link(path, lent, follow_symlinks=True)
-            except OSError:
-                shutil.copy2(path, lent)
+            _place(path, lent)
     return dict(data) | {"path": str(own / source.path.relative_to(root))}
+
+
+def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``data`` with a ``stamp`` of its files: a process that is given another one reads the rows anew.
+
+    So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
+    """
+    stats = [(str(path), path.stat()) for path in _files(Source.of(data))]
+    content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
+
+
+def _place(path: Path, lent: Path) -> None:
+    """Put a file where another one may be read, and where another thread may be putting it just now."""
+    lent.parent.mkdir(parents=True, exist_ok=True)
+    fresh = lent.with_name(f"{lent.name}.{uuid4().hex}")
+    try:
+        try:
+            os.link(path.resolve(), fresh)  # of a symbolic link its file: the process sees no other folder
+        except OSError:
+            shutil.copy2(path, fresh)
+        os.replace(fresh, lent)
+    finally:
+        fresh.unlink(missing_ok=True)  # it stays where both names are links to one file already
 
 
 def _files(source: Source) -> Iterator[Path]:

@@ -124,6 +124,21 @@ async def test_an_environment_may_live_on_the_task_s_rows_alone(world: World, tm
     assert outcome.metrics["topic"] in ("a", "b")
 
 
+async def test_a_file_that_changes_is_read_anew(world: World, tmp_path: Path) -> None:
+    """Else an older process would draw other rows than a younger one, for members of the same group."""
+    world.save("given.py", GIVEN)
+    await world.service.start()
+    (tmp_path / "eval.jsonl").write_text('{"topic": "x"}\n')
+    seen, keys = [], set()
+    for topic in ("a", "another"):
+        (tmp_path / "new").write_text(f'{{"topic": "{topic}"}}\n')
+        (tmp_path / "new").replace(tmp_path / "train.jsonl")
+        with await world.service.bind("given", data=Source(tmp_path / "{split}.jsonl").record()) as lease:
+            seen.append((await world.service.play(lease, a_spec(), echoing)).metrics["topic"])
+            keys.add(lease.rows)
+    assert seen == ["a", "another"] and len(keys) == 2
+
+
 async def test_rows_that_are_gone_fail_the_episode_with_a_sentence(world: World, tmp_path: Path) -> None:
     save(world)
     await world.service.start()

@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from marlaas.engine.environments.outcomes import OutcomeCounts
-from marlaas.engine.environments.protocol import EpisodeSpec
+from marlaas.engine.environments.protocol import DataFacts, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.run.environment import History, TaskEnvironment
+from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.trajectories import Failure
@@ -40,6 +41,8 @@ class PublishedVersions:
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     ends: str = ""
     """What groups on a replaced version are told to wait for."""
+    stamp: str = ""
+    """Of the file that a task names."""
 
     def resolve(self, name: str) -> Any:
         found = [full for full in self.served if name in (full, full.rpartition("/")[2])]
@@ -60,6 +63,9 @@ class PublishedVersions:
             raise EnvironmentFailure(f"{wanted} rests.")
         return config
 
+    async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+        return DataFacts(1, 1, f"of {self.stamp}")
+
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Any, counts: bool) -> None:
         await answer(None)
 
@@ -76,6 +82,7 @@ class PublishedVersions:
             environment_version=wanted,
             code=wanted,
             data=data,
+            rows=(wanted, self.stamp),
             digest="",
             declared=SimpleNamespace(name=full, agents=self.agents.get(wanted, ())),
             config=config,
@@ -120,6 +127,15 @@ async def test_a_task_follows(told: Told) -> None:
     edit(told, "v2", "digits", "more")
     assert await version_of(environment) == "v2"
     assert told.published.released == ["v1", "v2"] and told.sentences == []
+
+
+async def test_other_rows_in_the_file_are_another_digest(told: Told) -> None:
+    environment = told.of(replace(TASK, data=DataSpec("rows.jsonl")))
+    digests = []
+    for told.published.stamp in ("1", "1", "2"):
+        async with environment.bound() as lease:
+            digests.append(lease.digest)
+    assert digests == ["of 1", "of 1", "of 2"]
 
 
 @pytest.mark.parametrize("engine", ["the same", "a new one"])

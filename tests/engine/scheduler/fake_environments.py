@@ -81,6 +81,7 @@ class FakeEnvironments:
             environment_version=version or self.version,
             code=self.code(version or self.version),
             data=data,
+            rows=(version or self.version, ""),
             digest="",
             declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=self.declared, rows=self.rows),
             config=self.validate(name, config or {}),

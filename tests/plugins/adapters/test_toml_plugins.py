@@ -25,7 +25,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saved(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "games.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     return path
 
 
@@ -52,6 +52,7 @@ def test_several_environments(tmp_path: Path) -> None:
 
 WRONG = [
     ('name = "bad"\nadapter = "chess"\n', "bad", 2, "adapter must be one of"),
+    ('adapter = ["textarena"]\n', "entry_2", 1, "adapter must be one of"),
     (f"{GAME}seats = 3\n", "Nim-v0", 3, "knows no 'seats'"),
     ('adapter = "textarena"\n', "entry_2", 1, "needs 'game'"),
     (f'{GAME}name = "good"\n', "entry_2", 3, "'name': another environment of this file is called 'good'"),
@@ -94,6 +95,7 @@ def test_a_file_without_a_good_entry_is_broken(tmp_path: Path) -> None:
     ("text", "line", "says"),
     [
         ('adapter = "textarena"\ngame = \n', 2, r"Invalid value \(column 8\)"),
+        (f'{GAME}name = "\xe9"\n', 3, "not UTF-8: invalid continuation byte"),
         (f"{GAME}name = ", 3, r"Invalid value \(at end of document\)"),
         (f"{GAME}[[environments]]\n{GAME}]", 6, r"\(column 1\)"),
         ("", 1, "adapter must be one of reasoning_gym, gymnasium"),

@@ -26,6 +26,27 @@ def test_a_file_is_linked_and_keeps_its_name(tmp_path: Path) -> None:
     assert lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent") == lent
 
 
+def test_of_a_symbolic_link_the_file_is_lent(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_text("1\n")
+    (tmp_path / "rows.jsonl").symlink_to("blob")
+    path = Path(lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")["path"])
+    assert not path.is_symlink() and path.read_text() == "1\n"
+
+
+def test_two_threads_may_lend_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rows.jsonl").write_text("1\n")
+    link = os.link
+
+    def overtaken(source: Path, target: Path, follow_symlinks: bool = True) -> None:
+        monkeypatch.setattr(os, "link", link)
+        lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")  # the other thread's, between two steps of this one
+        link(source, target, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(os, "link", overtaken)
+    path = Path(lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")["path"])
+    assert path.samefile(tmp_path / "rows.jsonl") and [each.name for each in path.parent.iterdir()] == ["rows.jsonl"]
+
+
 def test_a_file_that_was_replaced_is_lent_anew(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("1\n")
     path = Path(lend(record(tmp_path / "rows.jsonl"), tmp_path / "lent")["path"])
