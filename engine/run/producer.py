@@ -116,23 +116,23 @@ class Producer:
             play = Play(number, drawn, environment_version, episodes, component.name, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(play, groups, rules)
-            if not isinstance(closed, TooFewRewards):
-                drawing.note(own, attempt, drawn, closed[0].rewards)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
                 short += any(one.lost for one in members)
                 if failures >= MAX_FAILURES or short >= MAX_SHORT:
                     await environment.check()  # where it rests, the task waits instead of pausing
-                    wanted = max(own.min_members for own in rules)
+                    fewest = max(one.min_members for one in rules)
                     if failures >= MAX_FAILURES:
                         raise all_lost(failures, played, component.name)
-                    raise too_few(short, wanted, played, component.name)
-            elif replaced < self._replacements and all(one.rewards.constant for one in closed):
+                    raise too_few(short, fewest, played, component.name)
+                continue
+            drawing.note(own, attempt, drawn, closed[0].rewards)
+            if replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
-            else:
-                await self._store(played, match, wanting, closed, drawing.tried(own))
-                drawing.learn(own)
-                return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
+                continue
+            await self._store(played, match, wanting, closed, drawing.tried(own))
+            drawing.learn(own)
+            return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
