@@ -67,6 +67,15 @@ class Lab:
         shown: dict[str, Any] = json.loads(self.marlaas("show", str(task), "--json"))
         return shown
 
+    def sound(self, *tasks: int) -> None:
+        """``home check`` finds nothing wrong, and no loss of these tasks: others of a shared home lose versions on purpose."""
+        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(self.home.root)]
+        done = subprocess.run([*command, "home", "check", "--json"], capture_output=True, text=True, timeout=PATIENCE)
+        said = json.loads(done.stdout)
+        theirs = tuple(f"task {task}{mark}" for task in tasks for mark in ":,")
+        assert not said["problems"] and not [text for text in said["lost"] if text.startswith(theirs)], done.stdout
+        assert said["proven"]["steps are gapless"] >= len(tasks)
+
     def until(self, task: int, step: int) -> TaskRow:
         """Wait until a task has made ``step`` steps."""
         deadline = time.monotonic() + PATIENCE

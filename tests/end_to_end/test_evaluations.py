@@ -76,7 +76,7 @@ def test_everything_is_measured(lab: Lab, tmp_path: Path) -> None:
     assert {row["prompts"] + row["n"] > 0 for row in played["measured"].values()} == {True}
     speakers = {row.speaker for row in Home(lab.home.root).rollouts(played["ids"][0])}
     assert "base" in speakers and "" in speakers, "the measured version spoke, and the base against it"
-    lab.marlaas("home", "check")
+    lab.sound(task, *said["ids"], *played["ids"])
 
 
 def test_a_killed_engine_measures_nothing_twice(lab: Lab) -> None:

@@ -64,4 +64,4 @@ def test_a_killed_engine_goes_on_with_both(lab: Lab) -> None:
         assert found["rewards"] == found["unchanged"]
         groups[component] = found["rewards"]
     assert groups == {"arithmetic": 8 * 4, "game": 4 * 4}
-    lab.marlaas("home", "check")
+    lab.sound(number)

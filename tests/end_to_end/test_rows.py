@@ -45,7 +45,7 @@ def test_rows_of_a_task_file_are_drawn_by_difficulty(lab: Lab, tmp_path: Path) -
     lab.marlaas("engine", "start")
     lab.marlaas("wait", str(task))
     consumed_once(lab.home, task)
-    lab.marlaas("home", "check")
+    lab.sound(task)
     metrics = lab.show(task)["metrics"]
     assert metrics["rows"] == 30 and metrics["epoch"] >= 48 / 30
     assert metrics["prompts_solved"] >= 12 and "of 30 rows" in lab.marlaas("show", str(task))
