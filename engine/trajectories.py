@@ -86,7 +86,7 @@ class Episode:
     """One run of an environment function."""
 
     member: int
-    """Its place in the group, 0 … group_size-1."""
+    """Its number among those that began with the group, from 0."""
     status: EpisodeStatus
     trajectories: tuple[Trajectory, ...]
     parts: dict[str, float] = field(default_factory=dict)
@@ -98,6 +98,30 @@ class Episode:
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     """In the order in which they were paid."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The members that a group closed without, because others were first (``[train] redundant``).
+
+    Most were cancelled, so what is known of them ends there: their seconds and tokens are the least that they can be.
+    """
+
+    begun: int
+    """Members that began with the group, those that closed it included."""
+    members: int
+    """Those that were dropped."""
+    seconds: float
+    """For how long these had been played by then, together."""
+    tokens: int
+    """What the policy had written in them by then."""
+    closing_seconds: float
+    """For how long the members were played that closed the group, together."""
+    rewards: tuple[float, ...] = ()
+    """Of dropped members that had ended all the same."""
+    slower: float | None = None
+    """How much better the slower half of the members that closed the group was rewarded than the faster half; None
+    where fewer than two have a reward."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +144,8 @@ class Group:
     """Plays of members that had failed before, of those draws, too."""
     component: str = ""
     """Which environment of a mixture was played, by its name in the task; empty where there is no mixture."""
+    dropped: Dropped | None = None
+    """Of the play that closed it; None where no member is redundant."""
 
 
 @dataclass(frozen=True)

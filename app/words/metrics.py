@@ -178,6 +178,32 @@ _KNOWN = {
         "plays of members that had failed before",
         normal="0; more where an environment fails now and then, or the machine is overloaded",
     ),
+    "dropped": Words(
+        "dropped",
+        "share of the members begun that were cancelled, as others of their group were first (`redundant`)",
+        True,
+        "at most `redundant` ÷ (`group_size` + `redundant`); less where members fail",
+    ),
+    "dropped_time": Words(
+        "dropped after",
+        "how long the dropped members had taken, as a multiple of those that count; they were cancelled by then",
+        normal="above 1; near 1 little is gained by dropping: take a smaller `redundant`",
+    ),
+    "dropped_length": Words(
+        "dropped length",
+        "tokens written in a dropped member by then, less `length`: at least so much longer they were",
+        normal="about 0 where the environment makes episodes slow; far above 0 long answers are what is dropped",
+    ),
+    "dropped_reward": Words(
+        "dropped reward",
+        "reward of dropped members that had ended all the same, less that of their group",
+        normal="about 0; there are few of them",
+    ),
+    "slower_reward": Words(
+        "slower reward",
+        "reward of the slower half of a group less that of the faster half, of the members that count",
+        normal="about 0; above it slow ones are better, so `redundant` teaches haste: raise `max_staleness` instead",
+    ),
     "on_error": Words(
         "paid on error",
         "episodes whose environment raised an exception and pays `on_error` for it",

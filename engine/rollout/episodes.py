@@ -79,6 +79,8 @@ class Played:
     """Hash of the first agent's first prompt; None where nothing was asked."""
     outcome: EpisodeOutcome
     """How it ended, as the environment says."""
+    seconds: float = 0.0
+    """For how long it was played, by the engine's clock."""
 
     def judged(self, outcome: EpisodeOutcome) -> Played:
         """The same episode with another outcome: the one that its group's ranking gives it."""
@@ -116,11 +118,12 @@ class Rollout:
         roles: Roles,
         name: str,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
+        left: Callable[[Played], None] = lambda _: None,
     ) -> Played:
         """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
-        Raises ``WorkerDied`` when a sampler is lost.
+        ``left`` is told how far the episode was where this is cancelled. Raises ``WorkerDied`` when a sampler is lost.
         """
         async with self._permits:
             began = monotonic()
@@ -129,10 +132,14 @@ class Rollout:
                 outcome = await play(spec, run.answer)
             except Unplayable as error:
                 outcome = EpisodeOutcome("error", failure=Failure(error.message))
+            except asyncio.CancelledError:
+                seconds = monotonic() - began
+                left(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
+                raise
             finally:
                 run.leave()
                 self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
-        return run.result(outcome)
+            return run.result(outcome, monotonic() - began)
 
     def sampler_client(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
@@ -249,10 +256,11 @@ class _Run:
         except ConfigError as error:
             raise Unplayable(error.message) from error
 
-    def result(self, outcome: EpisodeOutcome) -> Played:
+    def result(self, outcome: EpisodeOutcome, seconds: float) -> Played:
         """The episode with each agent's trajectories, those of its forks behind its own, each with its reward.
 
-        Agents are in the order of their names: who spoke first may depend on timing, and must not affect the result.
+        ``seconds``: for how long it was played. Agents are in the order of their names: who spoke first may depend on
+        timing, and must not affect the result.
         """
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
@@ -273,7 +281,7 @@ class _Run:
             seconds=outcome.seconds,
             paid=outcome.paid,
         )
-        return Played(episode, transcripts, self._prompt, outcome)
+        return Played(episode, transcripts, self._prompt, outcome, seconds)
 
 
 def _hash(tokens: list[int]) -> PromptHash:

@@ -5,9 +5,11 @@ It takes a slot before each turn, says who pays, and charges the turn's tokens t
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from functools import partial
 
-from ..fairness import Ledger, Payer, rollout_cost
+from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import SampleRequest, SampleResult
 
@@ -33,7 +35,10 @@ class SamplerClient:
         """Conversations that it has held; a part of their names."""
 
     async def generate(self, request: SampleRequest) -> SampleResult:
-        """Wait for a slot and sample one turn."""
+        """Wait for a slot and sample one turn.
+
+        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
+        """
         await self._slots.take(self)
         cost = None
         try:
@@ -44,10 +49,13 @@ class SamplerClient:
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
             own = replace(request, conversation=self._name, account=payer.tenant, weight=weight)
-            result = await self._endpoint.sampler.generate(own)
-            sampled = len(result.tokens)
-            cost = rollout_cost(result.prefilled, sampled)
-            self._ledger.rollout(payer.task, result.prefilled, sampled, self._endpoint.name, payer.policy)
+            turn = asyncio.ensure_future(self._endpoint.sampler.generate(own))
+            try:
+                result = await asyncio.shield(turn)
+            except asyncio.CancelledError:
+                turn.add_done_callback(partial(self._settle, self._slots.abandon(self)))
+                raise
+            cost = self._paid(result)
             return result
         finally:
             self._slots.rest(self, cost)
@@ -69,6 +77,19 @@ class SamplerClient:
         self._leaves = True
         self._slots.leave(self)
         self._forget()
+
+    def _settle(self, serving: Serving | None, turn: asyncio.Future[SampleResult]) -> None:
+        """Pay for a turn that was given up, now that the sampler has ended it; a lost sampler says nothing."""
+        ended = not turn.cancelled() and turn.exception() is None
+        cost = self._paid(turn.result()) if ended else None
+        if serving is not None:
+            self._slots.settle(serving, cost)
+
+    def _paid(self, result: SampleResult) -> int:
+        """Count a turn for whoever pays; returns what it cost."""
+        payer, sampled = self.payer, len(result.tokens)
+        self._ledger.rollout(payer.task, result.prefilled, sampled, self._endpoint.name, payer.policy)
+        return rollout_cost(result.prefilled, sampled)
 
     def _forget(self) -> None:
         if self._held:

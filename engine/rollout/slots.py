@@ -92,6 +92,21 @@ class SamplerSlots:
         self._idle[holder] = monotonic()
         self._hand_out()
 
+    def abandon(self, holder: SlotHolder) -> Serving | None:
+        """The holder's turn is given up: its slot is free at once, but what the turn cost is known only later.
+
+        Returns what to ``settle`` then; None where no turn is under way.
+        """
+        serving = self._busy.pop(holder, None)
+        if serving is not None:
+            holder.lose_slot()
+            self._give_back()
+        return serving
+
+    def settle(self, serving: Serving, cost: int | None) -> None:
+        """Charge a turn that was given up; None where its cost will never be known."""
+        self._line.end(serving, cost)
+
     def leave(self, holder: SlotHolder) -> None:
         """The holder's episode has ended, perhaps in the middle of a turn; a holder without a slot is ignored."""
         if holder in self._busy:

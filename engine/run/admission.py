@@ -30,9 +30,12 @@ def may_begin(number: int, version: int, groups_per_step: int, max_staleness: in
     return number < (max_staleness + version + 1) * groups_per_step
 
 
-def has_room(groups: int, group_size: int) -> bool:
-    """Whether a task that plays ``groups`` groups may begin one more: no more episodes than it plays at a time."""
-    return groups == 0 or (groups + 1) * group_size <= EPISODES
+def has_room(members: int) -> bool:
+    """Whether a task may begin a further group while so many members of its groups are to be played or are played.
+
+    One place is enough: members begin one by one, and a group's last straggler holds no more than its own place.
+    """
+    return members < EPISODES
 
 
 def step_groups(step: int, groups_per_step: int) -> range:
@@ -80,8 +83,8 @@ class Admitting:
         self._draining = draining
         self._stored: dict[str, set[int]] = {}
         self._stopped = False
-        self._filling = 0
-        """Groups that were begun and are not closed yet."""
+        self._members = 0
+        """Members of groups that were begun which are to be played, or are played."""
         self._moved = moved
 
     def stop(self) -> None:
@@ -105,7 +108,7 @@ class Admitting:
                 return
             wanting = self._wanting(number)
             if wanting:
-                self._filling += 1
+                self._more(wanting[0].spec.train.begun_members)
                 background.produce(self._fill(producer, number, wanting))
 
     async def _allowed(self, number: int) -> None:
@@ -120,7 +123,7 @@ class Admitting:
 
     def _waits(self, number: int) -> bool:
         draining, wanting = self._draining.is_set(), self._wanting(number)
-        if wanting and not has_room(self._filling, wanting[0].spec.train.group_size):
+        if wanting and not has_room(self._members):
             return True
         return any(not policy.may_begin(number, draining) for policy in wanting)
 
@@ -135,14 +138,27 @@ class Admitting:
         return stored
 
     async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
+        left = wanting[0].spec.train.begun_members
+
+        def more(members: int) -> None:
+            nonlocal left
+            left += members
+            self._more(members)
+
         try:
-            closed = await producer.fill(number, wanting)
+            closed = await producer.fill(number, wanting, more)
             for policy in wanting:
                 policy.pool.put(closed[policy.name])
         except Exception as error:
             self._fail(error)
         finally:
-            self._filling -= 1
+            self._more(-left)
+
+    def _more(self, members: int) -> None:
+        """So many members more are to be played."""
+        full = not has_room(self._members)
+        self._members += members
+        if full and has_room(self._members):
             self._moved.set()
 
     def _fail(self, error: Exception) -> None:

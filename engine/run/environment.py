@@ -5,7 +5,7 @@ A task that follows stays on the last version that takes its parameters and has 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -112,6 +112,11 @@ class TaskEnvironment:
                 raise
 
         return play
+
+    def left(self, outcomes: Sequence[EpisodeOutcome], lease: Lease) -> None:
+        """Count episodes that were cancelled because others of their groups were first."""
+        for outcome in outcomes:
+            self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
 
     async def _bind(self, name: str, version: str | None) -> Lease:
         """Raises ``ConfigError`` where that version does not take the task's parameters, or has other agents."""

@@ -1,4 +1,4 @@
-"""One member of a group, played until it ends well: what failed is played again, a few times.
+"""The members of a group, each played until it ends well: what failed is played again, a few times.
 
 A member is played again alone, on the same instance, with the same versions and the same sampling noise. So it gives
 the same replies where the sampler repeats them, and a failure that a reply caused comes again: no reply is ever chosen
@@ -7,8 +7,10 @@ for having been easy on the environment. Other noise would choose, and rewards w
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..environments import EpisodeOutcome
 from ..rollout import Played
@@ -31,16 +33,23 @@ class Member:
     played: Played
     before: tuple[EpisodeOutcome, ...] = ()
     """None of them ended well."""
+    dropped: bool = False
+    """Whether its group closed without it, while it was played."""
 
     @property
     def plays(self) -> tuple[EpisodeOutcome, ...]:
         """How each of its plays ended, in order."""
-        return (*self.before, self.played.outcome)
+        return self.before if self.dropped else (*self.before, self.played.outcome)
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether it has a reward."""
+        return self.played.outcome.status == "ok"
 
     @property
     def lost(self) -> bool:
         """Whether it failed to the end."""
-        return self.played.outcome.status in FAILED
+        return not self.dropped and self.played.outcome.status in FAILED
 
 
 def plays_again(ends: Sequence[EpisodeOutcome]) -> bool:
@@ -52,15 +61,67 @@ def plays_again(ends: Sequence[EpisodeOutcome]) -> bool:
     return overloaded < OVERLOADED and died < DEATHS and len(ends) - overloaded < PLAYS
 
 
-async def play_member(play: Callable[[int], Awaitable[Played]], given_up: Callable[[], bool]) -> Member:
-    """Play a member until it ends well, or until ``plays_again`` says that it is lost.
+class MemberPlay:
+    """A member while it is played."""
 
-    ``play`` is given the number of the play, from 0, and must begin it in the same way each time. Once ``given_up``,
-    nothing is played again. Raises what ``play`` raises.
+    def __init__(
+        self, play: Callable[[int, Callable[[Played], None]], Awaitable[Played]], given_up: Callable[[], bool]
+    ) -> None:
+        """``play`` is given the number of the play, from 0, and must begin it in the same way each time; where it is
+        cancelled, it tells the function that it is given how far it was. Once ``given_up``, nothing is played again."""
+        self._play = play
+        self._given_up = given_up
+        self._before: list[EpisodeOutcome] = []
+        self._left: Played | None = None
+
+    async def run(self) -> Member:
+        """Play until it ends well, or until ``plays_again`` says that it is lost. Raises what ``play`` raises."""
+        while True:
+            played = await self._play(len(self._before), self._leave)
+            if self._given_up() or not plays_again([*self._before, played.outcome]):
+                return Member(played, tuple(self._before))
+            self._before.append(played.outcome)
+
+    @property
+    def dropped(self) -> Member | None:
+        """The member as it was when ``run`` was cancelled; None where it had not begun."""
+        return None if self._left is None else Member(self._left, tuple(self._before), dropped=True)
+
+    def _leave(self, played: Played) -> None:
+        self._left = played
+
+
+async def play_members(plays: Sequence[MemberPlay], enough: int, ended: Callable[[], None]) -> list[Member]:
+    """Play members side by side until ``enough`` of them have a reward, or all have ended; cancel the others.
+
+    Returns those that have begun, in the order in which they ended, the cancelled ones last. ``ended`` is told of each
+    that is not played any more. Raises what a play raises; by then none is played.
     """
-    before: list[EpisodeOutcome] = []
-    while True:
-        played = await play(len(before))
-        if given_up() or not plays_again([*before, played.outcome]):
-            return Member(played, tuple(before))
-        before.append(played.outcome)
+    running = [asyncio.ensure_future(play.run()) for play in plays]
+    order: list[int] = []
+
+    def note(place: int, _: asyncio.Future[Member]) -> None:
+        order.append(place)
+        ended()
+
+    for place, one in enumerate(running):
+        one.add_done_callback(partial(note, place))
+    try:
+        if enough < len(running):
+            await _rewarded(running, enough)
+        else:
+            await asyncio.gather(*running)
+    finally:
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    members = [play.dropped if one.cancelled() else one.result() for play, one in zip(plays, running, strict=True)]
+    return [member for place in order if (member := members[place]) is not None]
+
+
+async def _rewarded(running: Sequence[asyncio.Future[Member]], enough: int) -> None:
+    """Wait until so many have a reward, or all have ended; raise what one of them raises."""
+    rewarded, pending = 0, set(running)
+    while pending and rewarded < enough:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        rewarded += sum(one.result().rewarded for one in done)

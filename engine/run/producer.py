@@ -7,8 +7,7 @@ sampling, so is one of equal rewards, a few times.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -23,10 +22,11 @@ from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
 from .bias_watch import BiasWatch
 from .endings import all_lost, too_few
-from .members import Member, play_member
+from .members import Member, MemberPlay, play_members
 from .mixture import Component, Mixture
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .prompts import TaskPrompts
+from .redundancy import closing, dropped
 from .rules import closing_rules, replacements
 from .selfplay.match import Match
 from .selfplay.participants import Participants
@@ -91,30 +91,44 @@ class Producer:
         """Wait until no episode waits for a place in a process of the environment that group ``number`` plays on."""
         await self._mixture.of(number)[0].environment.room()
 
-    async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
+    async def fill(
+        self, number: int, wanting: Sequence[Wanting], more: Callable[[int], None] = lambda _: None
+    ) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 
-        Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves, ``WorkerDied``.
+        ``more`` is told how many members there are more to play than before: one less as each ends, all anew where the
+        number is filled again. Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version
+        serves, ``WorkerDied``.
         """
+        train = self._spec.train
         failures = short = replaced = lost = replayed = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
         component, own = self._mixture.of(number)
         environment, drawing = component.environment, self._prompts.drawing(component)
         for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                more(train.begun_members)
             match = self._participants.match(number, attempt)
             async with self._participants.playing(match), environment.bound() as lease:
                 drawn = await drawing.instance(lease, own, attempt)
-                members = await self._play(_Place(number, attempt, drawn, component), match, lease)
+                place = _Place(number, attempt, drawn, component)
+                members, others = closing(await self._play(place, match, lease, more), train.group_size)
+                if lease.declared.ranked:
+                    members = await self._ranked(members, lease)
                 environment_version, cut = lease.environment_version, lease.cut
-            if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
+            if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
-            self._bias.see(environment_version, members, component.name)
+            begun = [*members, *others]
+            self._bias.see(environment_version, begun, component.name)
             played = [one.played for one in members]
-            lost += sum(one.lost for one in members)
-            replayed += sum(len(one.before) for one in members)
+            lost += sum(one.lost for one in begun)
+            replayed += sum(len(one.before) for one in begun)
             episodes = tuple(one.episode for one in played)
             play = Play(number, drawn, environment_version, episodes, component.name, replaced, lost, replayed)
             groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
+            if train.redundant:  # one policy is trained: more are refused
+                groups = [replace(groups[0], dropped=dropped(members, others, match.agents_of(wanting[0].name)))]
+                environment.left([one.played.outcome for one in others if one.dropped], lease)
             closed = close_parts(play, groups, rules)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
@@ -158,23 +172,15 @@ class Producer:
         await store.patiently(lambda: store.experience.add_play("train", parts, beside, draws=draws))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, place: _Place, match: Match, lease: Lease) -> list[Member] | None:
-        """All members of one attempt at an instance, or None where the prompt is held out."""
-        held_out = await self._prompts.kept_out(place.component, lease)
-        playing = [
-            asyncio.ensure_future(self._member(place, member, match, lease, held_out))
-            for member in range(self._spec.train.group_size)
-        ]
+    async def _play(self, place: _Place, match: Match, lease: Lease, more: Callable[[int], None]) -> list[Member]:
+        """The members of one attempt at an instance, in the order in which they ended; none where the prompt is held
+        out."""
+        train, held_out = self._spec.train, await self._prompts.kept_out(place.component, lease)
+        plays = [self._member(place, member, match, lease, held_out) for member in range(train.begun_members)]
         try:
-            members = await asyncio.gather(*playing)
-        except BaseException as error:
-            for one in playing:
-                one.cancel()
-            await asyncio.gather(*playing, return_exceptions=True)
-            if isinstance(error, HeldOutPrompt):
-                return None
-            raise
-        return await self._ranked(members, lease) if lease.declared.ranked else members
+            return await play_members(plays, train.group_size, ended=lambda: more(-1))
+        except HeldOutPrompt:
+            return []
 
     async def _ranked(self, members: Sequence[Member], lease: Lease) -> list[Member]:
         """The members with the rewards that the environment gave by comparing them, where it ranks groups."""
@@ -182,9 +188,7 @@ class Producer:
         verdicts = await ranked(self._services.environments, lease, outcomes, counts=True)
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
-    async def _member(
-        self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
-    ) -> Member:
+    def _member(self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]) -> MemberPlay:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
@@ -193,8 +197,8 @@ class Producer:
         name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
 
-        async def once(plays: int) -> Played:
+        async def once(plays: int, left: Callable[[Played], None]) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, left)
 
-        return await play_member(once, given_up=lambda: lease.cut or lease.rest is not None)
+        return MemberPlay(once, given_up=lambda: lease.cut or lease.rest is not None)

@@ -63,6 +63,7 @@ class StepTally:
         - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
           were played, also in draws that were given up; ``replayed``: plays of members that had failed before;
           ``on_error``: episodes for whose exception the environment pays a reward.
+        - ``dropped`` and what follows: see ``_dropped``; only where members are redundant.
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
@@ -100,7 +101,36 @@ class StepTally:
             "on_error": float(sum(episode.status == "ok" and episode.failure is not None for episode in episodes)),
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
             "seconds": seconds,
+            **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),
         } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
+
+
+def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
+    """What is known of the members that the groups closed without; empty where no member is redundant.
+
+    - ``dropped``: their share of the members that began.
+    - ``dropped_time``: for how long they had been played by then, as a multiple of what the members took that count.
+    - ``dropped_length``: tokens that the policy had written in them by then, less those in the members that count
+      (``length``, their mean). Both are the least that they can be: most of them were cancelled.
+    - ``dropped_reward``: their mean reward less that of the members of their group that count; of those alone that had
+      ended all the same, and only where there are some.
+    - ``slower_reward``: among the members that count, the mean reward of the slower half of a group less that of the
+      faster half, as the mean over the groups. Where it is not 0, time goes with reward, and dropping what is slow
+      changes what is learned.
+    """
+    known = [(closed, closed.group.dropped) for closed in groups if closed.group.dropped is not None]
+    begun, members = sum(one.begun for _, one in known), sum(one.members for _, one in known)
+    if not begun:
+        return {}
+    found = {"dropped": members / begun}
+    closing = math.fsum(one.closing_seconds for _, one in known) / max(1, sum(len(c.group.episodes) for c, _ in known))
+    if members and closing:
+        found["dropped_time"] = math.fsum(one.seconds for _, one in known) / members / closing
+        found["dropped_length"] = sum(one.tokens for _, one in known) / members - length
+    late = [reward - closed.rewards.mean for closed, one in known for reward in one.rewards]
+    slower = [one.slower for _, one in known if one.slower is not None]
+    means = {"dropped_reward": late, "slower_reward": slower}
+    return found | {name: math.fsum(values) / len(values) for name, values in means.items() if values}
 
 
 def _sampled(episode: Episode) -> int:

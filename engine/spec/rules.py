@@ -33,6 +33,24 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             "No group would ever be complete.",
         ),
         (
+            train.redundant > train.group_size,
+            ("train.redundant", "train.group_size"),
+            f"is {train.redundant}, but a group has only {train.group_size} members.",
+            "Most of what is played would be thrown away.",
+        ),
+        (
+            train.deterministic and train.redundant > 0,
+            ("train.redundant", "train.deterministic"),
+            f"is {train.redundant}, but 'train.deterministic' is set.",
+            "Which members end first depends on timing; set one of the two.",
+        ),
+        (
+            train.redundant > 0 and sum(policy.trained for policy in spec.policies.values()) > 1,
+            ("train.redundant", "policies"),
+            f"is {train.redundant}, but several policies are trained.",
+            "How soon an episode ends depends on all of them, so one would choose what another learns from.",
+        ),
+        (
             train.deterministic and train.max_staleness > 0,
             ("train.deterministic", "train.max_staleness"),
             f"needs 'train.max_staleness' = 0, not {train.max_staleness}.",

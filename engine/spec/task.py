@@ -39,6 +39,9 @@ class TrainSpec:
     min_members: int | None = between(None, 2, 4096)
     """Members of a group that must have a reward, or it is played anew on another instance; absent: all, less one in
     eight."""
+    redundant: int = between(0, 0, 4096)
+    """Members that begin with each group beyond ``group_size``: the first ``group_size`` with a reward close the group,
+    and the others are cancelled. A group then waits for no straggler, but learns less of episodes that take long."""
     max_staleness: int = between(2, 0, 64)
     """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
     epochs: int = between(1, 1, 16)
@@ -86,6 +89,11 @@ class TrainSpec:
     it was drawn with. Above 0 the policy stays more random."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
+
+    @property
+    def begun_members(self) -> int:
+        """Members that begin with a group."""
+        return self.group_size + self.redundant
 
     @property
     def fewest_members(self) -> int:

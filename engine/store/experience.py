@@ -14,6 +14,7 @@ from sqlite_utils import Database
 
 from ..faults import Point, reach
 from ..trajectories import (
+    Dropped,
     Episode,
     EpisodeStatus,
     Failure,
@@ -143,6 +144,7 @@ class ExperienceTable:
             "component": group.component,
             "lost": group.lost,
             "replayed": group.replayed,
+            "dropped": json.dumps(asdict(group.dropped)) if group.dropped is not None else None,
             "play": play,
             "rewards": json.dumps([dict(one) for one in rewards]) if rewards is not None else None,
             "created": time.time(),
@@ -169,6 +171,7 @@ class ExperienceTable:
                 component=g["component"],
                 lost=g["lost"],
                 replayed=g["replayed"],
+                dropped=_dropped(g["dropped"]),
             )
             for g in list(groups)
         ]
@@ -287,6 +290,13 @@ class ExperienceTable:
             replace(episode, trajectories=tuple(own), paid=tuple(paid[member]))
             for member, (episode, own) in episodes.items()
         )
+
+
+def _dropped(text: str | None) -> Dropped | None:
+    if text is None:
+        return None
+    known = json.loads(text)
+    return Dropped(**known | {"rewards": tuple(known["rewards"])})
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m029_environment_processes"
+LATEST = "m030_dropped_members"
 """The name of the last migration."""
 
 

@@ -39,7 +39,7 @@ def wave(number: int) -> list[TaskFile]:
     tasks = [
         ("ada", "kept", "arithmetic", 'loss = "dr_grpo"\nmax_staleness = 2\nimportance = "mask"', 1),
         ("ada", "pruned", "arithmetic", 'loss = "reinforce"\nmax_staleness = 4', 0),
-        ("bo", "clipped", "guess", 'loss = "grpo"\nmax_staleness = 4\nkl = 0.01\nwarmup = 5', 1),
+        ("bo", "clipped", "guess", 'loss = "grpo"\nmax_staleness = 4\nkl = 0.01\nwarmup = 5\nredundant = 2', 1),
         ("cy", "weighted", "guess", 'loss = "cispo"\nmax_staleness = 2\nweight_decay = 0.01', 1),
     ]
     files = [

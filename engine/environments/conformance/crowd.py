@@ -32,7 +32,7 @@ _MOST_PLACES = 3
 
 def alive_in(train: TrainSpec) -> int:
     """Most episodes that a task has alive at once: of the groups that may begin (``may_begin``)."""
-    return train.groups_per_step * train.group_size * (train.max_staleness + 1)
+    return train.groups_per_step * train.begun_members * (train.max_staleness + 1)
 
 
 ALIVE = alive_in(TrainSpec())

@@ -152,4 +152,4 @@ def under_way(spec: TaskSpec) -> int:
     if spec.kind == "eval":
         return min(EPISODES, spec.eval.prompts * spec.eval.samples)
     train = spec.train
-    return min(EPISODES, (train.max_staleness + 1) * train.groups_per_step * train.group_size)
+    return min(EPISODES, (train.max_staleness + 1) * train.groups_per_step * train.begun_members)

@@ -142,3 +142,9 @@ def m029_environment_processes(db: Database) -> None:
     """The processes of each environment's plugin, and the episodes in them."""
     for column in ("playing", "scoring", "live", "waiting"):
         db.table("environments").add_column(column, int, not_null_default=0)
+
+
+@migrations()
+def m030_dropped_members(db: Database) -> None:
+    """What is known of the members that a group closed without, because others were first."""
+    db.table("groups").add_column("dropped", str)  # JSON of ``trajectories.Dropped``; NULL: no member was redundant

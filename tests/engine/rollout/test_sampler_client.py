@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
@@ -134,6 +134,29 @@ async def test_a_cancelled_episode_frees_its_slot() -> None:
     await asyncio.gather(*first, return_exceptions=True)
     assert len(await stage.play(1)) == 1
     assert not stage.sampler.conversations
+
+
+async def test_a_cancelled_turn_is_paid_for() -> None:
+    """With what the sampler had done by then; its slot is free at once."""
+    stage = Stage(sequences=1)
+    roles = alike(replace(SAMPLING, max_tokens=20), stage.endpoint)
+    left: list[Played] = []
+    play = stage.rollout.play(stage.slow, EpisodeSpec("train", 0, 0, 0), roles, "c", left=left.append)
+    episode = asyncio.ensure_future(play)
+    while stage.sampler.sampled < 7:
+        await asyncio.sleep(0)
+    episode.cancel()
+    await asyncio.gather(episode, return_exceptions=True)
+    assert (stage.slots.active, stage.slots.waiting) == (0, 0)
+    while stage.sampler.running:
+        await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    stage.ledger.rollout_seconds(1.0)
+    used = {usage.stage: usage for usage in stage.ledger.take()}[ROLLOUT]
+    assert used.tokens == stage.sampler.sampled >= 7 and used.seconds == 1.0
+    assert not stage.sampler.conversations
+    assert [one.outcome.status for one in left] == ["cancelled"] and left[0].seconds > 0
 
 
 async def test_a_payers_episodes_are_bounded() -> None:

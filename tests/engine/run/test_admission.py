@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -64,7 +64,10 @@ class Everything:
     first: int = 0
     end: int = 60
     begun: list[int] = field(default_factory=list)
-    close: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    over: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    """Members that may end."""
+    anew: int = 0
+    """Members that are to be played anew when the next one ends."""
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -89,9 +92,13 @@ class Everything:
     async def room(self, number: int) -> None:
         await self.place.wait()
 
-    async def fill(self, number: int, wanting: Sequence[Any]) -> Mapping[str, Any]:
+    async def fill(self, number: int, wanting: Sequence[Any], more: Callable[[int], None]) -> Mapping[str, Any]:
         self.begun.append(number)
-        await self.close.acquire()
+        left = self.group_size
+        while left:
+            await self.over.acquire()
+            left, anew, self.anew = left - 1 + self.anew, self.anew, 0
+            more(anew - 1)
         return {self.name: None}
 
 
@@ -105,17 +112,37 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("group_size", "most"), [(8, 32), (100, 2), (256, 1), (300, 1), (2, 60)])
-async def test_groups_begin_as_there_is_room_for_their_episodes(group_size: int, most: int) -> None:
+@pytest.mark.parametrize(("group_size", "most"), [(8, 32), (100, 3), (256, 1), (300, 1), (2, 60)])
+async def test_a_group_begins_where_one_member_has_room(group_size: int, most: int) -> None:
+    """It waits for no other group to close: the last member of each may take as long as it likes."""
     all = Everything(group_size)
     all.place.set()
     async with Background() as background:
         background.produce(admitting(all).run(cast(Producer, all), background))
         await settled()
-        assert all.begun == [*range(most)] and (most - 1) * group_size <= EPISODES
-        all.close.release()
+        assert all.begun == [*range(most)] and (most - 1) * group_size < EPISODES
+        for _ in range(max(0, most * group_size - EPISODES)):
+            all.over.release()
+        await settled()
+        assert all.begun == [*range(most)]
+        all.over.release()
         await settled()
         assert all.begun == [*range(min(60, most + 1))]
+
+
+async def test_what_is_filled_again_takes_its_room() -> None:
+    all = Everything(128)
+    all.place.set()
+    async with Background() as background:
+        admission = admitting(all)
+        background.produce(admission.run(cast(Producer, all), background))
+        await settled()
+        assert all.begun == [0, 1]
+        all.anew = 128
+        for _ in range(128):
+            all.over.release()
+        await settled()
+        assert all.begun == [0, 1], "the first was played to its end, and is played anew"
 
 
 async def test_groups_wait_while_episodes_wait_for_a_place() -> None:

@@ -21,6 +21,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         task(train={"group_size": 4, "min_members": 5}),
         "is 5, but a group has only 4 members",
     ),
+    "more to drop than to keep": (
+        task(train={"group_size": 4, "redundant": 5}),
+        "is 5, but a group has only 4 members",
+    ),
+    "repeatable and by who is first": (
+        task(train={"deterministic": True, "max_staleness": 0, "redundant": 1}),
+        "is 1, but 'train.deterministic' is set",
+    ),
     "repeatable and asynchronous": (task(train={"deterministic": True}), "needs 'train.max_staleness' = 0, not 2"),
     "a warm-up without an end": (task(steps=5, train={"warmup": 5}), "the task has only 5 steps"),
     "a clip that nothing uses": (task(train={"clip_low": 0.2}), "the loss dr_grpo clips no ratio from below"),
@@ -61,6 +69,7 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"schedule": "cosine", "warmup": 59},
         {"advantage_level": "turn", "discount": 0.5, "loss": "gspo"},
         {"group_size": 4, "min_members": 4},
+        {"group_size": 4, "redundant": 4},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
         *({"loss": loss} for loss in PUBLISHED),
     ],
