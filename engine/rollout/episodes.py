@@ -16,7 +16,7 @@ import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..environments import EpisodeOutcome, EpisodeSpec
+from ..environments import Answering, EpisodeOutcome, EpisodeSpec
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts
@@ -116,22 +116,34 @@ class Rollout:
         roles: Roles,
         name: str,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
+        over: Callable[[], None] = lambda: None,
     ) -> Played:
         """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
-        Raises ``WorkerDied`` when a sampler is lost.
+        ``over`` is called once, when nothing more will be asked: an episode that is only being scored holds no slot of
+        a sampler and keeps no other episode waiting. Raises ``WorkerDied`` when a sampler is lost.
         """
-        async with self._permits:
-            began = monotonic()
-            run = _Run(self, spec, roles, name, refuse)
-            try:
-                outcome = await play(spec, run.answer)
-            except Unplayable as error:
-                outcome = EpisodeOutcome("error", failure=Failure(error.message))
-            finally:
+        await self._permits.acquire()
+        began = monotonic()
+        run = _Run(self, spec, roles, name, refuse)
+        playing = True
+
+        def ended() -> None:
+            nonlocal playing
+            if playing:
+                playing = False
                 run.leave()
-                self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
+                self._permits.release()
+                over()
+
+        try:
+            outcome = await play(spec, Answering(run.answer, ended))
+        except Unplayable as error:
+            outcome = EpisodeOutcome("error", failure=Failure(error.message))
+        finally:
+            ended()
+            self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome)
 
     def sampler_client(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:

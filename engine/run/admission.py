@@ -80,8 +80,8 @@ class Admitting:
         self._draining = draining
         self._stored: dict[str, set[int]] = {}
         self._stopped = False
-        self._filling = 0
-        """Groups that were begun and are not closed yet."""
+        self._playing = 0
+        """Groups whose episodes are being played; one whose members only wait for their scores is not among them."""
         self._moved = moved
 
     def stop(self) -> None:
@@ -105,7 +105,7 @@ class Admitting:
                 return
             wanting = self._wanting(number)
             if wanting:
-                self._filling += 1
+                self._playing += 1
                 background.produce(self._fill(producer, number, wanting))
 
     async def _allowed(self, number: int) -> None:
@@ -120,7 +120,7 @@ class Admitting:
 
     def _waits(self, number: int) -> bool:
         draining, wanting = self._draining.is_set(), self._wanting(number)
-        if wanting and not has_room(self._filling, wanting[0].spec.train.group_size):
+        if wanting and not has_room(self._playing, wanting[0].spec.train.group_size):
             return True
         return any(not policy.may_begin(number, draining) for policy in wanting)
 
@@ -135,14 +135,23 @@ class Admitting:
         return stored
 
     async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
+        playing = True
+
+        def played() -> None:
+            nonlocal playing
+            if playing:
+                playing = False
+                self._playing -= 1
+                self._moved.set()
+
         try:
-            closed = await producer.fill(number, wanting)
+            closed = await producer.fill(number, wanting, played)
             for policy in wanting:
                 policy.pool.put(closed[policy.name])
         except Exception as error:
             self._fail(error)
         finally:
-            self._filling -= 1
+            played()
             self._moved.set()
 
     def _fail(self, error: Exception) -> None:

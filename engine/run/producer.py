@@ -8,8 +8,9 @@ sampling, so is one of equal rewards, a few times.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -91,9 +92,12 @@ class Producer:
         """Wait until no episode waits for a place in a process of the environment that group ``number`` plays on."""
         await self._mixture.of(number)[0].environment.room()
 
-    async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
+    async def fill(
+        self, number: int, wanting: Sequence[Wanting], over: Callable[[], None] = lambda: None
+    ) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 
+        ``over`` is called each time that all members of an attempt have been played and may only wait for their scores.
         Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves, ``WorkerDied``.
         """
         failures = short = replaced = lost = replayed = 0
@@ -104,7 +108,7 @@ class Producer:
             match = self._participants.match(number, attempt)
             async with self._participants.playing(match), environment.bound() as lease:
                 drawn = await drawing.instance(lease, own, attempt)
-                members = await self._play(_Place(number, attempt, drawn, component), match, lease)
+                members = await self._play(_Place(number, attempt, drawn, component), match, lease, over)
                 environment_version, cut = lease.environment_version, lease.cut
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
@@ -158,11 +162,19 @@ class Producer:
         await store.patiently(lambda: store.experience.add_play("train", parts, beside, draws=draws))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, place: _Place, match: Match, lease: Lease) -> list[Member] | None:
+    async def _play(self, place: _Place, match: Match, lease: Lease, over: Callable[[], None]) -> list[Member] | None:
         """All members of one attempt at an instance, or None where the prompt is held out."""
         held_out = await self._prompts.kept_out(place.component, lease)
+        unplayed = set(range(self._spec.train.group_size))
+
+        def ended(member: int) -> None:
+            if member in unplayed:
+                unplayed.remove(member)
+                if not unplayed:
+                    over()
+
         playing = [
-            asyncio.ensure_future(self._member(place, member, match, lease, held_out))
+            asyncio.ensure_future(self._member(place, member, match, lease, held_out, partial(ended, member)))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -183,7 +195,13 @@ class Producer:
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
     async def _member(
-        self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
+        self,
+        place: _Place,
+        member: int,
+        match: Match,
+        lease: Lease,
+        held_out: Set[PromptHash],
+        over: Callable[[], None],
     ) -> Member:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
@@ -195,6 +213,6 @@ class Producer:
 
         async def once(plays: int) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, over)
 
         return await play_member(once, given_up=lambda: lease.cut or lease.rest is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -65,6 +65,7 @@ class Everything:
     end: int = 60
     begun: list[int] = field(default_factory=list)
     close: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    played: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -89,9 +90,15 @@ class Everything:
     async def room(self, number: int) -> None:
         await self.place.wait()
 
-    async def fill(self, number: int, wanting: Sequence[Any]) -> Mapping[str, Any]:
+    async def fill(self, number: int, wanting: Sequence[Any], over: Callable[[], None]) -> Mapping[str, Any]:
         self.begun.append(number)
-        await self.close.acquire()
+        played, close = (asyncio.ensure_future(one.acquire()) for one in (self.played, self.close))
+        await asyncio.wait((played, close), return_when=asyncio.FIRST_COMPLETED)
+        if played.done():
+            over()
+            over()  # another attempt at it
+        await close
+        played.cancel()
         return {self.name: None}
 
 
@@ -116,6 +123,23 @@ async def test_groups_begin_as_there_is_room_for_their_episodes(group_size: int,
         all.close.release()
         await settled()
         assert all.begun == [*range(min(60, most + 1))]
+
+
+async def test_groups_that_wait_for_scores_keep_no_others_waiting() -> None:
+    all = Everything()
+    all.place.set()
+    async with Background() as background:
+        background.produce(admitting(all).run(cast(Producer, all), background))
+        await settled()
+        assert all.begun == [*range(32)]
+        for _ in range(5):
+            all.played.release()
+        await settled()
+        assert all.begun == [*range(37)]
+        for _ in range(5):
+            all.close.release()
+        await settled()
+        assert all.begun == [*range(37)], "the same groups gave their room back once"
 
 
 async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
