@@ -88,6 +88,7 @@ from .process.wire import (
     encode_start as encode_start,
 )
 from .protocol import (
+    Answering as Answering,
     Crew as Crew,
     DataFacts as DataFacts,
     EnvironmentEvent as EnvironmentEvent,

@@ -6,11 +6,12 @@ code that may be broken or hostile, so it arrives validated or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from marlaas.plugins.data import Survey
+from marlaas.plugins.messages import Answer, Ask, Reply
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
@@ -49,6 +50,19 @@ class EpisodeSpec:
     """Seconds; None takes the environment's own."""
     data: Mapping[str, Any] | None = None
     """The data that the task names, as ``plugins.data.Source.record`` writes it; None: the environment's own."""
+
+
+@dataclass(frozen=True)
+class Answering:
+    """An ``Answer`` whose owner hears when the episode has been played: it asks nothing more, though it may yet have to
+    be scored."""
+
+    answer: Answer
+    over: Callable[[], None]
+
+    def __call__(self, ask: Ask) -> Awaitable[Reply]:
+        """Answer a question."""
+        return self.answer(ask)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
 from .process.lending import lend, stamped
 from .process.wire import Described
-from .protocol import Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
+from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
 from .scoring import ScoringPool
 from .sizing import Workers
@@ -143,7 +143,10 @@ class Serving:
         return not self.leases and not self.pids and self._playing.over and not self._ending
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``."""
+        """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``.
+
+        Its place is free, and who answers hears that it is over, before it is scored.
+        """
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         playing = self._playing
@@ -167,6 +170,8 @@ class Serving:
                 playing.leave(worker)
                 if self.retired:
                     self.stop_if_done()
+            if isinstance(answer, Answering):
+                answer.over()
             if recorder is None and isinstance(played, EpisodeOutcome):
                 outcome = played
             else:

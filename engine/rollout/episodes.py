@@ -16,7 +16,7 @@ import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..environments import EpisodeOutcome, EpisodeSpec
+from ..environments import Answering, EpisodeOutcome, EpisodeSpec
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts
@@ -119,27 +119,40 @@ class Rollout:
         name: str,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
         left: Callable[[Played], None] = lambda _: None,
+        over: Callable[[], None] = lambda: None,
     ) -> Played:
         """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
-        ``left`` is told how far the episode was where this is cancelled. Raises ``WorkerDied`` when a sampler is lost.
+        ``left`` is told how far the episode was where this is cancelled. ``over`` is called once, when nothing more
+        will be asked: an episode that is only being scored holds no slot of a sampler and keeps no other waiting.
+        Raises ``WorkerDied`` when a sampler is lost.
         """
-        async with self._permits:
-            began = monotonic()
-            run = _Run(self, spec, roles, name, refuse)
-            try:
-                outcome = await play(spec, run.answer)
-            except Unplayable as error:
-                outcome = EpisodeOutcome("error", failure=Failure(error.message))
-            except asyncio.CancelledError:
-                seconds = monotonic() - began
-                left(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
-                raise
-            finally:
+        await self._permits.acquire()
+        began = monotonic()
+        run = _Run(self, spec, roles, name, refuse)
+        playing = True
+
+        def ended() -> None:
+            nonlocal playing
+            if playing:
+                playing = False
                 run.leave()
-                self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
-            return run.result(outcome, monotonic() - began)
+                self._permits.release()
+                over()
+
+        try:
+            outcome = await play(spec, Answering(run.answer, ended))
+        except Unplayable as error:
+            outcome = EpisodeOutcome("error", failure=Failure(error.message))
+        except asyncio.CancelledError:
+            seconds = monotonic() - began
+            left(run.result(EpisodeOutcome("cancelled", seconds=seconds), seconds))
+            raise
+        finally:
+            ended()
+            self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
+        return run.result(outcome, monotonic() - began)
 
     def sampler_client(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""

@@ -91,18 +91,18 @@ class MemberPlay:
         self._left = played
 
 
-async def play_members(plays: Sequence[MemberPlay], enough: int, ended: Callable[[], None]) -> list[Member]:
+async def play_members(plays: Sequence[MemberPlay], enough: int, ended: Callable[[int], None]) -> list[Member]:
     """Play members side by side until ``enough`` of them have a reward, or all have ended; cancel the others.
 
-    Returns those that have begun, in the order in which they ended, the cancelled ones last. ``ended`` is told of each
-    that is not played any more. Raises what a play raises; by then none is played.
+    Returns those that have begun, in the order in which they ended, the cancelled ones last. ``ended`` is told the
+    place of each that is not played any more. Raises what a play raises; by then none is played.
     """
     running = [asyncio.ensure_future(play.run()) for play in plays]
     order: list[int] = []
 
     def note(place: int, _: asyncio.Future[Member]) -> None:
         order.append(place)
-        ended()
+        ended(place)
 
     for place, one in enumerate(running):
         one.add_done_callback(partial(note, place))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
@@ -96,9 +97,9 @@ class Producer:
     ) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 
-        ``more`` is told how many members there are more to play than before: one less as each ends, all anew where the
-        number is filled again. Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version
-        serves, ``WorkerDied``.
+        ``more`` is told how many members there are more to play than before: one less as each has been played and may
+        only wait for its score, all anew where the number is filled again. Raises ``Paused`` when the environment keeps
+        failing, ``Blocked`` when no version serves, ``WorkerDied``.
         """
         train = self._spec.train
         failures = short = replaced = lost = replayed = 0
@@ -176,9 +177,19 @@ class Producer:
         """The members of one attempt at an instance, in the order in which they ended; none where the prompt is held
         out."""
         train, held_out = self._spec.train, await self._prompts.kept_out(place.component, lease)
-        plays = [self._member(place, member, match, lease, held_out) for member in range(train.begun_members)]
+        unplayed = set(range(train.begun_members))
+
+        def over(member: int) -> None:
+            if member in unplayed:
+                unplayed.remove(member)
+                more(-1)
+
+        plays = [
+            self._member(place, member, match, lease, held_out, partial(over, member))
+            for member in range(train.begun_members)
+        ]
         try:
-            return await play_members(plays, train.group_size, ended=lambda: more(-1))
+            return await play_members(plays, train.group_size, over)
         except HeldOutPrompt:
             return []
 
@@ -188,7 +199,15 @@ class Producer:
         verdicts = await ranked(self._services.environments, lease, outcomes, counts=True)
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
-    def _member(self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]) -> MemberPlay:
+    def _member(
+        self,
+        place: _Place,
+        member: int,
+        match: Match,
+        lease: Lease,
+        held_out: Set[PromptHash],
+        over: Callable[[], None],
+    ) -> MemberPlay:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
@@ -199,6 +218,6 @@ class Producer:
 
         async def once(plays: int, left: Callable[[Played], None]) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__, left)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over)
 
         return MemberPlay(once, given_up=lambda: lease.cut or lease.rest is not None)

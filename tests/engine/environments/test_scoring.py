@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import recorder, scoring
-from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
+from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
 from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import World, a_spec, echoing
@@ -144,6 +144,17 @@ async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, m
     marker.touch()
     outcome = await endless
     assert outcome.status == "ok" and outcome.parts["process"] not in {one.parts["process"] for one in others}
+
+
+async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World, tmp_path: Path) -> None:
+    marker, over = tmp_path / "marker", asyncio.Event()
+    with await judged.service.bind("judged") as lease:
+        spec = a_spec(how="waits", marker=str(marker))
+        scored = asyncio.create_task(judged.service.play(lease, spec, Answering(echoing, over.set)))
+        await over.wait()
+        assert lease.serving.crew.live == 0 and not scored.done()
+        marker.touch()
+        assert (await scored).status == "ok"
 
 
 async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
@@ -163,3 +165,30 @@ async def test_a_payers_episodes_are_bounded() -> None:
     stage = Stage(sequences=16)
     await stage.play(EPISODES + 10)
     assert stage.most == EPISODES
+
+
+async def test_an_episode_that_is_being_scored_holds_no_slot_and_no_permit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episodes, "EPISODES", 1)
+    stage, scored, over = Stage(sequences=1), asyncio.Event(), list[int]()
+
+    async def scored_slowly(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        outcome = await stage.slow(spec, answer)
+        assert isinstance(answer, Answering)
+        answer.over()
+        await scored.wait()
+        return outcome
+
+    def play(number: int) -> asyncio.Task[Played]:
+        spec, roles = EpisodeSpec("train", number, 0, 0), alike(SAMPLING, stage.endpoint)
+        end = partial(over.append, number)
+        return asyncio.ensure_future(stage.rollout.play(scored_slowly, spec, roles, f"e{number}", over=end))
+
+    playing = [play(number) for number in range(3)]
+    async with asyncio.timeout(20):
+        while len(over) < 3 or stage.sampler.conversations:  # it is told to forget a moment later
+            await asyncio.sleep(0)
+    assert (stage.slots.active, stage.slots.waiting) == (0, 0)
+    assert not any(one.done() for one in playing)
+    scored.set()
+    assert [len(said(one)) > 0 for one in await asyncio.gather(*playing)] == [True] * 3
+    assert over == [0, 1, 2]

@@ -68,6 +68,8 @@ class Everything:
     """Members that may end."""
     anew: int = 0
     """Members that are to be played anew when the next one ends."""
+    scored: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the members have their scores."""
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -99,6 +101,7 @@ class Everything:
             await self.over.acquire()
             left, anew, self.anew = left - 1 + self.anew, self.anew, 0
             more(anew - 1)
+        await self.scored.wait()
         return {self.name: None}
 
 
@@ -143,6 +146,22 @@ async def test_what_is_filled_again_takes_its_room() -> None:
             all.over.release()
         await settled()
         assert all.begun == [0, 1], "the first was played to its end, and is played anew"
+
+
+async def test_groups_that_wait_for_scores_keep_no_others_waiting() -> None:
+    all = Everything()
+    all.place.set()
+    async with Background() as background:
+        background.produce(admitting(all).run(cast(Producer, all), background))
+        await settled()
+        assert all.begun == [*range(32)]
+        for _ in range(5 * all.group_size):
+            all.over.release()
+        await settled()
+        assert all.begun == [*range(37)]
+        all.scored.set()
+        await settled()
+        assert all.begun == [*range(37)], "their members gave their room back once"
 
 
 async def test_groups_wait_while_episodes_wait_for_a_place() -> None:

@@ -101,7 +101,7 @@ class Race:
 
         return play
 
-    def note(self) -> None:
+    def note(self, _: int) -> None:
         self.over += 1
 
     async def run(self, enough: int, *ends: tuple[int, EpisodeOutcome]) -> list[Member]:
