@@ -2,6 +2,9 @@
 
 A policy is stored under its name and comes back bit for bit, its unfinished gradient included. The files are removed at
 the end of the process or, after a crash, at the start of the next one. Knows no devices and no order of use.
+
+Arrays go to the file, and come back into the memory in which they stay, without a copy in between: paging is then as
+fast as the file system, and not three times as slow.
 """
 
 from __future__ import annotations
@@ -13,76 +16,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ..errors import AdapterError
 from ..home import PrivateFolder, remove_orphans
-from .adamw import AdamState
-from .layout import Layout
-from .policy_memory import PolicyMemory
-from .protocol import PolicyConfig, TrainGroup
+from .training_state import TrainingState
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
 
 
 @dataclass(frozen=True)
-class PagedPolicy:
-    """A paged-out policy: all of a ``PolicyMemory``, off the device."""
-
-    config: PolicyConfig
-    layout: Layout
-    vectors: tuple[bytes, ...]
-    """Weights, both moments and gradient, float32 (P,) each."""
-    updates: int
-    version: int
-    tokens: int
-    rehearsal: tuple[TrainGroup, ...]
-    fault: str
-
-    @classmethod
-    def of(cls, memory: PolicyMemory) -> PagedPolicy:
-        """Copy a policy to the host."""
-        state = memory.optimised
-        vectors = (state.weights, state.moment1, state.moment2, memory.gradient)
-        return cls(
-            memory.config,
-            memory.layout,
-            tuple(vector.cpu().numpy().tobytes() for vector in vectors),
-            state.step,
-            memory.version,
-            memory.tokens,
-            tuple(memory.rehearsal),
-            memory.fault,
-        )
-
-    def wake(self, device: str) -> PolicyMemory:
-        """Bring it to the memory of a device."""
-        weights, moment1, moment2, gradient = (_vector(part, device) for part in self.vectors)
-        state = AdamState(weights, moment1, moment2, self.updates)
-        memory = PolicyMemory.holding(self.config, self.layout, state, gradient, self.version)
-        memory.tokens, memory.rehearsal, memory.fault = self.tokens, list(self.rehearsal), self.fault
-        return memory
-
-    @property
-    def size(self) -> int:
-        """Bytes of its vectors."""
-        return sum(map(len, self.vectors))
-
-
-@dataclass(frozen=True)
 class _File:
     path: Path
+    sizes: tuple[int, ...]
+    """Bytes of its parts: a pickle, then the arrays that this refers to."""
     checksum: int
     """CRC-32 of the file, against damage; nobody else writes there."""
 
 
 class Pages:
-    """Stores paged-out policies in ``host`` bytes of memory, then in files of a folder of their own in ``scratch``."""
+    """Stores paged-out policies in ``host`` bytes of memory, then in files of a folder of their own in ``scratch``.
+
+    Its calls may be made in different threads, one at a time.
+    """
 
     def __init__(self, scratch: Path, host: int = 0) -> None:
         self._scratch, self._host = scratch, host
-        self._pages: dict[str, PagedPolicy | _File] = {}
+        self._pages: dict[str, TrainingState | _File] = {}
         self._numbers = itertools.count()
         self._folder: PrivateFolder | None = None
         remove_orphans(scratch, PREFIX)
@@ -90,37 +50,32 @@ class Pages:
     def __contains__(self, policy: str) -> bool:
         return policy in self._pages
 
-    def put(self, policy: str, paged: PagedPolicy) -> None:
+    def put(self, policy: str, state: TrainingState) -> None:
         """Store a policy. Raises ``OSError`` where there is room neither in memory nor on the disk."""
-        held = sum(page.size for page in self._pages.values() if isinstance(page, PagedPolicy))
-        if held + paged.size <= self._host:
-            self._pages[policy] = paged
+        held = sum(page.size for page in self._pages.values() if isinstance(page, TrainingState))
+        if held + state.size <= self._host:
+            self._pages[policy] = state
             return
-        payload = pickle.dumps(paged, protocol=pickle.HIGHEST_PROTOCOL)
         path = self._own_folder() / str(next(self._numbers))
         try:
-            path.write_bytes(payload)
+            self._pages[policy] = _write(path, state)
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        self._pages[policy] = _File(path, zlib.crc32(payload))
 
-    def take(self, policy: str) -> PagedPolicy:
+    def take(self, policy: str) -> TrainingState:
         """Return a policy and remove it. Raises ``AdapterError`` where its file is gone or damaged."""
         page = self._pages.pop(policy)
-        if isinstance(page, PagedPolicy):
+        if isinstance(page, TrainingState):
             return page
-        try:
-            payload = page.path.read_bytes()
-        except OSError as error:
-            raise AdapterError(
-                f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
-            ) from error
+        state = _read(policy, page)
         page.path.unlink(missing_ok=True)
-        if zlib.crc32(payload) != page.checksum:
-            raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
-        paged: PagedPolicy = pickle.loads(payload)  # our own bytes
-        return paged
+        return state
+
+    def look(self, policy: str) -> TrainingState:
+        """Return a policy, which stays. Raises as ``take`` does."""
+        page = self._pages[policy]
+        return page if isinstance(page, TrainingState) else _read(policy, page)
 
     def drop(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
@@ -142,5 +97,35 @@ class Pages:
         return self._folder.path
 
 
-def _vector(part: bytes, device: str) -> Tensor:
-    return torch.frombuffer(bytearray(part), dtype=torch.float32).to(device)
+def _write(path: Path, state: TrainingState) -> _File:
+    arrays: list[pickle.PickleBuffer] = []
+    index = pickle.dumps(state, protocol=5, buffer_callback=arrays.append)
+    parts = [memoryview(index), *(array.raw() for array in arrays)]
+    checksum = 0
+    with open(path, "wb", buffering=0) as file:
+        for part in parts:
+            checksum = zlib.crc32(part, checksum)
+            left = part
+            while len(left):
+                left = left[file.write(left) :]
+    return _File(path, tuple(len(part) for part in parts), checksum)
+
+
+def _read(policy: str, page: _File) -> TrainingState:
+    # torch's memory begins where its kernels like it to
+    parts = [torch.empty(size, dtype=torch.uint8).numpy() for size in page.sizes]
+    checksum = 0
+    try:
+        with open(page.path, "rb") as file:
+            whole = all([file.readinto(part.data) == len(part) for part in parts]) and not file.read(1)
+    except OSError as error:
+        raise AdapterError(
+            f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
+        ) from error
+    for part in parts:
+        checksum = zlib.crc32(part.data, checksum)
+    if not whole or checksum != page.checksum:
+        page.path.unlink(missing_ok=True)
+        raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
+    state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])  # our own bytes
+    return state

@@ -87,6 +87,11 @@ class PolicyMemory:
         """Bytes of its vectors: weights, gradient and both moments."""
         return VECTORS * self.gradient.nbytes
 
+    @property
+    def gathers(self) -> bool:
+        """Whether groups have been accumulated for the step; else the gradient is zero."""
+        return self.tokens > 0
+
     def on(self, device: str) -> PolicyMemory:
         """A copy for passes on another device: with an empty gradient, and without moments."""
         weights = self.optimised.weights.to(device)

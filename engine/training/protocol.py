@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
 from ..trajectories import Logprobs, Mask, Tokens
+
+if TYPE_CHECKING:
+    from .training_state import MovedState
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
@@ -208,4 +211,20 @@ class Trainer(PolicyTrainer, Protocol):
         """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
 
         The update is that of single calls except for the last bits. A job that fails does not affect the others.
+        """
+
+    async def prefetch(self, policy: str) -> None:
+        """Bring a policy that was paged out back to memory while others compute, because its call comes next.
+
+        Only a hint: it changes no result, and where there is no room for it, or no such policy, nothing happens.
+        """
+
+    async def get_state(self, policy: str) -> MovedState:
+        """All of a policy's training, between two of its calls; it stays open here. Raises ``AdapterError``."""
+
+    async def set_state(self, policy: str, moved: MovedState) -> None:
+        """Open a policy with a state that another trainer of the same base had, in place of one of that name.
+
+        Raises ``AdapterError`` where the state does not have its checksum, or does not fit this base; the policy is
+        then not open.
         """

@@ -1,7 +1,7 @@
 """The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
 
-All computation runs in one thread, in call order, so that the process can answer others meanwhile; state files are
-written in another thread, beside the passes of other policies.
+All computation runs in one thread, in call order, so that the process can answer others meanwhile. State files are
+written in another thread, beside the passes of other policies, and a third one pages in who comes next.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +30,7 @@ from ..trajectories import Logprobs, Tokens
 from .adapter_cache import AdapterCache
 from .config_check import check_config
 from .group_pass import Work
+from .host_copy import to_device
 from .jobs import Jobs
 from .load import keep_freed_memory, load_model
 from .model import Model
@@ -38,6 +41,7 @@ from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainG
 from .replicas import Replicas
 from .rooms import host_room, limit, policy_room
 from .step import Step, make_step
+from .training_state import MovedState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,6 +111,7 @@ class TorchTrainer:
         # in this thread, too.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
+        self._paging = ThreadPoolExecutor(1, "paging")
 
         def make(device: str) -> Model[Any]:
             limit(device, memory)
@@ -121,6 +126,8 @@ class TorchTrainer:
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
         """A number for each time that a policy was opened, so that older calls do not affect what was opened since."""
+        self._calls: Counter[str] = Counter()
+        """How many calls of each policy wait or compute: these are not paged out for one that comes later."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
@@ -135,14 +142,16 @@ class TorchTrainer:
         A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
         count, the rest is 0.
         """
-        return await self._run(self._accumulate, policy, groups)
+        with self._needed(policy):
+            return await self._run(self._accumulate, policy, groups)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
 
         If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
         """
-        return await self._run(self._jobs.run, jobs)
+        with self._needed(*(job.policy for job in jobs)):
+            return await self._run(self._jobs.run, jobs)
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
@@ -151,9 +160,10 @@ class TorchTrainer:
         ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
         the call may be made again.
         """
-        made = await self._run(self._make, policy)
-        written = await _in(self._disk, self._write, Path(path), made.state)
-        version, seconds = await self._run(self._adopt, policy, made)
+        with self._needed(policy):
+            made = await self._run(self._make, policy)
+            written = await _in(self._disk, self._write, Path(path), made.state)
+            version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
             step=version,
             path=path,
@@ -168,11 +178,30 @@ class TorchTrainer:
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
-        return await self._run(self._score, policy, tokens, start, temperature)
+        with self._needed(policy):
+            return await self._run(self._score, policy, tokens, start, temperature)
 
     async def close(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
         await self._run(self._close, policy)
+
+    async def prefetch(self, policy: str) -> None:
+        """Page a policy in while others compute, if there is room for it beside those that have calls."""
+        await _in(self._paging, self._cache.ahead, policy, frozenset(self._calls))
+
+    async def get_state(self, policy: str) -> MovedState:
+        """A policy's state, beside what others compute; raises ``AdapterError`` where it is not open."""
+
+        def get() -> MovedState:
+            state = self._cache.look(policy)
+            return MovedState(state, state.checksum())
+
+        return await _in(self._paging, get)
+
+    async def set_state(self, policy: str, moved: MovedState) -> None:
+        """Open a policy with this state; raises ``AdapterError`` where it was damaged or is of another base."""
+        found = await _in(self._paging, moved.state.checksum)
+        await self._run(self._set_state, policy, moved, found)
 
     def tidy(self) -> None:
         """Remove what was paged out, because the process is about to end."""
@@ -183,7 +212,18 @@ class TorchTrainer:
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()
+        self._paging.shutdown()
         self.tidy()
+
+    @contextmanager
+    def _needed(self, *policies: str) -> Iterator[None]:
+        """While this lasts, the policies have a call."""
+        self._calls.update(policies)
+        try:
+            yield
+        finally:
+            self._calls.subtract(policies)
+            self._calls = +self._calls
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await _in(self._thread, work, *args, **kwargs)
@@ -247,6 +287,16 @@ class TorchTrainer:
         memory.adopt(made.step.optimised)
         reach(Point.STEP_MADE)
         return memory.version, perf_counter() - begun
+
+    def _set_state(self, policy: str, moved: MovedState, found: str) -> None:
+        self._close(policy)
+        state = moved.state
+        if found != moved.checksum:
+            raise AdapterError(f"The state of policy {policy} was damaged on its way here: {found}, {moved.checksum}.")
+        if state.layout != self._model.layout(state.config.rank):
+            raise AdapterError(f"The state of policy {policy} belongs to another base than this trainer's.")
+        self._cache.add(policy, to_device(state, self._device))
+        self._opened[policy] = next(self._openings)
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         (memory,) = self._cache.use(policy)

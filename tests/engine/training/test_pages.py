@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ import torch
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
+from marlaas.engine.training import pages as module
 from marlaas.engine.training.adamw import AdamState
+from marlaas.engine.training.host_copy import ALIGNED, to_device, to_host
 from marlaas.engine.training.layout import Layout
-from marlaas.engine.training.pages import PagedPolicy, Pages
+from marlaas.engine.training.pages import Pages
 from marlaas.engine.training.policy_memory import PolicyMemory
 from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.training_state import TrainingState
 
 from .samples import group
 
@@ -40,9 +44,9 @@ def only_file(scratch: Path) -> Path:
 @pytest.mark.parametrize("host", [0, 1 << 20])
 def test_all_of_a_policy_comes_back(tmp_path: Path, host: int) -> None:
     pages, before = Pages(tmp_path, host), policy()
-    pages.put("a", PagedPolicy.of(before))
+    pages.put("a", to_host(policy()))
     assert "a" in pages and any(tmp_path.iterdir()) == (host == 0)
-    after = pages.take("a").wake("cpu")
+    after = to_device(pages.take("a"), "cpu")
     assert "a" not in pages
     for name in ("weights", "moment1", "moment2"):
         assert torch.equal(getattr(after.optimised, name), getattr(before.optimised, name)), name
@@ -55,8 +59,33 @@ def test_all_of_a_policy_comes_back(tmp_path: Path, host: int) -> None:
     assert not torch.equal(after.gradient, before.gradient), "gradients of the matrices are views of the vector"
 
 
+def test_what_comes_back_lies_where_kernels_expect_it(tmp_path: Path) -> None:
+    """At another address a kernel may take another path, and add in another order."""
+    pages = Pages(tmp_path)
+    pages.put("a", to_host(policy()))
+    state = pages.take("a")
+    unaligned = np.zeros(LAYOUT.size + 1, np.float32)[1:]
+    unaligned[:] = state.weights
+    for weights in (state.weights, unaligned, np.frombuffer(state.weights.tobytes(), np.float32)):
+        memory = to_device(replace(state, weights=weights), "cpu")
+        assert memory.optimised.weights.data_ptr() % ALIGNED == 0
+        assert torch.equal(memory.optimised.weights, policy().optimised.weights)
+
+
+def test_a_gradient_of_nothing_is_not_written(tmp_path: Path) -> None:
+    pages, waiting = Pages(tmp_path), policy()
+    waiting.adopt(waiting.optimised)
+    pages.put("full", to_host(policy()))
+    full = only_file(tmp_path).stat().st_size
+    pages.drop("full")
+    pages.put("empty", to_host(waiting))
+    assert only_file(tmp_path).stat().st_size <= full - waiting.gradient.nbytes
+    after = to_device(pages.take("empty"), "cpu")
+    assert torch.equal(after.gradient, torch.zeros(LAYOUT.size)) and (after.version, after.tokens) == (8, 0)
+
+
 def test_memory_of_the_host_is_filled_first(tmp_path: Path) -> None:
-    paged = PagedPolicy.of(policy())
+    paged = to_host(policy())
     pages = Pages(tmp_path, host=paged.size)
     pages.put("a", paged)
     assert list(tmp_path.iterdir()) == []
@@ -70,7 +99,7 @@ def test_memory_of_the_host_is_filled_first(tmp_path: Path) -> None:
 def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
     for name in ("a", "b", "c"):
-        pages.put(name, PagedPolicy.of(policy()))
+        pages.put(name, to_host(policy()))
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     pages.drop("a")
@@ -82,14 +111,14 @@ def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> N
 
 def test_a_damaged_or_missing_file_fails_its_policy(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
-    pages.put("a", PagedPolicy.of(policy()))
+    pages.put("a", to_host(policy()))
     path = only_file(tmp_path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(AdapterError, match=r"Policy a was paged out to .* damaged since\. Resume the task"):
         pages.take("a")
-    pages.put("b", PagedPolicy.of(policy()))
+    pages.put("b", to_host(policy()))
     only_file(tmp_path).unlink()
     with pytest.raises(AdapterError, match=r"Policy b was paged out to .* cannot be read: No such file"):
         pages.take("b")
@@ -102,21 +131,21 @@ def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     (orphan,) = tmp_path.iterdir()
     used = Pages(tmp_path)
     assert not orphan.exists()
-    used.put("a", PagedPolicy.of(policy()))
-    Pages(tmp_path).put("b", PagedPolicy.of(policy()))
+    used.put("a", to_host(policy()))
+    Pages(tmp_path).put("b", to_host(policy()))
     assert used.take("a").version == 7
 
 
 def test_a_disk_that_refuses_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(content[:10])
+    def full(path: Path, _: TrainingState) -> NoReturn:
+        path.write_bytes(b"a part")
         raise OSError(28, "No space left on device")
 
     pages = Pages(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
-        patch.setattr(Path, "write_bytes", full)
-        pages.put("a", PagedPolicy.of(policy()))
+        patch.setattr(module, "_write", full)
+        pages.put("a", to_host(policy()))
     assert "a" not in pages
-    pages.put("a", replace(PagedPolicy.of(policy()), version=8))
+    assert list(pages._own_folder().iterdir()) == [pages._own_folder() / LOCK], "no part of a file is left"
+    pages.put("a", replace(to_host(policy()), version=8))
     assert only_file(tmp_path) and pages.take("a").version == 8

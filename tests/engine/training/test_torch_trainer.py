@@ -21,6 +21,7 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
 from .contract_losses import LossContract
+from .contract_moving import MovingContract
 from .contract_refusals import RefusalContract
 from .contract_sharing import SharingContract
 from .samples import group
@@ -92,6 +93,12 @@ class TestLosses(LossContract):
 
 
 class TestRefusals(RefusalContract):
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
+        return new_torch_trainer
+
+
+class TestMoving(MovingContract):
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
         return new_torch_trainer

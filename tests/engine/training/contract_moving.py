@@ -1,0 +1,115 @@
+"""What a trainer keeps when a policy's state moves: to the last bit what it had where it was, or a clear refusal."""
+
+import asyncio
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.training.protocol import PolicyConfig, Trainer
+from marlaas.engine.training.training_state import MovedState
+from marlaas.engine.workers.wire import Answer, pack
+
+from .contract import CONFIG, NewTrainer
+from .samples import group
+
+EPOCHS = replace(CONFIG, loss="ppo", epochs=2, schedule="cosine", warmup=2, steps=6, weight_decay=0.1)
+
+
+def sent(moved: MovedState) -> MovedState:
+    """As it arrives in another process."""
+    (answer,) = pickle.loads(pack(Answer(1, moved))[8:])
+    assert isinstance(answer.value, MovedState)
+    return answer.value
+
+
+async def move(policy: str, source: Trainer, destination: Trainer) -> None:
+    await destination.set_state(policy, sent(await source.get_state(policy)))
+    await source.close(policy)
+
+
+class MovingContract:
+    @pytest.fixture
+    def new_trainer(self, base: str) -> NewTrainer:
+        """Makes a trainer over the base in the folder ``base``."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("config", [CONFIG, EPOCHS])
+    @pytest.mark.parametrize("slots", [0, 1])
+    async def test_a_policy_that_moves_ends_as_one_that_stays(
+        self, new_trainer: NewTrainer, tmp_path: Path, config: PolicyConfig, slots: int
+    ) -> None:
+        """It moves between two groups of a step, and between two steps; with one slot it is paged out by then."""
+        home, here, there = new_trainer(), new_trainer(slots=slots), new_trainer(slots=slots)
+        for trainer in (here, there):
+            await trainer.open("other", CONFIG, str(tmp_path / "other"), resume=False)
+        for trainer in (home, here):
+            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        for step in range(3):
+            for number in range(3):
+                stays = await home.accumulate("a", (group(10 * step + number),))
+                moves = await here.accumulate("a", (group(10 * step + number),))
+                assert replace(stays, seconds=0.0) == replace(moves, seconds=0.0)
+                await here.accumulate("other", (group(99),))
+                await move("a", here, there)
+                here, there = there, here
+            await home.step("a", str(tmp_path / "stays"))
+            await here.step("a", str(tmp_path / "moves"))
+            assert (tmp_path / "stays").read_bytes() == (tmp_path / "moves").read_bytes()
+            await move("a", here, there)
+            here, there = there, here
+        with pytest.raises(AdapterError, match="Policy a is not open"):
+            await there.accumulate("a", (group(1),))
+
+    async def test_a_state_is_got_while_others_compute_and_changes_nothing(
+        self, new_trainer: NewTrainer, tmp_path: Path
+    ) -> None:
+        trainer = new_trainer()
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        await trainer.accumulate("a", (group(1),))
+        first, second = await trainer.get_state("a"), await trainer.get_state("a")
+        assert first.checksum == second.checksum == first.state.checksum()
+        assert first.state.gradient is not None and first.state.gradient.any() and first.state.tokens > 0
+        await trainer.step("a", str(tmp_path / "1"))
+        later = await trainer.get_state("a")
+        assert later.checksum != first.checksum and later.state.gradient is None and later.state.version == 1
+        with pytest.raises(AdapterError, match="Policy b is not open"):
+            await trainer.get_state("b")
+
+    async def test_a_damaged_or_foreign_state_is_refused(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
+        trainer = new_trainer()
+        for policy in "ab":
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+        moved = await trainer.get_state("a")
+        weights = np.array(moved.state.weights)
+        weights[-1] = np.nextafter(weights[-1], np.float32(2.0))
+        damaged = MovedState(replace(moved.state, weights=weights), moved.checksum)
+        with pytest.raises(AdapterError, match="The state of policy b was damaged on its way here"):
+            await trainer.set_state("b", damaged)
+        foreign = replace(moved.state, layout=replace(moved.state.layout, size=moved.state.layout.size + 16))
+        with pytest.raises(AdapterError, match="The state of policy b belongs to another base"):
+            await trainer.set_state("b", MovedState(foreign, foreign.checksum()))
+        with pytest.raises(AdapterError, match="Policy b is not open"):
+            await trainer.accumulate("b", (group(1),))
+        await trainer.accumulate("a", (group(1),))
+
+    async def test_who_is_paged_in_ahead_ends_as_each_alone(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
+        alone, narrow = new_trainer(), new_trainer(slots=2)
+        names = [f"p{number}" for number in range(4)]
+        for trainer in (alone, narrow):
+            for number, name in enumerate(names):
+                config = replace(CONFIG, seed=number)
+                await trainer.open(name, config, str(tmp_path / f"{name}-0"), resume=False)
+        for step in range(3):
+            for number, name in enumerate(names):
+                following = asyncio.ensure_future(narrow.prefetch(names[(number + 1) % len(names)]))
+                await alone.accumulate(name, (group(10 * step + number),))
+                await narrow.accumulate(name, (group(10 * step + number),))
+                await following
+                await alone.step(name, str(tmp_path / "alone"))
+                await narrow.step(name, str(tmp_path / "narrow"))
+                assert (tmp_path / "alone").read_bytes() == (tmp_path / "narrow").read_bytes()
+        await narrow.prefetch("never was")
