@@ -16,7 +16,7 @@ from ..environments import EpisodeSpec, Lease, ranked
 from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services
-from ..rollout import HeldOutPrompt, Played, PromptHash, noise_seed
+from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, noise_seed
 from ..spec import TaskSpec
 from ..store import Draw, PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
@@ -161,8 +161,9 @@ class Producer:
     async def _play(self, place: _Place, match: Match, lease: Lease) -> list[Member] | None:
         """All members of one attempt at an instance, or None where the prompt is held out."""
         held_out = await self._prompts.kept_out(place.component, lease)
+        replicas = self._participants.replicas(match)
         playing = [
-            asyncio.ensure_future(self._member(place, member, match, lease, held_out))
+            asyncio.ensure_future(self._member(place, member, match, lease, held_out, replicas))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -183,13 +184,19 @@ class Producer:
         return [replace(one, played=one.played.judged(v)) for one, v in zip(members, verdicts, strict=True)]
 
     async def _member(
-        self, place: _Place, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
+        self,
+        place: _Place,
+        member: int,
+        match: Match,
+        lease: Lease,
+        held_out: Set[PromptHash],
+        replicas: Mapping[str, Replicas],
     ) -> Member:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", place.number, place.attempt, member)
-        roles = match.roles(self._participants.endpoints(match, place.number), sampling, sampling.temperature, noise)
+        roles = match.roles(replicas, sampling, sampling.temperature, noise)
         name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
 

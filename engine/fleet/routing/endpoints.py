@@ -33,6 +33,7 @@ class SamplerEndpoints:
         self._meters = {name: CostMeter(guessed(name, size, 4 * size, None)) for name in self._classes.values()}
         """One meter for all endpoints that are alike: one of them that is asked little has few conversations in each
         pass, would therefore look slow, and be asked even less."""
+        self._tell()
 
     def costs(self) -> list[TokenCosts]:
         """What a token costs at each endpoint, as far as is known."""
@@ -52,7 +53,14 @@ class SamplerEndpoints:
             known = [stats for name, stats in self._known.items() if self._classes[name] == alike]
             read, sampled = sum(one.prefilled_tokens for one in known), sum(one.sampled_tokens for one in known)
             self._meters[alike] = meter.seen(read, sampled, sum(one.busy_seconds for one in known))
+        self._tell()
         return answers
+
+    def _tell(self) -> None:
+        """Let each endpoint count what it has to do by what tokens cost there."""
+        for costs in self.costs():
+            backlog = self.by_name[costs.name].backlog
+            backlog.read, backlog.written = costs.prefilled, costs.sampled
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
         with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
