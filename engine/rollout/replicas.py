@@ -40,8 +40,8 @@ class Offer:
 def least(offers: Sequence[Offer]) -> int:
     """The place of the offer to take: the one that is done first; of equal ones that with the least to read again.
 
-    What is read again counts twice, because it delays all that comes after it there, too: a turn goes elsewhere where it
-    gains more than it costs others. Raises ``ValueError`` without offers.
+    What is read again counts twice, because it delays all that comes after it there, too: a turn goes elsewhere where
+    it gains more than it costs others. Raises ``ValueError`` without offers.
     """
     return min(range(len(offers)), key=lambda place: (offers[place].seconds + offers[place].again, offers[place].again))
 

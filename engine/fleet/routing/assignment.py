@@ -54,8 +54,8 @@ class Demand:
 class Share:
     """A part of what a task asks for, above 0, and the sampler that is to serve it.
 
-    Turn by turn the samplers of a task's shares are chosen by what they have to do (``rollout/replicas``): parts only say
-    what the routes were found with.
+    For each turn one of the samplers of a task's shares is chosen by what it has to do (``rollout/replicas``); parts
+    only say what the routes were found with.
     """
 
     sampler: str

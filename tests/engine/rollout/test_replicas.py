@@ -84,7 +84,7 @@ def context(count: int) -> Tokens:
     return np.arange(count, dtype=np.int32)
 
 
-def test_work_is_counted_in_the_samplers_own_seconds_until_it_ends() -> None:
+def test_work_is_counted_in_the_samplers_own_seconds() -> None:
     quick, slow = pair()
     slow.backlog.read = slow.backlog.written = 5.0
     assert Replicas([slow, quick]).choose(context(10), 10) == (quick, 10)
