@@ -1,7 +1,8 @@
 """Tasks routed to the sampler that suits their mix of tokens, beside the same tasks spread evenly, or the wrong way.
 
 llama.cpp and torch stand for two kinds of hardware, a core each: one writes with few conversations at a time, the other
-reads long prompts, at a half to a third of the other's time. Everything is real but the environments and the trainer.
+reads long prompts, at a half to a third of the other's time. First the samplers alone, without environments and a
+trainer; then whole tasks (``affinity``), where turns are also balanced over samplers that are alike.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.devices.plan import SamplerKind
@@ -21,6 +23,7 @@ from marlaas.engine.spec.task import TaskSpec, TrainSpec
 
 from ..machinery.cores import all_cores
 from ..report.figures import Row, Section, Series
+from . import affinity
 from .files import Files
 from .routing_stage import Routing, Stage, Work
 
@@ -37,13 +40,14 @@ READS, WRITES = (400, 8), (12, 192)
 READERS = WRITERS = 2
 """Tasks of either kind."""
 METHOD = """\
-The shipped base (1.28 M parameters), LoRA of rank 16 on all linear layers, two samplers, each a worker process with one
-core and one thread: llama.cpp (float32, `exact`) and torch. {readers} tasks read: groups of 4 to prompts of
-{reads[0]} tokens, replies of {reads[1]}, 4 groups at a time, {read_steps} times. {writers} write: one group of 4 at a
-time, prompts of {writes[0]}, replies of {writes[1]}, {write_steps} times. Shapes and amounts were chosen after
-measuring what each sampler is better at, so that either has about as much to do: with tasks that are all alike, or far
-more of one kind, there is less to gain, and nothing where one sampler is better at everything. A figure is the time
-until all have ended. {repetitions} repetitions after one that is not counted, in which routing learns; arms take turns.
+**Samplers alone.** The shipped base (1.28 M parameters), LoRA of rank 16 on all linear layers, two samplers, each a
+worker process with one core and one thread: llama.cpp (float32, `exact`) and torch. {readers} tasks read: groups of 4
+to prompts of {reads[0]} tokens, replies of {reads[1]}, 4 groups at a time, {read_steps} times. {writers} write: one
+group of 4 at a time, prompts of {writes[0]}, replies of {writes[1]}, {write_steps} times. Shapes and amounts were
+chosen after measuring what each sampler is better at, so that either has about as much to do: with tasks that are all
+alike, or far more of one kind, there is less to gain, and nothing where one sampler is better at everything. A figure
+is the time until all have ended. {repetitions} repetitions after one that is not counted, in which routing learns; arms
+take turns.
 
 - **by their mix**: the engine's own router, which knows of samplers and tasks what it has measured while they worked.
 - **evenly over both kinds**: half of every task's groups at each. **the wrong way round**: readers at llama.cpp,
@@ -52,8 +56,23 @@ until all have ended. {repetitions} repetitions after one that is not counted, i
 
 
 def measure(quick: bool) -> Section:
-    """Takes about two minutes, or half a minute when quick."""
-    return asyncio.run(_measure(2 if quick else 7, 1 if quick else 3))
+    """Takes about nine minutes, or two when quick."""
+    alone = asyncio.run(_measure(2 if quick else 7, 1 if quick else 3))
+    repetitions, steps, single = (1, 6, 4) if quick else (5, 12, 10)
+    measured = asyncio.run(affinity.measure(steps, single, repetitions))
+    words = {
+        "readers": affinity.READERS,
+        "writers": affinity.WRITERS,
+        "steps": steps,
+        "repetitions": repetitions,
+        "sequences": affinity.SEQUENCES,
+    }
+    return replace(
+        alone,
+        method=alone.method + "\n" + affinity.METHOD.format(alone=f"{single} steps", **words),
+        rows=alone.rows + affinity.rows(measured),
+        remarks=alone.remarks + "\n" + affinity.remarks(measured),
+    )
 
 
 async def _measure(repetitions: int, amount: int) -> Section:

@@ -19,18 +19,21 @@ from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.placement_plan import plans_of
-from marlaas.engine.fleet.routing.assignment import Share, sampler_of
+from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, open_endpoint
 from marlaas.engine.fleet.worker_specs import sampler_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
+from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.seeds import noise_seed
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.workers.handle import WorkerHandle
+
+from .by_number import sampler_of
 
 ASKED = 0.25
 """Seconds between two looks at what the samplers did."""
@@ -119,7 +122,7 @@ class Stage:
             await asyncio.gather(*episodes)
 
     async def _episode(self, task: int, endpoint: SamplerEndpoint, request: SampleRequest) -> None:
-        client = SamplerClient(endpoint, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
+        client = SamplerClient(Replicas((endpoint,)), self.ledger, Payer("bench", task, policy=ONLY), anew=False)
         try:
             await client.generate(request)
         finally:

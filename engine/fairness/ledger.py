@@ -61,6 +61,11 @@ class Ledger:
         self.made[worker] += sampled
         self.mixes[task][policy].turn(prefilled, sampled)
 
+    def reply(self, task: int, policy: str, most: int) -> float:
+        """Tokens that a turn of a policy may be expected to sample: its mean so far, or what it may sample at most."""
+        mean = self.mixes[task][policy].reply
+        return most if mean is None else min(mean, most)
+
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
         """Divide a rollout worker's busy seconds among its turns that have ended since the last call.
 

@@ -18,17 +18,25 @@ class Mix:
     prefilled: float = 0.0
     sampled: float = 0.0
     episodes: float = 0.0
+    turns: float = 0.0
 
     def turn(self, prefilled: int, sampled: int) -> None:
         """Count a turn that has been sampled."""
         self.prefilled += prefilled
         self.sampled += sampled
+        self.turns += 1
 
     def episode(self) -> None:
         """Count an episode that has ended."""
         self.episodes += 1
         if self.episodes >= REMEMBERED:
-            self.prefilled, self.sampled, self.episodes = self.prefilled / 2, self.sampled / 2, self.episodes / 2
+            self.prefilled, self.sampled = self.prefilled / 2, self.sampled / 2
+            self.episodes, self.turns = self.episodes / 2, self.turns / 2
+
+    @property
+    def reply(self) -> float | None:
+        """Tokens that a turn samples; None until one has ended."""
+        return self.sampled / self.turns if self.turns else None
 
     @property
     def of_one(self) -> tuple[float, float] | None:

@@ -34,7 +34,6 @@ from .placement_plan import (
 )
 from .routing.assignment import (
     Share as Share,
-    sampler_of as sampler_of,
 )
 from .routing.endpoints import (
     SamplerEndpoints as SamplerEndpoints,

@@ -1,7 +1,7 @@
 """Plans which worker runs on which device with how much memory.
 
 Without cards the settings alone decide: one sampler, or those that ``samplers`` lists side by side, and the trainer,
-each on cores of its own where there are enough. With cards, and no list, ``placement`` decides.
+each on cores of its own where there are enough. With cards ``placement`` decides, unless a list leaves them to others.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def placed(
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
-    if not settings.rollout.samplers:
+    _check_samplers(settings)
+    if not settings.rollout.samplers or _cards(settings.rollout.devices):
         return decide(settings, wanted_of(base, settings, trains=True), usable, software, times, without)
     _check_processor(settings)
     placement = on_cores(sampler_kinds(settings, base), usable.machine.cpu.cores)
@@ -125,12 +126,28 @@ def placed(
     return replace(placement, reasons=(*placement.reasons, *left))
 
 
+def _check_samplers(settings: Settings) -> None:
+    """Raise ``ConfigError`` where ``samplers`` does not go with the devices that are named beside it."""
+    kinds, names = settings.rollout.samplers, settings.rollout.devices
+    if not kinds or not _cards(names):
+        if "vllm" in kinds:
+            raise ConfigError(
+                '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',
+                'Write `devices = ["gpu 0", "cpu"]` for vLLM on a card with another sampler on the processor.',
+            )
+    elif len(kinds) != 2 or kinds[0] == "torch" or kinds[1] == "vllm" or all(map(_is_card, names)):
+        raise ConfigError(
+            "`samplers` and `devices` under [rollout] do not go together: where cards are named, the first sampler is"
+            " the cards', vllm or llama.cpp, and the second the processor's, llama.cpp or torch.",
+            'Write for example `samplers = ["vllm", "torch"]` with `devices = ["gpu 0", "cpu"]`.',
+        )
+
+
 def _check_processor(settings: Settings) -> None:
     """Raise ``ConfigError`` where the settings ask for more than the processor beside several samplers on it."""
     rollout, training, share = settings.rollout, settings.training, settings.resources.share
     beside = {
         '`sampler = "vllm"`': rollout.sampler == "vllm",
-        "`devices` with cards": _cards(rollout.devices),
         "`devices` with cards under [training]": _cards(training.devices),
         f'`precision = "{training.precision}"` under [training]': training.precision in ("bf16", "nf4"),
         f'`share = "{share}"` under [resources]': share != "auto",
@@ -144,4 +161,8 @@ def _check_processor(settings: Settings) -> None:
 
 
 def _cards(names: Sequence[str]) -> bool:
-    return any(name.strip().lower() != CPU for name in names)
+    return any(map(_is_card, names))
+
+
+def _is_card(name: str) -> bool:
+    return name.strip().lower() != CPU

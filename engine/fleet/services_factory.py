@@ -18,7 +18,7 @@ from .agreement import compare, comparison_tokens
 from .assignment import Handles, sampler_at, trainer_at
 from .bare import write_bare
 from .placement_plan import PlacementPlan
-from .routing.endpoints import SamplerEndpoints, open_endpoint, precision
+from .routing.endpoints import SamplerEndpoints, open_endpoint, precision, rates_at
 from .routing.router import Router
 from .services import Services
 from .tolerance import Tolerance
@@ -81,7 +81,8 @@ class ServicesFactory:
             tolerances[assignment.name] = tolerance
             if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
                 await self._compare(endpoints[-1], trainer, tolerance)
-        return SamplerEndpoints(endpoints, tolerances, self.base)
+        rates = rates_at(placement_plan.placement.samplers, placement_plan.machine)
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""

@@ -38,9 +38,11 @@ DOCUMENTED = """\
 # Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
 # its mix of read and written tokens suits best, as measured. It pays where tasks differ much and sampling is what takes
 # long (`make bench BENCH=routing`). Where there are fewer cores than workers, the trainer shares the samplers' cores.
+# Where `devices` names cards and "cpu", two: the cards' and the processor's, ["vllm", "torch"].
 # samplers = []
 # Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
-# which gives sampling and training different cards where there are two, in proportion to how long both take.
+# which gives sampling and training different cards where there are two, in proportion to how long both take. With
+# ["gpu 0", "cpu"] the processor samples beside the card; [] lets it where it adds a tenth or more, by measured rates.
 # devices = []
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
@@ -143,7 +145,7 @@ class RolloutSettings:
     """Settings of the sampler."""
 
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
-    samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
+    samplers: tuple[str, ...] = each_of("vllm", "llama.cpp", "torch")
     devices: tuple[str, ...] = ()
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""

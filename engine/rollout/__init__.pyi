@@ -37,6 +37,9 @@ from .renderer import (
 from .rendering import (
     PromptRuler as PromptRuler,
 )
+from .replicas import (
+    Replicas as Replicas,
+)
 from .sampler_client import (
     SamplerClient as SamplerClient,
 )

@@ -1,7 +1,6 @@
 """The sampler endpoint: one sampler with its name, its slots, and the conversations that it is to forget.
 
-Several of different kinds may exist side by side; an episode has all its turns at one of them, because the memory of
-what was said is there.
+Several of different kinds may exist side by side. What a conversation has said is remembered by one of them at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ..devices import SamplerKind
 from ..errors import MarlaasError
+from .backlog import Backlog
 from .protocol import Sampler
 from .slots import SamplerSlots
 
@@ -31,6 +31,8 @@ class SamplerEndpoint:
     """Whether it gives the same result to the last bit, whatever else it is asked."""
     alike: str = ""
     """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: like no other."""
+    backlog: Backlog = field(default_factory=Backlog)
+    """What waits there and is under way."""
     _ended: list[str] = field(default_factory=list)
     """Conversations that the sampler is to forget."""
     _forgetting: asyncio.Task[None] | None = None

@@ -25,6 +25,7 @@ from .conversation import Conversation, SamplingParameters, Unplayable, overfull
 from .endpoint import SamplerEndpoint
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
+from .replicas import Replicas
 from .sampler_client import SamplerClient
 from .seeds import noise_seed
 
@@ -43,11 +44,11 @@ class HeldOutPrompt(MarlaasError):
 
 @dataclass(frozen=True)
 class Role:
-    """The version that speaks for an agent, and the endpoint that serves it."""
+    """The version that speaks for an agent, and the samplers that serve it."""
 
     sampling: SamplingParameters
-    endpoint: SamplerEndpoint
-    """The endpoint that serves the version."""
+    replicas: Replicas
+    """The same for all members of a group."""
     policy: str = ""
     """Name of the policy in the task, where that matters."""
 
@@ -57,8 +58,8 @@ Roles = Callable[[str], Role]
 
 
 def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
-    """One role for all agents."""
-    role = Role(sampling, endpoint)
+    """One role for all agents, at one sampler."""
+    role = Role(sampling, Replicas((endpoint,)))
     return lambda _: role
 
 
@@ -154,9 +155,9 @@ class Rollout:
             self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome, monotonic() - began)
 
-    def sampler_client(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
+    def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
-        return SamplerClient(endpoint, self._ledger, replace(self._payer, policy=policy), self._anew)
+        return SamplerClient(replicas, self._ledger, replace(self._payer, policy=policy), self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -228,7 +229,7 @@ class _Run:
         if self._prompt is None:
             async with self._opening:  # whoever asked first is first
                 if self._prompt is None:
-                    room = self._role(ask.agent).endpoint.context
+                    room = self._role(ask.agent).replicas.context
                     self._prompt = await self._rollout.prompt_hash(ask, room)
                     self._held_out = self._refuse(self._prompt)
         if self._held_out:  # also for asks that came at the same time
@@ -252,14 +253,14 @@ class _Run:
         name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
         allowance = self._allowances.setdefault(ask.agent, Allowance(role.sampling.max_episode_tokens))
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, role.sampling, role.endpoint.context, seed, allowance)
+            begun = Conversation(name, ask.agent, role.sampling, role.replicas.context, seed, allowance)
         else:
             origin = self._turns.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
         begun.branch = ask.branch != 0
-        turns = _Turns(begun, self._rollout.sampler_client(role.endpoint, role.policy), asyncio.Lock())
+        turns = _Turns(begun, self._rollout.sampler_client(role.replicas, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns
 

@@ -1,6 +1,7 @@
-"""The sampler client: an episode's access to its endpoint's sampler.
+"""The sampler client: a conversation's access to the samplers that serve its version.
 
-It takes a slot before each turn, says who pays, and charges the turn's tokens to the slots' line and the ledger.
+Before each turn it chooses one of them and takes a slot there; it says who pays, and charges the turn's tokens to the
+slots' line and the ledger.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from functools import partial
 from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import SampleRequest, SampleResult
+from .replicas import Replicas
+from .slots import SamplerSlots
 
 
 class SamplerClient:
@@ -21,29 +24,50 @@ class SamplerClient:
     The conversation gets a new name with every slot, so that a late release never hits the next one.
     """
 
-    def __init__(self, endpoint: SamplerEndpoint, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: whether every turn computes the whole context anew, to have the same last bits in every run."""
+    def __init__(self, replicas: Replicas, ledger: Ledger, payer: Payer, anew: bool) -> None:
+        """``anew``: whether every turn computes the whole context anew, to have the same last bits in every run; then
+        all are at the first of the replicas."""
         self.payer = payer
         self._leaves = anew
         """Whether it gives its slot back at the end of every turn."""
-        self._endpoint = endpoint
-        self._slots = endpoint.slots
+        self._replicas = Replicas(replicas.endpoints[:1]) if anew else replicas
+        self._endpoint = replicas.endpoints[0]
+        """Where its slot is, if it has one, and what it has said."""
         self._ledger = ledger
         self._held = ""
         """The conversation whose memory the sampler holds."""
+        self._known = 0
+        """Tokens of it that are remembered."""
+        self._prompt = b""
+        """The tokens that it began with there."""
         self._count = 0
         """Conversations that it has held; a part of their names."""
 
     async def generate(self, request: SampleRequest) -> SampleResult:
-        """Wait for a slot and sample one turn.
+        """Choose a sampler, wait for a slot there, and sample one turn.
 
         Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
         """
+        payer = self.payer
+        if self._held != request.conversation:
+            self._forget()
+        reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
+        here = self._endpoint if self._held else None
+        endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
+        if endpoint is not self._endpoint:
+            self._slots.leave(self)
+            self._endpoint = endpoint
+        if not self._held:
+            self._prompt = request.tokens.tobytes()
+            self._replicas.begin(endpoint, self._prompt)
+        with endpoint.backlog.turn(unread, reply):
+            return await self._sample(request)
+
+    async def _sample(self, request: SampleRequest) -> SampleResult:
         await self._slots.take(self)
         cost = None
         try:
-            if self._held != request.conversation:
-                self._forget()
+            if not self._held:
                 self._held = request.conversation
                 self._count += 1
             payer = self.payer
@@ -53,9 +77,10 @@ class SamplerClient:
             try:
                 result = await asyncio.shield(turn)
             except asyncio.CancelledError:
-                turn.add_done_callback(partial(self._settle, self._slots.abandon(self)))
+                turn.add_done_callback(partial(self._settle, self._endpoint, self._slots.abandon(self)))
                 raise
-            cost = self._paid(result)
+            self._known = len(request.tokens) + len(result.tokens)
+            cost = self._paid(self._endpoint, result)
             return result
         finally:
             self._slots.rest(self, cost)
@@ -65,7 +90,8 @@ class SamplerClient:
     async def release(self, conversation: str) -> None:
         """Have the sampler forget a conversation; one that it does not hold is ignored."""
         if conversation == self._held:
-            name, self._held = self._name, ""
+            name = self._name
+            self._let_go()
             await self._endpoint.sampler.release(name)
 
     def lose_slot(self) -> None:
@@ -78,23 +104,35 @@ class SamplerClient:
         self._slots.leave(self)
         self._forget()
 
-    def _settle(self, serving: Serving | None, turn: asyncio.Future[SampleResult]) -> None:
+    def _settle(
+        self, endpoint: SamplerEndpoint, serving: Serving | None, turn: asyncio.Future[SampleResult]
+    ) -> None:
         """Pay for a turn that was given up, now that the sampler has ended it; a lost sampler says nothing."""
         ended = not turn.cancelled() and turn.exception() is None
-        cost = self._paid(turn.result()) if ended else None
+        cost = self._paid(endpoint, turn.result()) if ended else None
         if serving is not None:
-            self._slots.settle(serving, cost)
+            endpoint.slots.settle(serving, cost)
 
-    def _paid(self, result: SampleResult) -> int:
+    def _paid(self, endpoint: SamplerEndpoint, result: SampleResult) -> int:
         """Count a turn for whoever pays; returns what it cost."""
         payer, sampled = self.payer, len(result.tokens)
-        self._ledger.rollout(payer.task, result.prefilled, sampled, self._endpoint.name, payer.policy)
+        self._ledger.rollout(payer.task, result.prefilled, sampled, endpoint.name, payer.policy)
         return rollout_cost(result.prefilled, sampled)
 
     def _forget(self) -> None:
         if self._held:
             self._endpoint.forget(self._name)
-            self._held = ""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What it has said is remembered nowhere."""
+        if self._prompt:
+            self._replicas.end(self._endpoint, self._prompt)
+        self._held, self._known, self._prompt = "", 0, b""
+
+    @property
+    def _slots(self) -> SamplerSlots:
+        return self._endpoint.slots
 
     @property
     def _name(self) -> str:

@@ -16,7 +16,7 @@ from ..environments import EpisodeSpec, Lease, ranked
 from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services
-from ..rollout import HeldOutPrompt, Played, PromptHash, noise_seed
+from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, noise_seed
 from ..spec import TaskSpec
 from ..store import Draw, PolicyGroup
 from ..training import ClosedGroup, TooFewRewards
@@ -177,7 +177,7 @@ class Producer:
         """The members of one attempt at an instance, in the order in which they ended; none where the prompt is held
         out."""
         train, held_out = self._spec.train, await self._prompts.kept_out(place.component, lease)
-        unplayed = set(range(train.begun_members))
+        replicas, unplayed = self._participants.replicas(match), set(range(train.begun_members))
 
         def over(member: int) -> None:
             if member in unplayed:
@@ -185,7 +185,7 @@ class Producer:
                 more(-1)
 
         plays = [
-            self._member(place, member, match, lease, held_out, partial(over, member))
+            self._member(place, member, match, lease, held_out, replicas, partial(over, member))
             for member in range(train.begun_members)
         ]
         try:
@@ -206,13 +206,14 @@ class Producer:
         match: Match,
         lease: Lease,
         held_out: Set[PromptHash],
+        replicas: Mapping[str, Replicas],
         over: Callable[[], None],
     ) -> MemberPlay:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", place.number, place.attempt, member)
-        roles = match.roles(self._participants.endpoints(match, place.number), sampling, sampling.temperature, noise)
+        roles = match.roles(replicas, sampling, sampling.temperature, noise)
         name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
 

@@ -68,7 +68,7 @@ class Lab:
         return shown
 
     def sound(self, *tasks: int) -> None:
-        """``home check`` finds nothing wrong, and no loss of these tasks: others of a shared home lose theirs on purpose."""
+        """``home check`` finds nothing wrong, and no loss of these tasks; others of a shared home lose on purpose."""
         command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(self.home.root)]
         done = subprocess.run([*command, "home", "check", "--json"], capture_output=True, text=True, timeout=PATIENCE)
         said = json.loads(done.stdout)

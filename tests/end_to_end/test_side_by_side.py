@@ -9,6 +9,9 @@ import pytest
 
 from .conftest import Lab, configured, outlived
 
+MEASURED = 2
+"""Turns of the evaluations, before the first step and after the last."""
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 
@@ -17,6 +20,23 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A home whose settings name both."""
     with configured(tmp_path_factory.mktemp("both"), '[rollout]\nsamplers = ["llama.cpp", "torch"]\n') as lab:
         yield lab
+
+
+@pytest.fixture(scope="module")
+def equal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A home with two samplers that are alike."""
+    with configured(tmp_path_factory.mktemp("equal"), '[rollout]\nsamplers = ["torch", "torch"]\n') as lab:
+        yield lab
+
+
+def test_a_task_with_one_group_at_a_time_keeps_both_busy(equal: Lab) -> None:
+    """By its number the whole group would be at one sampler, and the other one would have nothing to do."""
+    train = {"groups_per_step": 1, "group_size": 8, "max_staleness": 0}
+    task = equal.submit("alone", steps=1, train=train, sampling={"max_tokens": 24}, eval={"prompts": 1})
+    equal.marlaas("wait", str(task))
+    shown = json.loads(equal.marlaas("stats", "--json", "--since", "1h"))
+    ended = {stage["device"]: stage["ended"] for stage in shown["stages"] if stage["stage"] == "rollout"}
+    assert sum(ended.values()) <= 8 + MEASURED and min(ended.values()) > MEASURED and len(ended) == 2, shown
 
 
 def test_tasks_train_on_both_and_outlive_one(both: Lab) -> None:

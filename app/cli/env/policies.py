@@ -9,7 +9,7 @@ from pathlib import Path
 
 from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
 from marlaas.engine.home import Home, load_settings
-from marlaas.engine.rollout import Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
+from marlaas.engine.rollout import Replicas, Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
 
 from ... import output
 from ...words.format import line
@@ -27,7 +27,7 @@ class Policies:
     def roles(self, *episode: int) -> Roles:
         """Who speaks for which agent in an episode; other numbers give other noise."""
         seed = noise_seed("play", *episode)
-        return lambda agent: Role(_sampling_parameters(self.players.of(agent), seed), self.endpoint)
+        return lambda agent: Role(_sampling_parameters(self.players.of(agent), seed), Replicas((self.endpoint,)))
 
 
 def _sampling_parameters(player: Player, seed: int) -> SamplingParameters:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...base import Wanted
 from ...devices import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
+from .beside import Beside
 from .cards import Card
 from .processor import processor_sampler
 from .room import chosen
@@ -34,6 +35,12 @@ def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
     where = Place(gpus=(card.gpu.uuid,), memory=room.of_use(card.usable))
     name = "rollout" if number == 1 else f"rollout-{number}"
     return SamplerAssignment(name, kind, where, weights=room.stored if kind == "llama.cpp" else "")
+
+
+def beside_assignment(found: Beside, number: int) -> SamplerAssignment:
+    """Sampler ``number``, from 2, on the processor beside those on cards; ``found`` has one."""
+    assert found.kind is not None
+    return SamplerAssignment(f"rollout-{number}", found.kind, found.place)
 
 
 def trainer_assignment(cards: Sequence[Card]) -> TrainerAssignment:

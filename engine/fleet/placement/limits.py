@@ -92,10 +92,12 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     A part on a card is counted there, and nothing of it in main memory. Raises ``BaseModelError`` where what is to be
     computed on the processor does not fit.
     """
-    return tuple(
-        _memory(assignment, placement.trainer if number == 0 else None, wanted, free)
-        for number, assignment in enumerate(placement.samplers)
-    )
+    first, *others = placement.samplers
+    plans = [_memory(first, placement.trainer, wanted, free)]
+    trains = bool(first.place.gpus) and not placement.trainer.place.gpus
+    left = free - (_trainer_alone(wanted, free).total if trains else 0)
+    beside = replace(wanted, context=plans[0].context)  # a conversation may go to any of them
+    return (*plans, *(_memory(assignment, None, beside, left) for assignment in others))
 
 
 def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wanted: Wanted, free: int) -> MemoryPlan:

@@ -16,6 +16,7 @@ from ...errors import ConfigError
 from ...home import Settings
 from . import reasons
 from .assignments import (
+    beside_assignment,
     in_one_process,
     processor_sampler_assignment,
     processor_trainer_assignment,
@@ -23,6 +24,7 @@ from .assignments import (
     shared_assignments,
     trainer_assignment,
 )
+from .beside import beside
 from .cards import Card, look
 from .division import Division, divide, worth_of
 from .processor import alone, halves, is_small, together
@@ -57,7 +59,7 @@ def place(
         fits = [uuid for uuid, found in ways_of.items() if found]
         division = divide(worths, times, fits, wishes.together)
         if division is not None:
-            return _on_cards(division, cards, ways_of, machine, software, choices, times)
+            return _on_cards(division, cards, ways_of, machine, software, wanted, choices, times, wishes)
     return _on_either(cards, machine, software, wanted, choices, times, wishes)
 
 
@@ -95,8 +97,10 @@ def _on_cards(
     ways_of: dict[str, list[Way]],
     machine: Machine,
     software: Software,
+    wanted: Wanted,
     choices: Choices,
     times: Times,
+    wishes: Wishes,
 ) -> Placement:
     """Both stages on cards."""
     shared = division.shared
@@ -107,13 +111,17 @@ def _on_cards(
         samplers[0], trainer = shared_assignments(shared, way)
     else:
         trainer = trainer_assignment(division.training)
+    more = beside(machine, division.rollout, wanted, choices, times, wishes)
     said = [
         *reasons.samplers(samplers, division.rollout, way, software),
         reasons.trainer(trainer, division.training, way),
         *reasons.divided(division, sum(bool(card.samplers or card.trainers) for card in cards), times),
         *reasons.shared(found, shared, choices),
         *reasons.left_out(cards, {card.gpu.uuid for card in (*division.rollout, *division.training)}, samplers[0].kind),
+        *reasons.beside(more),
     ]
+    if more.kind:
+        samplers.append(beside_assignment(more, len(samplers) + 1))
     return Placement(tuple(samplers), trainer, tuple(said))
 
 
@@ -147,13 +155,16 @@ def _on_either(
         kind = next(kind for kind in KINDS if any(kind == own for card in samples for own, _ in card.samplers))
         chosen = [card for card in (_narrowed(card, (kind,), EXACT) for card in samples) if card.samplers]
         samplers = [sampler_assignment(card, number) for number, card in enumerate(chosen, 1)]
-        trainer = processor_trainer_assignment(alone(machine.cpu), choices)
-        used = {card.gpu.uuid for card in chosen}
+        more = beside(machine, chosen, wanted, choices, times, wishes)
+        trainer = processor_trainer_assignment(more.rest if more.kind else alone(machine.cpu), choices)
         said = [
             *reasons.samplers(samplers, chosen, None, software),
             reasons.on_processor(trainer, "Training"),
             *reasons.no_trainer(cards, wishes, software),
+            *reasons.beside(more),
         ]
+        if more.kind:
+            samplers.append(beside_assignment(more, len(samplers) + 1))
         return Placement(tuple(samplers), trainer, tuple(said))
     said = [*reasons.left_out(cards, set(), ""), *reasons.nothing_reached(machine, software)]
     return _on_processor(machine, wanted, choices, times, said)
@@ -211,15 +222,17 @@ def decide(
 
 
 def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
-    """What ``marlaas.toml`` says about the placement."""
+    """What ``marlaas.toml`` says about the placement; of ``samplers`` it names two or none, the cards' one first."""
     rollout, training = settings.rollout, settings.training
+    on_cards, beside_them = rollout.samplers or (rollout.sampler, "")
     llama = "gguf" if rollout.gguf else "weights" if rollout.weights != "auto" else ""
     return Choices(
-        sampler=rollout.sampler,
+        sampler=on_cards,
         rollout=rollout.devices,
         training=training.devices,
         precision=training.precision,
         share=settings.resources.share,
-        llama=llama,
+        llama="" if beside_them == "llama.cpp" and on_cards == "vllm" else llama,
+        beside=beside_them,
         without=without,
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...base import FLOAT, SMALL, Wanted
 from ...devices import Machine, SamplerAssignment, Software, TrainerAssignment
+from .beside import LEAST_GAIN, Beside
 from .cards import Card
 from .division import Division
 from .room import chosen
@@ -60,6 +61,21 @@ def samplers(
         yield (
             f"{_kind(kind)}{version} samples on {_on(found)}{stored} with {size(memory)}{each}: room for {count} "
             "conversations at their longest."
+        )
+
+
+def beside(found: Beside) -> Iterator[str]:
+    """Why the processor samples beside cards, or why not."""
+    adds = "" if found.gain is None else f"by the measured rates it adds {found.gain:.0%} to the cards' speed"
+    if found.kind:
+        why = adds or "`devices` under [rollout] names it, and its gain is not measured"
+        yield f"The processor samples beside them, with {_kind(found.kind)} on {cores(found.place)}: {why}."
+        if found.gain is not None and found.gain < LEAST_GAIN:
+            yield "That is little; without the processor in `devices` under [rollout] the cards sample alone."
+    elif adds:
+        yield (
+            f"The processor does not sample beside them: {adds}, and from {LEAST_GAIN:.0%} on it is used unasked;"
+            " `devices` under [rollout] may name it all the same."
         )
 
 

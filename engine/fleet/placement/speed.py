@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...devices import Gpu, Rates
+from ...devices import Cpu, Gpu, Rates
 
 REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
+CORE = Rates(matrix=50e9, bandwidth=10e9)
+"""A core that is not measured."""
+FILLING = 4
+"""Cores that are taken to have all of the memory's bandwidth: it is measured for one core alone."""
 WRITING = 0.8
 """Share of a reference card's sampling time in which it writes replies, which is bound by bandwidth."""
 BUS = 20e9
@@ -31,6 +35,12 @@ def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
     if not known:
         return REFERENCE
     return Rates(min(rates.matrix for rates in known), min(rates.bandwidth for rates in known))
+
+
+def rates_of_cores(cpu: Cpu, count: int) -> Rates:
+    """Rates of so many cores, from the measured ones of one, or those of the usual core."""
+    core, count = cpu.rates or CORE, max(1, count)
+    return Rates(count * core.matrix, min(count, FILLING) * core.bandwidth)
 
 
 def sampling_speed(rates: Rates) -> float:

@@ -24,6 +24,8 @@ class Wishes:
     rollout: tuple[str, ...] | None
     """Ids of cards; empty: on the processor."""
     training: tuple[str, ...] | None
+    beside: bool | None = None
+    """Whether the processor is to sample beside the cards for ``rollout``; None: where it gains."""
 
     @property
     def together(self) -> bool:
@@ -41,19 +43,30 @@ class Wishes:
 
 def checked(machine: Machine, software: Software, choices: Choices) -> Wishes:
     """The wishes. Raises ``ConfigError`` for names that this machine does not have, and for contradictions."""
-    rollout = _devices(choices.rollout, machine, "[rollout]")
+    both = _names_both(choices.rollout)
+    cards = [name for name in choices.rollout if not (both and _is_processor(name))]
+    rollout = _devices(cards, machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
     _check_sampler(machine, software, choices, rollout)
     _check_trainer(machine, software, choices, training)
     if choices.share != "auto":
         _check_sharing(choices, rollout, training, cards=bool(machine.gpus))
-    wishes = Wishes(rollout, training)
+    wishes = Wishes(rollout, training, both if choices.rollout else None)
     if wishes.together and len(training or ()) > 1:
         raise ConfigError(
             "`devices` under [rollout] and [training] name the same card and further ones for training.",
             "A card that samples, too, must be the trainer's only one.",
         )
     return wishes
+
+
+def _is_processor(name: str) -> bool:
+    return name.strip().lower() == CPU
+
+
+def _names_both(names: Sequence[str]) -> bool:
+    """Whether the processor is named beside cards."""
+    return any(map(_is_processor, names)) and not all(map(_is_processor, names))
 
 
 def _devices(names: Sequence[str], machine: Machine, table: str) -> tuple[str, ...] | None:
@@ -98,7 +111,7 @@ def _check_sampler(machine: Machine, software: Software, choices: Choices, rollo
     if kind == "torch" and rollout:
         raise ConfigError(
             '`sampler = "torch"` under [rollout] computes on the processor, and `devices` names cards.',
-            'Write `devices = ["cpu"]`, or another sampler.',
+            'Write `devices = ["cpu"]`, or `samplers = ["vllm", "torch"]`, or another sampler.',
         )
 
 
@@ -137,7 +150,7 @@ class Choices:
     sampler: str = "auto"
     """``sampler`` under [rollout]."""
     rollout: Sequence[str] = ()
-    """``devices`` under [rollout]: ``cpu``, or cards by label, ``gpu 0``, or by the beginning of their id."""
+    """``devices`` under [rollout]: ``cpu``, or cards by label, ``gpu 0``, or by the beginning of their id; or both."""
     training: Sequence[str] = ()
     """``devices`` under [training]."""
     precision: str = "auto"
@@ -146,6 +159,8 @@ class Choices:
     """``share`` under [resources]: how sampler and trainer share a card, or, with vLLM, a processor."""
     llama: str = ""
     """The key under [rollout] that is set and that only llama.cpp understands, ``weights`` or ``gguf``."""
+    beside: str = ""
+    """The sampler on the processor beside cards, where ``samplers`` names one."""
     without: Sequence[Sharing] = ()
     """Ways of sharing a card that failed when the workers were started."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TypeAlias
 
 from ...fairness import PREFILLED, SAMPLED, rollout_cost
@@ -19,13 +18,11 @@ WORTH = 0.1
 """Share of the busiest sampler's time that must be gained before tasks change their samplers: a task that moves loses
 its conversations' caches, and its versions are loaded anew."""
 LEAST_PART = 0.1
-"""Smallest part of a task's groups for which its versions are kept at a further sampler."""
+"""Smallest part of what a task asks for, for which its versions are kept at a further sampler."""
 CELLS = 4
 """Classes of mixes per octave: tasks of one class count as alike, and stay where they are rather than be sorted."""
 HALVINGS = 40
 """How often the interval is halved in which the busiest sampler's time is looked for."""
-GOLDEN = (math.sqrt(5) - 1) / 2
-"""Multiples of it, less their whole part, fill the interval from 0 to 1 evenly, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a task's groups, above 0, and the sampler that serves them."""
+    """A part of what a task asks for, above 0, and the sampler that is to serve it.
+
+    For each turn one of the samplers of a task's shares is chosen by what it has to do (``rollout/replicas``); parts
+    only say what the routes were found with.
+    """
 
     sampler: str
     part: float
@@ -84,18 +85,6 @@ def route(
         if now <= (1 + worth) * then:
             return routes
         routes = other
-
-
-def sampler_of(shares: Sequence[Share], group: int) -> str:
-    """The sampler that serves a group, by its number alone; each sampler gets its part of any run of numbers.
-
-    A group's episodes stay together, for they share a prompt.
-    """
-    place = math.modf(group * GOLDEN)[0]
-    for share, reached in zip(shares, accumulate(share.part for share in shares), strict=True):
-        if place < reached:
-            return share.sampler
-    return shares[0].sampler  # parts may add up to a little less than 1
 
 
 def guess(

@@ -7,11 +7,12 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...base import REPEATABLE, BaseModel, MemoryPlan, parameters
-from ...devices import Machine, SamplerAssignment, TrainerAssignment
+from ...base import FLOAT, REPEATABLE, BaseModel, MemoryPlan, parameters
+from ...devices import Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...fairness import Line
 from ...home import Settings
 from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
+from ..placement.speed import rates_of, rates_of_cores
 from ..tolerance import Tolerance, tolerance_of
 from ..worker_specs import of_kind, stored_as
 from .assignment import TokenCosts
@@ -22,17 +23,26 @@ class SamplerEndpoints:
     """The endpoints of one incarnation of the workers, in the order of the placement."""
 
     def __init__(
-        self, endpoints: Sequence[SamplerEndpoint], tolerances: Mapping[str, Tolerance], base: BaseModel
+        self,
+        endpoints: Sequence[SamplerEndpoint],
+        tolerances: Mapping[str, Tolerance],
+        base: BaseModel,
+        rates: Mapping[str, Rates] | None = None,
     ) -> None:
+        """``rates``: by endpoint, those of its device, where devices differ; costs begin with them."""
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
         self.tolerances = tolerances
         size = parameters(base)
         self._known: dict[str, SamplerStats] = {}
         """The last totals of each endpoint, by name."""
         self._classes = {endpoint.name: endpoint.alike or endpoint.name for endpoint in endpoints}
-        self._meters = {name: CostMeter(guessed(name, size, 4 * size, None)) for name in self._classes.values()}
+        known = {self._classes[name]: found for name, found in (rates or {}).items()}
+        self._meters = {
+            name: CostMeter(guessed(name, size, FLOAT * size, known.get(name))) for name in self._classes.values()
+        }
         """One meter for all endpoints that are alike: one of them that is asked little has few conversations in each
         pass, would therefore look slow, and be asked even less."""
+        self._tell()
 
     def costs(self) -> list[TokenCosts]:
         """What a token costs at each endpoint, as far as is known."""
@@ -52,7 +62,14 @@ class SamplerEndpoints:
             known = [stats for name, stats in self._known.items() if self._classes[name] == alike]
             read, sampled = sum(one.prefilled_tokens for one in known), sum(one.sampled_tokens for one in known)
             self._meters[alike] = meter.seen(read, sampled, sum(one.busy_seconds for one in known))
+        self._tell()
         return answers
+
+    def _tell(self) -> None:
+        """Let each endpoint count what it has to do by what tokens cost there."""
+        for costs in self.costs():
+            backlog = self.by_name[costs.name].backlog
+            backlog.read, backlog.written = costs.prefilled, costs.sampled
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
         with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
@@ -90,6 +107,22 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
         if names.keys() >= set(assignment.place.gpus)
         else ""
     )
+
+
+def rates_at(samplers: Sequence[SamplerAssignment], machine: Machine | None) -> dict[str, Rates]:
+    """The rates of each sampler's device, measured or assumed, by the sampler's name; nothing where all compute on the
+    processor: there kinds of samplers differ, not devices."""
+    if machine is None or not any(assignment.place.gpus for assignment in samplers):
+        return {}
+    gpus = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
+    return {
+        assignment.name: (
+            gpus[assignment.place.gpus[0]]
+            if assignment.place.gpus
+            else rates_of_cores(machine.cpu, len(assignment.place.cores))
+        )
+        for assignment in samplers
+    }
 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:

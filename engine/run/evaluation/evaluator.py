@@ -7,7 +7,7 @@ the same prompts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ import numpy as np
 from ...environments import EpisodeOutcome, EpisodeSpec, Lease
 from ...errors import Paused, Replaced
 from ...fleet import Services
-from ...rollout import Played, Roles, Truncation, noise_seed
+from ...rollout import Played, Replicas, Roles, Truncation, noise_seed
 from ...spec import TaskSpec
 from ...store import Evaluation, MeasuredEpisode, PolicyGroup, Version
 from ...trajectories import Episode, Group, Trajectory
@@ -133,13 +133,7 @@ class Evaluator:
         ]
         series = self.series(lease)
         async with self._participants.playing(matches[0]):  # all matches have the same versions
-            episodes = [
-                [
-                    HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match))
-                    for member in range(measure.samples)
-                ]
-                for index, match in zip(instances, matches, strict=True)
-            ]
+            episodes = [self._samples(lease, index, match) for index, match in zip(instances, matches, strict=True)]
             found = self._kept(version, lease) if self._keeps else {}
             stored = {index for index, _ in found}
             prompts = await self._played(version, lease, episodes, found, stored)
@@ -281,13 +275,20 @@ class Evaluator:
     def _episode_of(self, lease: Lease, index: int, member: int) -> EpisodeSpec:
         return held_out_spec(lease, index, member, self._split)
 
-    def _roles(self, index: int, member: int, match: Match) -> Roles:
+    def _samples(self, lease: Lease, index: int, match: Match) -> list[HeldOutEpisode]:
+        """The episodes of one prompt."""
+        replicas = self._participants.replicas(match)
+        return [
+            HeldOutEpisode(self._episode_of(lease, index, member), match, self._roles(index, member, match, replicas))
+            for member in range(self._spec.eval.samples)
+        ]
+
+    def _roles(self, index: int, member: int, match: Match, replicas: Mapping[str, Replicas]) -> Roles:
         """How the agents speak in one sample of a prompt."""
         noise = noise_seed(EVAL_SEED, self._split, index, *([member] if member else []))
-        endpoints = self._participants.endpoints(match, index)
         measure = self._spec.eval
         truncation = Truncation(measure.top_k, measure.top_p, measure.min_p)
-        return match.roles(endpoints, self._spec.sampling, measure.temperature, noise, truncation)
+        return match.roles(replicas, self._spec.sampling, measure.temperature, noise, truncation)
 
     async def _episode(self, version: Version, lease: Lease, episode: HeldOutEpisode, again: int) -> Played:
         """Play one episode; again where it failed, since another one may have killed the process: once only, as it may

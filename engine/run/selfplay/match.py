@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...rollout import WHOLE, Role, Roles, SamplerEndpoint, SamplingParameters, Truncation
+from ...rollout import WHOLE, Replicas, Role, Roles, SamplingParameters, Truncation
 from ...spec import ONLY, SamplingSpec
 from ...store import Version
 
@@ -37,13 +37,13 @@ class Match:
 
     def roles(
         self,
-        endpoints: Mapping[str, SamplerEndpoint],
+        replicas: Mapping[str, Replicas],
         sampling: SamplingSpec,
         temperature: float,
         seed: int,
         truncation: Truncation = WHOLE,
     ) -> Roles:
-        """How the agents speak in one episode; ``endpoints`` are by policy. Training draws from all tokens."""
+        """How the agents speak in one episode; ``replicas`` are by policy. Training draws from all tokens."""
 
         def role(agent: str) -> Role:
             policy = self.policy_of(agent)
@@ -58,6 +58,6 @@ class Match:
                 thinking=sampling.thinking,
                 truncation=truncation,
             )
-            return Role(parameters, endpoints[policy], policy)
+            return Role(parameters, replicas[policy], policy)
 
         return role

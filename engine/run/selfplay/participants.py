@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from ...rollout import SamplerEndpoint
+from ...rollout import Replicas
 from ...spec import AgentMap
 from ...store import Version
 from ..serving.published import PublishedVersions
@@ -70,10 +70,10 @@ class Participants:
         drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponents.pools.items()}
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 
-    def endpoints(self, match: Match, group: int) -> dict[str, SamplerEndpoint]:
-        """The endpoint of each policy of a match for the group of this number, by policy."""
-        published_versions = {**self.opponents.hosts, **self._published_versions}
-        return {name: published_versions[name].endpoint(version, group) for name, version in match.versions.items()}
+    def replicas(self, match: Match) -> dict[str, Replicas]:
+        """The samplers of each policy of a match, by policy; all members of a group are to have the same ones."""
+        published = {**self.opponents.hosts, **self._published_versions}
+        return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:

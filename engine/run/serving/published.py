@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from ...errors import AdapterError, WorkerDied
 from ...faults import Point, reach
-from ...fleet import Share, sampler_of
+from ...fleet import Share
 from ...rollout import SamplerEndpoint
 from ...store import Version
 
@@ -27,8 +27,8 @@ class PublishedVersions:
         """``endpoints`` are all endpoints of the engine, by name."""
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
-        self._routes: dict[str, tuple[Share, ...]] = {}
-        """By version: which of its replicas serves which part of its groups."""
+        self._routes: dict[str, tuple[str, ...]] = {}
+        """By version: the names of its replicas."""
         self._loaded: defaultdict[str, set[str]] = defaultdict(set)
         """Names of endpoints, by version."""
         self._retiring: set[asyncio.Task[None]] = set()
@@ -66,13 +66,15 @@ class PublishedVersions:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
 
-    def endpoint(self, version: Version, group: int) -> SamplerEndpoint:
-        """Where a group of that number is played, or looked at again. Raises ``WorkerDied`` where nothing serves it."""
-        return self._endpoints[sampler_of(self._routed(version), group)]
-
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
-        """All endpoints that serve a version, the one with most of its groups first. Raises as ``endpoint`` does."""
-        return [self._endpoints[share.sampler] for share in self._routed(version)]
+        """All endpoints that serve a version, the one that is to serve most of it first.
+
+        Raises ``WorkerDied`` where nothing serves it.
+        """
+        routes = self._routes.get(version.name)
+        if routes is None:
+            raise WorkerDied(f"No sampler serves {version.name}.")
+        return [self._endpoints[name] for name in routes]
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
@@ -93,7 +95,7 @@ class PublishedVersions:
 
     async def _serve(self, version: Version, shares: Sequence[Share]) -> None:
         await self._load(version, {share.sampler for share in shares})
-        self._routes.setdefault(version.name, tuple(shares))
+        self._routes.setdefault(version.name, tuple(share.sampler for share in shares))
 
     async def _load(self, version: Version, names: set[str]) -> None:
         loading = asyncio.ensure_future(self._load_all(version, names - self._loaded[version.name]))
@@ -114,12 +116,6 @@ class PublishedVersions:
         self._loaded[version.name].add(name)
         if checksum != version.checksum:
             raise AdapterError(f"The sampler loaded {checksum} as {version.name}; {version.checksum} was committed.")
-
-    def _routed(self, version: Version) -> tuple[Share, ...]:
-        routes = self._routes.get(version.name)
-        if routes is None:
-            raise WorkerDied(f"No sampler serves {version.name}.")
-        return routes
 
     def _sweep(self) -> None:
         current = self.current.name if self.current else None

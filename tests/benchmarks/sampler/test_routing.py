@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from benchmarks.sampler.by_number import sampler_of
 from benchmarks.sampler.routing import READERS, READS, WRITERS, WRITES, _even, _work, _wrong
-from marlaas.engine.fleet.routing.assignment import sampler_of
 from marlaas.engine.fleet.routing.router import under_way
 
 

@@ -80,7 +80,6 @@ def test_several_samplers_side_by_side_are_on_cores() -> None:
     "settings",
     [
         Settings(rollout=RolloutSettings(sampler="vllm")),
-        Settings(rollout=RolloutSettings(devices=("gpu 0",))),
         Settings(training=TrainingSettings(devices=("gpu 0",))),
         Settings(training=TrainingSettings(precision="nf4")),
         Settings(resources=ResourceSettings(share="base")),

@@ -19,6 +19,7 @@ from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
@@ -164,7 +165,7 @@ async def test_a_policy_asked_last_goes_before_a_long_queue() -> None:
     begun = 0
 
     def roles(agent: str) -> Role:
-        return Role(samplings[agent], stage.endpoint, agent)
+        return Role(samplings[agent], Replicas((stage.endpoint,)), agent)
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         nonlocal begun

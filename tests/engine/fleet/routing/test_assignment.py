@@ -17,7 +17,6 @@ from marlaas.engine.fleet.routing.assignment import (
     busy_seconds,
     guess,
     route,
-    sampler_of,
 )
 
 READER = TokenCosts("reader", prefilled=1.0, sampled=40.0)
@@ -157,14 +156,6 @@ def test_a_further_sampler_never_makes_the_busiest_busier(samplers: list[TokenCo
     fewer = busiest(samplers, demands, route(samplers, demands))
     more = [*samplers, TokenCosts("further", 1.0, 1.0)]
     assert busiest(more, demands, route(more, demands, route(samplers, demands), worth=0.0)) <= 1.0001 * fewer
-
-
-def test_groups_are_spread_by_the_parts_in_every_run_of_numbers() -> None:
-    shares = (Share("x", 0.7), Share("y", 0.3))
-    for first in (0, 17, 1000):
-        served = Counter(sampler_of(shares, group) for group in range(first, first + 100))
-        assert served["x"] == pytest.approx(70, abs=3)
-    assert sampler_of((Share("x", 0.999999),), 123456789) == "x"
 
 
 def test_a_guess_has_the_mix_and_the_size_of_the_others() -> None:

@@ -1,0 +1,71 @@
+"""Whether the processor samples beside samplers on cards, with what and where. Pure.
+
+It costs a part of the cores, and each version is published and compared at one sampler more. So by default it does so
+where the measured rates say that it adds enough; `devices` under [rollout] asks for it, or for cards alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ...base import FLOAT, Wanted, least_plan
+from ...devices import Cpu, Machine, Place, SamplerKind
+from .cards import Card
+from .processor import halves, processor_sampler
+from .room import CROWD, llama_room
+from .speed import rates_of_cores, sampled_per_second
+from .wishes import Choices, Times, Wishes
+
+LEAST_GAIN = 0.1
+"""Share of the cards' sampling speed that the processor must add to be used unasked: as much as the router asks for
+before it moves a policy."""
+ROWS = 32
+"""Conversations that a processor is taken to sample in one pass: more take as long again."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the processor is to do beside cards that sample."""
+
+    kind: SamplerKind | None = None
+    """The sampler on the processor; None: there is none."""
+    place: Place = field(default_factory=Place)
+    rest: Place = field(default_factory=Place)
+    """The other cores: a trainer on the processor has these."""
+    gain: float | None = None
+    """The share of the cards' sampling speed that it adds; None where the rates are not known."""
+    asked: bool = False
+
+
+def beside(
+    machine: Machine, on: Sequence[Card], wanted: Wanted, choices: Choices, times: Times, wishes: Wishes
+) -> Beside:
+    """What the processor does beside the cards ``on``, each of which samples."""
+    if not on or wishes.beside is False:
+        return Beside()
+    kind = processor_sampler(wanted, replace(choices, sampler=choices.beside or "auto"), times)
+    place, rest = halves(machine.cpu)
+    gain = _gain(machine.cpu, len(place.cores), kind, on, wanted)
+    if wishes.beside:
+        return Beside(kind, place, rest, gain, asked=True)
+    fits = least_plan(replace(wanted, sampler=kind, trains=False)).total <= machine.cpu.memory
+    if gain is None or gain < LEAST_GAIN or not place.cores or not fits:
+        return Beside(gain=gain)
+    return Beside(kind, place, rest, gain)
+
+
+def _gain(cpu: Cpu, cores: int, kind: SamplerKind, on: Sequence[Card], wanted: Wanted) -> float | None:
+    if cpu.rates is None or any(card.gpu.rates is None for card in on):
+        return None
+    rates = rates_of_cores(cpu, cores)
+    room = llama_room(wanted, "q8_0")
+    weights = FLOAT * wanted.parameters if kind == "torch" else room.weights
+    own = sampled_per_second(rates, wanted.parameters, weights, ROWS, room.each)
+    return own / sum(_speed(card, wanted) for card in on)
+
+
+def _speed(card: Card, wanted: Wanted) -> float:
+    _, room = card.samplers[0]
+    conversations = max(1, min(CROWD, room.conversations(card.usable)))
+    return sampled_per_second(card.rates, wanted.parameters, room.weights, conversations, room.each)

@@ -1,0 +1,116 @@
+"""The processor samples beside cards where that is asked for, or where measured rates say that it gains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+
+from marlaas.engine.base.needs import Wanted
+from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.fleet.placement.beside import LEAST_GAIN
+from marlaas.engine.fleet.placement.limits import memory_plans
+from marlaas.engine.fleet.placement.place import place
+from marlaas.engine.fleet.placement.wishes import Choices, Times
+
+from .imaginary import ALL, B06, B8, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape
+
+CORE = Rates(matrix=80e9, bandwidth=12e9)
+MEASURED = replace(SERVER, rates=CORE)
+BOTH = ("gpu 0", "cpu")
+WITH_TORCH = Choices(sampler="vllm", beside="torch", rollout=BOTH)
+LLAMA_TWICE = Choices(sampler="llama.cpp", beside="llama.cpp", rollout=BOTH)
+TRAINED_THERE = Choices(rollout=BOTH, training=["cpu"])
+
+ASKED = [
+    ("vLLM and llama.cpp", B17, ALL, Choices(rollout=BOTH), "vllm 0 + llama.cpp cpu:16 | 0 bf16 base"),
+    ("the other way round", B17, ALL, Choices(rollout=("CPU", "gpu 0")), "vllm 0 + llama.cpp cpu:16 | 0 bf16 base"),
+    ("vLLM and torch", B17, ALL, WITH_TORCH, "vllm 0 + torch cpu:16 | 0 bf16 base"),
+    ("llama.cpp on both", B17, ALL, LLAMA_TWICE, "llama.cpp q8_0 0 + llama.cpp cpu:16 | 0 bf16 memory"),
+    ("a tiny base", TINY, ALL, Choices(rollout=BOTH), "vllm 0 + torch cpu:16 | 0 bf16 base"),
+    ("vLLM missing", B17, NO_VLLM, Choices(rollout=BOTH), "llama.cpp q8_0 0 + llama.cpp cpu:16 | 0 bf16 memory"),
+    ("training there", B17, LLAMA_ONLY, Choices(rollout=BOTH), "llama.cpp q8_0 0 + llama.cpp cpu:16 | cpu:16 f32"),
+    ("training there by name", B17, ALL, TRAINED_THERE, "vllm 0 + llama.cpp cpu:16 | cpu:16 f32"),
+]
+
+
+@pytest.mark.parametrize(("base", "software", "choices", "plan"), [pytest.param(*row[1:], id=row[0]) for row in ASKED])
+def test_the_user_asks_for_both(base: Wanted, software: Software, choices: Choices, plan: str) -> None:
+    found = place(machine("A100"), software, base, choices)
+    assert shape(found) == plan
+    assert [assignment.name for assignment in found.samplers] == ["rollout", "rollout-2"]
+    assert any("`devices` under [rollout] names it" in reason for reason in found.reasons)
+
+
+def test_several_cards_and_the_processor() -> None:
+    found = place(machine("A100", "A100", "A100"), ALL, B8, Choices(rollout=("gpu 0", "gpu 1", "cpu")))
+    assert shape(found) == "vllm 0 1 + llama.cpp cpu:16 | 2 bf16" and found.samplers[2].name == "rollout-3"
+
+
+def test_a_core_of_two_is_left_for_the_rest() -> None:
+    cpu = Cpu(cores=(4, 6), count=2, memory=60 * GB)
+    found = place(machine("A100", cpu=cpu), ALL, B17, Choices(rollout=BOTH, training=["cpu"]))
+    assert (found.samplers[1].place.cores, found.trainer.place.cores) == ((4,), (6,))
+
+
+USUAL = [
+    ("a fast card: nothing to gain", machine("A100", cpu=MEASURED), False, "it adds 2%"),
+    ("a slow card", machine("P40", cpu=MEASURED), True, "it adds 13%"),
+    ("many slow cores more", machine("P40", cpu=replace(MEASURED, count=8)), False, "it adds 6%"),
+    ("a core is not measured", machine("P40"), False, ""),
+    ("no memory", machine("P40", cpu=replace(MEASURED, memory=2 * GB)), False, "it adds 13%"),
+]
+
+
+@pytest.mark.parametrize(("found", "used", "words"), [pytest.param(*row[1:], id=row[0]) for row in USUAL])
+def test_unasked_only_measured_rates_decide(found: Machine, used: bool, words: str) -> None:
+    plan = place(found, ALL, B06)
+    assert [assignment.kind for assignment in plan.samplers] == ["llama.cpp" if "P40" in _names(found) else "vllm"] + (
+        ["llama.cpp"] if used else []
+    )
+    said = " ".join(plan.reasons)
+    assert words in said and ("beside them" in said) is bool(words), said
+
+
+def _names(found: Machine) -> list[str]:
+    return [gpu.name for gpu in found.gpus]
+
+
+def test_cards_that_are_named_sample_alone() -> None:
+    slow = machine("P40", cpu=MEASURED)
+    assert len(place(slow, ALL, B06).samplers) == 2
+    assert len(place(slow, ALL, B06, Choices(rollout=("gpu 0",))).samplers) == 1
+
+
+@given(st.floats(1e9, 1e13), st.floats(1e10, 1e12))
+def test_faster_cores_are_never_left_out_for_slower_ones(matrix: float, bandwidth: float) -> None:
+    def gains(factor: float) -> bool:
+        cpu = replace(SERVER, rates=Rates(factor * matrix, factor * bandwidth))
+        return len(place(machine("P40", cpu=cpu), ALL, B06).samplers) == 2
+
+    assert gains(2.0) or not gains(1.0)
+
+
+def test_a_measured_kind_is_taken_there_too() -> None:
+    times = Times(samplers=(("torch", 90.0), ("llama.cpp", 50.0)))
+    found = place(machine("A100"), ALL, B17, Choices(rollout=BOTH), times)
+    assert [assignment.kind for assignment in found.samplers] == ["vllm", "torch"]
+
+
+def test_contexts_are_alike_and_main_memory_is_counted_once() -> None:
+    found = place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH))
+    free = 40 * GB
+    card, processor = memory_plans(found, B06, free)
+    assert card.context == processor.context and processor.sequences > 0
+    on_card = dict(card.parts)["the sampler's part of its card"]
+    assert card.total - on_card + processor.total <= free
+
+
+def test_names_that_contradict_are_refused() -> None:
+    with pytest.raises(ConfigError, match="contradicts"):
+        place(machine("A100"), ALL, B17, Choices(rollout=("cpu",), share="base"))
+    with pytest.raises(ConfigError, match="computes on the processor"):
+        place(machine("A100"), ALL, B17, Choices(sampler="torch", rollout=BOTH))
+    assert LEAST_GAIN == 0.1
