@@ -64,6 +64,8 @@ class Everything:
     first: int = 0
     end: int = 60
     begun: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    """Groups that waited while nothing was played."""
     close: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -82,6 +84,9 @@ class Everything:
 
     def may_begin(self, number: int, draining: bool) -> bool:
         return not draining
+
+    def held_up(self, number: int, began: float) -> None:
+        self.held.append(number)
 
     def waiting(self, policy: int) -> list[Any]:
         return []
