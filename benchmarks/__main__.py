@@ -24,6 +24,8 @@ from .report.tables import table
 
 NAMES = tuple(runner.MODULES)
 PUBLISHED = ROOT / "benchmarks" / "results"
+PICTURES = "docs/measured"
+"""Where published pictures lie, within the repository: what is not in ``docs`` cannot be shown there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,13 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(folder: Path) -> None:
-    """BENCHMARKS.md and the page of each section, of all results that are kept in the folder."""
+    """BENCHMARKS.md, the page of each section and its pictures, of all results that are kept in the folder."""
     kept = results.load(folder / "data", NAMES)
     if not kept:
         return
     page = ROOT / "BENCHMARKS.md" if folder == PUBLISHED else folder / "BENCHMARKS.md"
-    for name, text in pages.sections(kept, os.path.relpath(page, folder)).items():
+    drawn = ROOT / PICTURES if folder == PUBLISHED else folder / "pictures"
+    for name, text in pages.sections(kept, os.path.relpath(page, folder), os.path.relpath(drawn, folder)).items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    for name, text in pages.pictures(kept).items():
+        drawn.mkdir(parents=True, exist_ok=True)
+        (drawn / f"{name}.svg").write_text(text, encoding="utf-8")
     there = folder.relative_to(page.parent)
     page.write_text(pages.front(kept, f"{there}/" if there.parts else ""), encoding="utf-8")
     print(f"{page} shows {', '.join(result.section.name for result in kept)}.")

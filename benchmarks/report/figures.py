@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from .pictures import Picture
+
 
 class Unmeasurable(Exception):
     """This machine lacks what a benchmark measures; the text is a sentence on what."""
@@ -91,3 +93,4 @@ class Section:
     rows: tuple[Row, ...]
     remarks: str = ""
     """Markdown below the table: a profile, what fell short and why."""
+    pictures: tuple[Picture, ...] = ()

@@ -2,7 +2,7 @@
 
 Two things decide. Where the time of one and the same product wavered by more than ``MOST`` just before, the machine was
 not quiet, and the whole section is left out. A row is left out where its repetitions waver by more than that, on either
-side or in their ratio. All values stay in the results' own files.
+side or in their ratio, and so are the pictures that show it. All values stay in the results' own files.
 """
 
 from __future__ import annotations
@@ -34,14 +34,17 @@ def published(result: Result) -> Published:
             f"**Left out.** Nothing of this section is published: the machine had a noise of {result.machine.noise:.0%}"
             f" just before, and the limit is {MOST:.0%}."
         )
-        return Published(replace(section, rows=(), remarks=""), section.rows, reason)
+        return Published(replace(section, rows=(), remarks="", pictures=()), section.rows, reason)
     noisy = tuple(row for row in section.rows if row.noise > MOST)
     if not noisy:
         return Published(section, (), "")
     named = "; ".join(f"{_named(row)} ({row.noise:.1%})" for row in noisy)
     reason = f"**Left out**, because it was measured with more than {MOST:.0%} noise: {named}."
     quiet = tuple(row for row in section.rows if row not in noisy)
-    return Published(replace(section, rows=quiet, remarks=_without(section.remarks, noisy)), noisy, reason)
+    loud = {row.what for row in noisy}
+    pictures = tuple(picture for picture in section.pictures if not loud.intersection(picture.rows))
+    shown = replace(section, rows=quiet, remarks=_without(section.remarks, noisy), pictures=pictures)
+    return Published(shown, noisy, reason)
 
 
 def _named(row: Row) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import headline
+from .drawing import svg
 from .figures import Section
 from .noise import MOST, published
 from .results import Result
@@ -46,9 +47,10 @@ def front(results: Sequence[Result], folder: str) -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def sections(results: Sequence[Result], front: str) -> dict[str, str]:
-    """The page of each section, by name; ``front`` is the relative path of BENCHMARKS.md."""
-    pages = {result.section.name: _page(result, front) for result in results}
+def sections(results: Sequence[Result], front: str, drawn: str = "pictures") -> dict[str, str]:
+    """The page of each section, by name; ``front`` and ``drawn`` are the relative paths of BENCHMARKS.md and of the
+    folder of pictures."""
+    pages = {result.section.name: _page(result, front, drawn) for result in results}
     return pages | {name: text for name, text in UNMEASURED.items() if name not in pages}
 
 
@@ -67,7 +69,12 @@ def _sections(results: Sequence[Result], folder: str) -> str:
     return "\n".join(lines)
 
 
-def _page(result: Result, front: str) -> str:
+def pictures(results: Sequence[Result]) -> dict[str, str]:
+    """The SVG of each picture that may be shown, by name."""
+    return {picture.name: svg(picture) for result in results for picture in published(result).section.pictures}
+
+
+def _page(result: Result, front: str, drawn: str) -> str:
     shown = published(result)
     section = shown.section
     parts = [
@@ -76,6 +83,7 @@ def _page(result: Result, front: str) -> str:
         measured(result),
         table(section) if section.rows else "",
         shown.reason,
+        *(f"![{picture.title}]({drawn}/{picture.name}.svg)\n\n{picture.text}" for picture in section.pictures),
         method(section),
         section.remarks,
     ]

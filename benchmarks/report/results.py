@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from . import pictures
 from .figures import Row, Section, Series
 from .machine import Machine
 
@@ -45,8 +46,19 @@ def save(result: Result, folder: Path) -> Path:
     """Write one file, replacing what that benchmark said before."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.section.name}.json"
-    path.write_text(json.dumps(asdict(result), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_text(result), encoding="utf-8")
     return path
+
+
+def _text(result: Result) -> str:
+    """Indented JSON, in which each picture is one line at the end: they have hundreds of numbers."""
+    table = asdict(result)
+    del table["section"]["pictures"]
+    text = json.dumps(table, indent=2, ensure_ascii=False)
+    if result.section.pictures:
+        lines = ",\n".join(f"    {pictures.dump(picture)}" for picture in result.section.pictures)
+        text = f'{text.removesuffix("}").rstrip()},\n  "pictures": [\n{lines}\n  ]\n}}'
+    return text + "\n"
 
 
 def load(folder: Path, names: Iterable[str]) -> list[Result]:
@@ -59,6 +71,7 @@ def parse(table: Mapping[str, Any]) -> Result:
     """The inverse of what ``save`` writes."""
     section = dict(table["section"])
     section["rows"] = tuple(_row(row) for row in section["rows"])
+    section["pictures"] = tuple(pictures.parse(picture) for picture in table.get("pictures", ()))
     return Result(
         Section(**section), Machine(**table["machine"]), table["date"], table["commit"], dict(table["versions"])
     )

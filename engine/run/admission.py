@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 from typing import Protocol
 
 from ..rollout import EPISODES
@@ -66,6 +67,10 @@ class Admitted(Wanting, Protocol):
     def may_begin(self, number: int, draining: bool) -> bool:
         """Whether its bound on staleness lets group ``number`` begin."""
 
+    def held_up(self, number: int, began: float) -> None:
+        """Group ``number`` has waited since ``began``, a moment of ``monotonic``, for a later version, and no group was
+        being played."""
+
 
 class Admitting:
     """The admission of one task's groups."""
@@ -114,8 +119,11 @@ class Admitting:
     async def _allowed(self, number: int) -> None:
         """Wait until group ``number`` may begin, or none may any more."""
         while not self._stopped and self._waits(number):
+            began, idle = monotonic(), not self._filling
             self._moved.clear()
             await self._moved.wait()
+            for policy in self._wanting(number) if idle else ():
+                policy.held_up(number, began)
 
     def _wanting(self, number: int) -> tuple[Admitted, ...]:
         """The policies that are to be trained on a group that is not stored for them."""

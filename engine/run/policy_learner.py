@@ -29,6 +29,7 @@ from .recovery import new_version, version_path
 from .rules import closing_rules
 from .selfplay.participants import Participants
 from .serving.canary import Canary
+from .serving.exposed import ExposedTime
 from .serving.retention import Retention
 from .step_metrics import StepTally
 from .trained_policy import TrainedPolicy
@@ -75,6 +76,7 @@ class PolicyLearner:
         self._rules = closing_rules(spec)
         self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
+        self._exposed = ExposedTime()
         self._silent = services.store.versions.silent_steps(self.policy)
         self._agents = participants.agents_of(self.name)
         played, every = participants.opponents.versions_of(self.name), spec.keep.every
@@ -96,6 +98,11 @@ class PolicyLearner:
         """Whether its bound on staleness lets group ``number`` begin."""
         version = self._published.current.number if self._published.current else 0
         return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
+
+    def held_up(self, number: int, began: float) -> None:
+        """Group ``number`` has waited since ``began`` for a later version: count the time for which it was committed."""
+        if may_begin(number, self.step, self._batch, self.spec.train.max_staleness):
+            self._exposed.held_up(began)
 
     async def train(self, background: Background) -> None:
         """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
@@ -141,6 +148,8 @@ class PolicyLearner:
             ready = await self.pool.take_ready(wanted, one_by_one=self.spec.train.deterministic)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
+            with self._exposed.step():
+                await self._canary.asked()  # else the trainer would be asked last, and the step would wait for it
             stats = await services.trainer.accumulate(self._key, groups)
             self._notice(stats.notice)
             tally.add(ready, stats)
@@ -148,18 +157,21 @@ class PolicyLearner:
         self._measuring.first(before, background)
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
-        await self._served()
-        shares = services.router.shares(self._task, self.name)
-        endpoints = [services.endpoints[share.sampler] for share in shares]
-        await self._published.spread(before, shares)
-        await self._canary.before(before.name, endpoints, tally.groups)
+        with self._exposed.step():
+            await self._served()
+            shares = services.router.shares(self._task, self.name)
+            endpoints = [services.endpoints[share.sampler] for share in shares]
+            await self._published.spread(before, shares)
+            await self._canary.before(before.name, endpoints, tally.groups)
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
-        metrics |= self._prompts.metrics((step + 1) * self._batch)
+        metrics |= self._prompts.metrics((step + 1) * self._batch) | self._exposed.take()
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
+        self._exposed.committed()
+        self._canary.ask()
         self._serving = background.start(self._serve(version, shares, background))
         await self._watch_signal(tally, metrics["reward"])
         return version
@@ -175,6 +187,7 @@ class PolicyLearner:
 
         async def publish() -> None:
             await self._published.publish(version, shares)
+            self._exposed.served()
             self._moved.set()
             self._measuring.beside(version, background)
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks.report.figures import Row, Section, Series
 from benchmarks.report.machine import Machine
+from benchmarks.report.pictures import Curve, Curves
 from benchmarks.runner import MODULES
 
 MACHINE = Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2)
@@ -36,7 +37,9 @@ class Here:
 def measured(name: str, quick: bool) -> tuple[Section, Machine]:
     if name == "trainer":
         raise RuntimeError("no torch here")
-    return Section(name, f"About {name}", "Once.", (Row("a step", "ms", Series((1.0,))),)), MACHINE
+    shown = Curves(f"{name}_curve", "A curve", "It rises.", "x", "y", (Curve("one", (0, 1), (0, 1)),))
+    row = Row("a step", "ms", Series((1.0,)))
+    return Section(name, f"About {name}", "Once.", (row,), pictures=(shown,)), MACHINE
 
 
 @pytest.fixture
@@ -61,6 +64,18 @@ def test_pages_are_written_without_measuring(published: Path) -> None:
     assert command.main(["--write"]) == 0
     assert "About engine" in (published / "BENCHMARKS.md").read_text()
     assert {path.stem for path in (published / "results" / "data").iterdir()} == {"engine"}
+
+
+def test_pictures_lie_where_docs_can_show_them(published: Path, tmp_path: Path) -> None:
+    assert command.main(["engine"]) == 0
+    page = published / "results" / "engine.md"
+    shown = page.read_text().split("](")[2].split(")")[0]
+    assert (page.parent / shown).resolve() == published / "docs" / "measured" / "engine_curve.svg"
+    assert "It rises." in (published / "docs" / "measured" / "engine_curve.svg").read_text()
+    out = tmp_path / "elsewhere"
+    assert command.main(["startup", "--quick", "--out", str(out)]) == 0
+    assert (out / "pictures" / "startup_curve.svg").exists()
+    assert not (published / "docs" / "measured" / "startup_curve.svg").exists()
 
 
 def test_one_that_fails_costs_itself_alone(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,17 @@ finds an adapter handle that was mixed up: its checksum is right, and one step a
 by less than what rounding may explain.
 
 Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is
-asked before the next step, because until then its weights are those of the version.
+asked before anything else of the next step, because until that one its weights are those of the version. Samplers answer
+while the trainer trains.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,7 @@ RENEW = 8
 SEVERAL = 4
 """Trajectories that are compared where a sampler's rounding of single tokens is large."""
 
+T = TypeVar("T")
 Nats = NDArray[np.float64]
 Scores = Callable[[str, Tokens, int, float], Awaitable[Logprobs]]
 """``Trainer.score`` or ``Sampler.score``."""
@@ -66,7 +69,9 @@ class _Probe:
 
     chosen: tuple[Trajectory, ...]
     trained: Nats
-    served: Mapping[str, Nats]
+    names: Set[str]
+    """Of the endpoints that are asked."""
+    served: asyncio.Future[dict[str, Nats]]
     """By endpoint."""
     age: int = 0
     """How many versions were compared on them."""
@@ -84,58 +89,78 @@ class Canary:
         self._policy = policy
         self._temperature = temperature
         self._probe: _Probe | None = None
+        self._asked: asyncio.Future[Nats] | None = None
+        """What the trainer says of the probe under the version that it made last."""
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
         """By endpoint, the largest difference from the trainer on any token so far; at first the tolerance's."""
 
     async def before(self, version: str, endpoints: Sequence[SamplerEndpoint], groups: Sequence[ClosedGroup]) -> None:
-        """Before a step, score new tokens under the present version if they are due or an endpoint is new.
+        """Before a step, ask for new tokens under the present version if they are due or an endpoint is new.
 
-        ``endpoints`` will serve the next version and have this one loaded; ``groups`` are those that the step consumes.
-        Raises what the workers raise.
+        Returns once the trainer has answered. ``endpoints`` will serve the next version and have this one loaded;
+        ``groups`` are those that the step consumes. Raises what the trainer raises.
         """
         probe, names = self._probe, {endpoint.name for endpoint in endpoints}
-        if probe is not None and probe.age < RENEW and names <= probe.served.keys():
+        if probe is not None and probe.age < RENEW and names <= probe.names:
             return
         rounded = any(math.isinf(self._tolerances[endpoint.name].largest) for endpoint in endpoints)
         chosen = choose(groups, SEVERAL if rounded else 1)
         self._probe = None
         if chosen:
-            trained, served = await asyncio.gather(
-                self._ask(self._trainer.score, self._policy, chosen), self._ask_all(endpoints, version, chosen)
-            )
-            self._probe = self._kept(chosen, trained, served, 0)
+            served = _heard(asyncio.ensure_future(self._ask_all(endpoints, version, chosen)))
+            trained = await self._ask(self._trainer.score, self._policy, chosen)
+            self._probe = _Probe(chosen, trained, names, served)
+
+    def ask(self) -> None:
+        """After a step, ask the trainer, which must not train before it has answered."""
+        probe, self._asked = self._probe, None
+        if probe is not None:
+            self._asked = _heard(asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen)))
+
+    async def asked(self) -> None:
+        """Wait until the trainer has answered, or has failed."""
+        if self._asked is not None:
+            await asyncio.wait((self._asked,))
 
     async def after(
         self, version: str, endpoints: Sequence[SamplerEndpoint], publish: Callable[[], Awaitable[None]]
     ) -> CanaryReport:
-        """Ask the trainer, ``publish`` the version that it has just made, ask the endpoints that serve it, and compare.
+        """After ``ask``, ``publish`` the version, ask the endpoints that serve it, and compare.
 
-        Raises ``AdapterError`` if one of them does not serve that version, and what ``publish`` raises.
+        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what the workers
+        raised since ``before``.
         """
-        probe = self._probe
-        if probe is None:
+        probe, asked = self._probe, self._asked
+        if probe is None or asked is None:
             await publish()
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
-        asked = asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen))
         try:
+            before = await probe.served  # of a version that may be retired once this one is published
             await publish()
             served = await self._ask_all(endpoints, version, probe.chosen)
             trained = await asked
         finally:
             asked.cancel()
-            await asyncio.gather(asked, return_exceptions=True)
+            probe.served.cancel()
+            await asyncio.gather(asked, probe.served, return_exceptions=True)
         if not np.isfinite(trained).all():
             raise AdapterError(
                 f"What the trainer says of {version} is not finite: the policy has blown up.",
                 "A smaller learning rate usually helps, in a task of its own.",
             )
+        self._round(before, probe.trained)
         reports = []
         for name, said in served.items():
-            moves = trained - probe.trained, said - probe.served[name]
+            moves = trained - probe.trained, said - before[name]
             reports.append(compare(*moves, said - trained, self._rounding[name]))
             self._judge(name, version, reports[-1])
         report = worst(reports)
-        self._probe = self._kept(probe.chosen, trained, served, probe.age + 1) if report.resolved else None
+        self._round(served, trained)
+        self._probe = None
+        if report.resolved:
+            answer: asyncio.Future[dict[str, Nats]] = asyncio.get_running_loop().create_future()
+            answer.set_result(served)
+            self._probe = _Probe(probe.chosen, trained, probe.names, answer, probe.age + 1)
         return report
 
     def _judge(self, name: str, version: str, report: CanaryReport) -> None:
@@ -152,10 +177,9 @@ class Canary:
                 "The version is not used; resume the task to publish it again.",
             )
 
-    def _kept(self, chosen: tuple[Trajectory, ...], trained: Nats, served: Mapping[str, Nats], age: int) -> _Probe:
+    def _round(self, served: Mapping[str, Nats], trained: Nats) -> None:
         for name, said in served.items():
             self._rounding[name] = max(self._rounding[name], float(np.abs(said - trained).max()))
-        return _Probe(chosen, trained, served, age)
 
     async def _ask_all(
         self, endpoints: Sequence[SamplerEndpoint], version: str, chosen: Sequence[Trajectory]
@@ -171,6 +195,12 @@ class Canary:
             logprobs = await score(name, one.tokens, start, self._temperature)
             said.append(logprobs[one.mask[start:].astype(bool)])  # tokens that others wrote may differ widely
         return np.concatenate(said).astype(np.float64)
+
+
+def _heard(asked: asyncio.Future[T]) -> asyncio.Future[T]:
+    """The same; where nobody waits for it any more, its failure is no news: whoever ends the run has heard of it."""
+    asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return asked
 
 
 def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:

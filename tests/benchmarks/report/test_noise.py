@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import ROOT
-from benchmarks.__main__ import NAMES, PUBLISHED
+from benchmarks.__main__ import NAMES, PICTURES, PUBLISHED
 from benchmarks.report import headline, pages, results
 from benchmarks.report.figures import Row, Section, Series
 from benchmarks.report.machine import Machine
@@ -94,7 +94,12 @@ def test_what_is_published_is_quiet() -> None:
 
 def test_the_published_pages_are_the_writers_own() -> None:
     kept = results.load(PUBLISHED / "data", NAMES)
-    written = pages.sections(kept, "../../BENCHMARKS.md")
+    written = pages.sections(kept, "../../BENCHMARKS.md", f"../../{PICTURES}")
     assert {path.stem for path in PUBLISHED.glob("*.md")} == written.keys()
     assert all((PUBLISHED / f"{name}.md").read_text(encoding="utf-8") == text for name, text in written.items())
     assert (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8") == pages.front(kept, "benchmarks/results/")
+
+
+def test_the_published_pictures_are_the_writers_own() -> None:
+    drawn = pages.pictures(results.load(PUBLISHED / "data", NAMES))
+    assert {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / PICTURES).glob("*.svg")} == drawn

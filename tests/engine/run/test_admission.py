@@ -70,6 +70,8 @@ class Everything:
     """Members that are to be played anew when the next one ends."""
     scored: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the members have their scores."""
+    held: list[int] = field(default_factory=list)
+    """Groups that waited while nothing was played."""
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -87,6 +89,9 @@ class Everything:
 
     def may_begin(self, number: int, draining: bool) -> bool:
         return not draining
+
+    def held_up(self, number: int, began: float) -> None:
+        self.held.append(number)
 
     def waiting(self, policy: int) -> list[Any]:
         return []

@@ -62,6 +62,7 @@ class Pair:
         endpoints = [self.first] if second is None else [self.first, self.other]
         await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
         self.trainer.value = trained
+        self.canary.ask()
 
         async def publish() -> None:
             self.sampler.value = served
