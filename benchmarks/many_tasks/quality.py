@@ -21,7 +21,8 @@ from ..beside_trl.workload import SHORT
 from ..machinery.cores import all_cores
 from ..machinery.fleet import Fleet, FleetRun, fleet
 from ..report.figures import Row, Section, Series
-from .learned import band, difference, scores
+from .learned import difference, held_out, scores
+from .rows import install
 
 EXAMPLE = ROOT / "examples" / "reverse_words.py"
 SUMS = "sums"
@@ -51,7 +52,7 @@ class Size:
     """Seeds of TRL."""
 
 
-FULL = Size(seeds=8, steps=40, every=20, prompts=256, theirs=8)
+FULL = Size(seeds=8, steps=20, every=10, prompts=256, theirs=8)
 QUICK = Size(seeds=2, steps=6, every=6, prompts=64, theirs=2)
 
 
@@ -101,11 +102,7 @@ def run(
 def prepare(home: Fleet, size: Size) -> None:
     """Put the environments into a home: the example, and for each seed the sums of its own rows."""
     for seed in range(size.seeds):
-        folder = home.home.plugins / f"sums_{seed}"
-        made = home.home.scratch / folder.name
-        shutil.copytree(SHORT.plugin, made, ignore=shutil.ignore_patterns("__pycache__"))
-        fixed.write_rows(SHORT, size.steps, seed, made, size.prompts)
-        made.rename(folder)  # so that it is seen whole
+        install(home.home, SHORT, f"sums_{seed}", size.steps, seed, size.prompts)
     shutil.copy(EXAMPLE, home.home.plugins)
 
 
@@ -150,7 +147,7 @@ def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, Fleet
         yield difference(f"{name}, at once − alone", first[name], second[name])
         yield Row(f"held-out score, untrained, {name}", "%", Series((fmean(scores(one)[0] for one in found.tasks),)))
         for arm, runs in (("at once", found), ("alone", alone[name])):
-            yield from band(f"{name}, {arm}", runs.tasks).rows()
+            yield from held_out(f"{name}, {arm}", runs.tasks).rows()
 
 
 def against(theirs: Sequence[float], ours: Mapping[str, Sequence[float]]) -> Iterator[Row]:
