@@ -24,6 +24,7 @@ from ..machinery.fleet import TaskRun, fleet
 from ..report.figures import Row, Section, Series
 from .learned import Scores, difference, held_out, rewarded, rewards, scores
 from .rows import install
+from .staleness import interval
 from .wide_base import make_wide
 
 
@@ -168,8 +169,8 @@ def rows(case: Case, found: Found) -> Iterator[Row]:
     for arm, runs in found.items():
         name = f"{case.name}, {arm.name}"
         yield from (rewarded if case.letters else held_out)(name, runs).rows()
-        hourly = Series(tuple(gain_per_hour(case, run) for run in runs))
-        yield Row(f"{case.name}: gained an hour, {arm.name}", "points", hourly, higher_is_better=True)
+        hourly = interval([gain_per_hour(case, run) for run in runs])
+        yield Row(f"{case.name}: gained in an hour, {arm.name}", "points", hourly, interval=True)
     for arm, runs in found.items():
         if arm is not EXACT:
             pairs = ([case.scores(run)[-1] for run in side] for side in (runs, exact))

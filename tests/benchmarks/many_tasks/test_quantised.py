@@ -9,6 +9,7 @@ import pytest
 from benchmarks.machinery.fleet import TaskRun
 from benchmarks.many_tasks import quantised
 from benchmarks.many_tasks.quantised import ARMS, EXACT, HALF, TRAINED, UNWEIGHTED, Arm
+from benchmarks.report import headline
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
 from marlaas.engine.spec.task import parse
@@ -47,6 +48,8 @@ def test_rewards_are_those_of_the_version_that_sampled() -> None:
     rows = {row.what: row for row in quantised.rows(HALF, {arm: trained(arm) for arm in ARMS})}
     assert rows["reward after 2 steps, 0.5 B shape, f32"].ours.values[1] == pytest.approx(60.0)
     assert "reward after 3 steps, 0.5 B shape, f32" not in rows
+    (pick,) = (pick for pick in headline.PICKS if pick.section == "quantised")
+    assert (row := pick.of(list(rows.values()))) and row.theirs
 
 
 def test_remarks_say_how_far_apart_both_are() -> None:
