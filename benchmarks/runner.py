@@ -23,6 +23,8 @@ MODULES = {
     "scaling": "many_tasks.scaling",
     "eight_trl": "beside_trl.eight_tasks",
     "staleness": "many_tasks.staleness",
+    "quality": "many_tasks.quality",
+    "quantised": "many_tasks.quantised",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",

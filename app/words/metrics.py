@@ -102,6 +102,17 @@ _KNOWN = {
         "largest difference of log-probabilities since the tokens were sampled",
         normal="single tokens may be far off; look at clipped",
     ),
+    "weight_mean": Words(
+        "weight",
+        "mean importance weight of a token, before any bound",
+        normal="0.5 to 2; close to 1 at staleness 0",
+    ),
+    "weight_ess": Words(
+        "weights' ESS",
+        "share of the tokens that count, as their importance weights are unequal: the effective sample size",
+        True,
+        "above 30 %; less: less staleness, a smaller learning rate, or finer `weights` for the sampler",
+    ),
     "staleness": Words(
         "staleness", "how many versions old the trained groups were, on average", normal="from 0 to `max_staleness`"
     ),

@@ -47,6 +47,8 @@ class Run:
     """How many of its cores other programs used meanwhile: 0 on a machine that it had to itself."""
     training: float = 0.0
     """Seconds a step that the trainer says it was busy."""
+    score: float | None = None
+    """Mean reward on held-out prompts at the end, where that was asked for."""
 
     def step_seconds(self, first: int, last: int) -> float:
         """Seconds a step from the end of step ``first`` to that of step ``last``, counted from 1.

@@ -2,9 +2,9 @@
 
     python trl_grpo.py SETTINGS.json OUTCOME.json
 
-In: the settings that ``trl_side`` writes. Out: when each step ended, the processor time used until then, and the
-mean reward and completion length of its episodes. Nothing is saved, logged or evaluated, and gradient checkpointing
-is off: TRL at its fastest.
+In: the settings that ``trl_side`` writes. Out: when each step ended, the processor time used until then, the mean
+reward and completion length of its episodes, and where held-out rows are named, the policy's mean reward on them at the
+end, greedily. Nothing is saved or logged, and gradient checkpointing is off: TRL at its fastest.
 """
 
 from __future__ import annotations
@@ -48,32 +48,56 @@ class Reward:
         self.means: list[float] = []
         self.lengths: list[float] = []
 
+    def of(self, text: str, answer: str) -> float:
+        """The reward of one reply."""
+        return float(self._reward(text, answer, self._graded))
+
     def __call__(
         self, completions: list[Any], completion_ids: list[list[int]], answer: list[str], **unused: Any
     ) -> list[float]:
         """Rewards of one batch."""
         texts = [messages[0]["content"] for messages in completions]
-        rewards = [self._reward(text, right, self._graded) for text, right in zip(texts, answer, strict=True)]
+        rewards = [self.of(text, right) for text, right in zip(texts, answer, strict=True)]
         self.means.append(sum(rewards) / len(rewards))
         self.lengths.append(sum(map(len, completion_ids)) / len(completion_ids))
         return rewards
 
 
-def prompts(path: str) -> Dataset:
+def conversations(path: str) -> list[dict[str, Any]]:
     """The rows as conversations."""
     rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    return Dataset.from_list(
-        [
-            {
-                "prompt": [
-                    *([{"role": "system", "content": row["preamble"]}] if row["preamble"] else []),
-                    {"role": "user", "content": row["prompt"]},
-                ],
-                "answer": row["answer"],
-            }
-            for row in rows
-        ]
-    )
+    return [
+        {
+            "prompt": [
+                *([{"role": "system", "content": row["preamble"]}] if row["preamble"] else []),
+                {"role": "user", "content": row["prompt"]},
+            ],
+            "answer": row["answer"],
+        }
+        for row in rows
+    ]
+
+
+@torch.no_grad()
+def score(model: Any, tokenizer: Any, settings: dict[str, Any], at_once: int = 64) -> float:
+    """The mean reward of greedy replies to the held-out rows."""
+    reward, rows = Reward(settings["plugin"], settings["graded"]), conversations(settings["held_out"])
+    model.eval()
+    total = 0.0
+    for first in range(0, len(rows), at_once):
+        part = rows[first : first + at_once]
+        asked = tokenizer.apply_chat_template(
+            [row["prompt"] for row in part],
+            add_generation_prompt=True,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+            return_dict=True,
+        )
+        said = model.generate(**asked, max_new_tokens=settings["max_tokens"], do_sample=False)
+        texts = tokenizer.batch_decode(said[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
+        total += sum(reward.of(text, row["answer"]) for text, row in zip(texts, part, strict=True))
+    return total / len(rows)
 
 
 def config(settings: dict[str, Any]) -> GRPOConfig:
@@ -121,19 +145,27 @@ def main(settings_path: str, outcome_path: str) -> None:
     settings = json.loads(Path(settings_path).read_text(encoding="utf-8"))
     torch.set_num_threads(settings["threads"])
     clock, reward = Clock(), Reward(settings["plugin"], settings["graded"])
+    tokenizer = AutoTokenizer.from_pretrained(settings["base"])
     trainer = GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(settings["base"], dtype=torch.float32),
         reward_funcs=reward,
         args=config(settings),
-        train_dataset=prompts(settings["rows"]),
-        processing_class=AutoTokenizer.from_pretrained(settings["base"]),
+        train_dataset=Dataset.from_list(conversations(settings["rows"])),
+        processing_class=tokenizer,
         peft_config=LoraConfig(
             r=settings["rank"], lora_alpha=settings["alpha"], target_modules="all-linear", task_type="CAUSAL_LM"
         ),
         callbacks=[clock],
     )
     trainer.train()
-    outcome = {"ends": clock.ends, "used": clock.used, "rewards": reward.means, "lengths": reward.lengths}
+    outcome: dict[str, Any] = {
+        "ends": clock.ends,
+        "used": clock.used,
+        "rewards": reward.means,
+        "lengths": reward.lengths,
+    }
+    if settings["held_out"]:
+        outcome["score"] = score(trainer.model, tokenizer, settings)
     Path(outcome_path).write_text(json.dumps(outcome), encoding="utf-8")
 
 

@@ -32,19 +32,22 @@ def run(
     options: Mapping[str, bool] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
     threads: int = 0,
+    held_out: int = 0,
 ) -> Run:
     """Train in a process of its own on those cores, with the variables of ``environment``.
 
-    ``threads`` are torch's; 0 is one for each core.
+    ``threads`` are torch's; 0 is one for each core. With ``held_out`` the policy is scored on that many prompts at the
+    end, those that ``workload.write_rows`` writes for the same numbers.
 
     Raises ``RuntimeError`` with TRL's last words.
     """
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         folder = Path(name)
-        fixed.write_rows(workload, steps, seed, folder)
+        fixed.write_rows(workload, steps, seed, folder, max(1, held_out))
         settings, outcome = folder / "settings.json", folder / "outcome.json"
         threads = threads or len(cores)
         told = _settings(workload, steps, seed, threads, folder) | dict(options)
+        told["held_out"] = str(folder / "eval.jsonl") if held_out else ""
         settings.write_text(json.dumps(told), encoding="utf-8")
         before, own, started = look(cores), _children_seconds(), time.time()
         with pinned(cores):
@@ -63,7 +66,7 @@ def run(
         said = json.loads(outcome.read_text(encoding="utf-8"))
     ends, used, middle = said["ends"], said["used"], len(said["ends"]) // 4
     load = (used[-1] - used[middle]) / (ends[-1] - ends[middle]) if len(ends) > 1 else 0.0
-    return Run(started, ends, said["rewards"], said["lengths"], {"TRL": load}, others)
+    return Run(started, ends, said["rewards"], said["lengths"], {"TRL": load}, others, score=said.get("score"))
 
 
 def _children_seconds() -> float:

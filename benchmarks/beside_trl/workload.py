@@ -59,11 +59,11 @@ SHORT = Workload("prompts of 13 tokens", 0, 8)
 LONG = Workload("prompts of 256 tokens", 241, 6, graded=True)
 
 
-def write_rows(workload: Workload, steps: int, seed: int, folder: Path) -> None:
-    """Write ``train.jsonl`` with a row for each group, in order, and one more row in ``eval.jsonl``."""
-    rows = [json.dumps(row) for row in draw(workload, steps * workload.groups + 1, seed)]
-    (folder / "train.jsonl").write_text("\n".join(rows[:-1]) + "\n", encoding="utf-8")
-    (folder / "eval.jsonl").write_text(rows[-1] + "\n", encoding="utf-8")
+def write_rows(workload: Workload, steps: int, seed: int, folder: Path, held_out: int = 1) -> None:
+    """Write ``train.jsonl`` with a row for each group, in order, and ``held_out`` more rows in ``eval.jsonl``."""
+    rows = [json.dumps(row) for row in draw(workload, steps * workload.groups + held_out, seed)]
+    (folder / "train.jsonl").write_text("\n".join(rows[:-held_out]) + "\n", encoding="utf-8")
+    (folder / "eval.jsonl").write_text("\n".join(rows[-held_out:]) + "\n", encoding="utf-8")
 
 
 def draw(workload: Workload, count: int, seed: int) -> Iterator[dict[str, str]]:

@@ -80,6 +80,9 @@ PICKS = (
     Pick("sampler", "64 sequences, 1 adapter, exact", "torch loop", "sampling 64 sequences under 1 adapter, llama.cpp"),
     Pick("routing", "all tasks, routed by their mix", "evenly", "4 tasks routed over two kinds of samplers"),
     Pick("agents", "one sampler: a step of the writer", "by hand", "two policies, one asked ten times as often"),
+    Pick("quality", "held-out score, mean of all tasks, at once", "one after another", "what 32 tasks learn at once"),
+    Pick("quality", "held-out score, sums, at once", "TRL", "what 8 of them learn at once, on sums"),
+    Pick("quantised", "0.5 B shape: a step, q8_0", "f32", "a synchronous step of a 0.5 B shape, sampled in q8_0"),
     Pick("fairness", "the single task beside 8 tasks", "alone", "a tenant's only task beside 8 of another's"),
     Pick("terminal", "first paint", "an empty", "first paint of the terminal application"),
 )

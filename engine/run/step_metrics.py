@@ -58,6 +58,8 @@ class StepTally:
           rewards are 0 or 1, the second is the share of instances that were solved at least once.
         - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
           in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
+          effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 where all are equal (Kong, 1992).
         - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
           the length limit ended.
         - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
@@ -67,6 +69,8 @@ class StepTally:
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
+        found = [np.exp(moved.astype(np.float64)) for stats in self.stats for moved in stats.weights.values()]
+        weights = np.concatenate([part for part in found if len(part)] or [np.ones(1)])
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
@@ -89,6 +93,8 @@ class StepTally:
             "learning_rate": result.learning_rate,
             "drift_mean": math.fsum(stats.gap_sum for stats in self.stats) / measured,
             "drift_max": max(stats.gap_max for stats in self.stats),
+            "weight_mean": float(weights.mean()),
+            "weight_ess": float(weights.sum() ** 2 / (weights @ weights) / len(weights)),
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
             "tokens": float(sum(lengths)),

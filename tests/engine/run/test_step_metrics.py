@@ -12,6 +12,9 @@ from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
 from marlaas.engine.training.protocol import GroupStats, StepResult
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory
 
+HALVES = np.log(np.array([0.5, 1.5, 0.5, 1.5, 1.0, 1.0])).astype(np.float16)
+"""Logarithms of weights with a mean of 1 and a mean square of 7 / 6."""
+
 
 def group(
     number: int, version: int, rewards: RewardSummary, statuses: tuple[str, ...] = ("ok", "ok"), cut: int = 0
@@ -41,7 +44,16 @@ def test_means_are_over_what_was_measured() -> None:
     tally.add(
         [first],
         GroupStats(
-            tokens=6, loss=-1.5, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
+            tokens=6,
+            loss=-1.5,
+            entropy=3.0,
+            clipped=3,
+            gap_sum=1.0,
+            gap_max=0.5,
+            kl=0.6,
+            seconds=1.0,
+            measured=6,
+            weights={4: HALVES},
         ),
     )
     tally.add(
@@ -67,6 +79,8 @@ def test_means_are_over_what_was_measured() -> None:
         "learning_rate": 1e-3,
         "drift_mean": pytest.approx(1 / 6),
         "drift_max": 0.5,
+        "weight_mean": pytest.approx(1.0, abs=2e-4),
+        "weight_ess": pytest.approx(6 / 7, abs=2e-4),  # float16 keeps three digits of a logarithm
         "staleness": 0.5,
         "staleness_max": 1.0,
         "staleness_0": 1.0,

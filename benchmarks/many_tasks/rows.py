@@ -1,0 +1,18 @@
+"""Puts an environment of ``benchmarks/plugins`` that reads rows into a home, with rows of a seed."""
+
+from __future__ import annotations
+
+import shutil
+
+from marlaas.engine.home.paths import Home
+
+from ..beside_trl import workload as fixed
+from ..beside_trl.workload import Workload
+
+
+def install(home: Home, workload: Workload, name: str, steps: int, seed: int, held_out: int) -> None:
+    """Make the plugin ``name``: a row for each group of ``steps``, and ``held_out`` more. The engine may be running."""
+    made = home.scratch / name
+    shutil.copytree(workload.plugin, made, ignore=shutil.ignore_patterns("__pycache__"))
+    fixed.write_rows(workload, steps, seed, made, held_out)
+    made.rename(home.plugins / name)  # so that it is seen whole
