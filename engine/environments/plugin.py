@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
-from .budget import ProcessBudget
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
 from .files.snapshots import Snapshots
@@ -23,6 +22,7 @@ from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
+from .scoring.pools import ScoringPools
 from .serving import Serving
 from .states import never_served, served
 
@@ -42,7 +42,7 @@ class Plugin:
         scratch: Path,
         interpreters: Interpreters,
         on_event: OnEvent,
-        budget: ProcessBudget,
+        scoring: ScoringPools,
         removed: bool = False,
     ) -> None:
         """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it."""
@@ -57,7 +57,7 @@ class Plugin:
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
         self._on_event = on_event
-        self._budget = budget
+        self._scoring = scoring
         self._active: Serving | None = None
         self._older: dict[str, Serving] = {}
         self._replaced: list[Serving] = []
@@ -279,7 +279,7 @@ class Plugin:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> Serving:
-        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell, self._budget, code)
+        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell, self._scoring, code)
 
     def _servings(self) -> list[Serving]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]

@@ -111,6 +111,11 @@ class Ranking:
 
 
 @dataclass(frozen=True)
+class Loaded:
+    """A scoring process has imported a version, and can score its episodes."""
+
+
+@dataclass(frozen=True)
 class Crew:
     """The processes of a version, and what they are at."""
 

@@ -16,6 +16,7 @@ from .files.source import Found, SourceError, discover, fresh, read_source, show
 from .files.watch import hints
 from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
+from .scoring.pools import ScoringPools
 
 TIDY_EVERY = 64
 """Snapshots are tidied after so many loaded versions."""
@@ -42,7 +43,7 @@ class Registry:
         self._interpreters = interpreters
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event
-        self._budget = ProcessBudget()
+        self._scoring = ScoringPools(ProcessBudget(), interpreters.settings.scoring_workers)
         self._only = only
         self._needed = needed
         self._untidy = TIDY_EVERY
@@ -143,7 +144,7 @@ class Registry:
             return None
 
     def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
-        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._budget, removed)
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._scoring, removed)
 
     def _remove_all_but(self, served: Collection[str]) -> None:
         contents = {plugin.content: name for name, plugin in self.plugins.items() if name in served}

@@ -28,11 +28,10 @@ from .process.lending import lend, stamped
 from .process.wire import Described
 from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
-from .scoring import ScoringPool
+from .scoring.pools import ScoringPools
+from .scoring.version import IMPORT_PATIENCE, VersionScoring
 from .sizing import Workers
 
-IMPORT_PATIENCE = 30.0
-"""Seconds that importing a plugin may take."""
 REPLACED = "a newer version took its place"
 
 Told = Callable[[EventKind, str, Failure | None], None]
@@ -42,9 +41,10 @@ class Serving:
     """A version: its processes, its leases, and its health."""
 
     def __init__(
-        self, version: str, path: Path, folders: Folders, tell: Told, budget: ProcessBudget, code: str = ""
+        self, version: str, path: Path, folders: Folders, tell: Told, scoring: ScoringPools, code: str = ""
     ) -> None:
-        """``code``: the key of what decides how it plays (``Source.code``)."""
+        """``scoring``: where its episodes are scored, with the budget of all processes; ``code``: the key of what
+        decides how it plays (``Source.code``)."""
         self.version = version
         self.code = code
         self.environments: dict[str, Described] = {}
@@ -75,15 +75,9 @@ class Serving:
         """Seconds that its episodes were given to end when it was replaced."""
         self._grace: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        bounds = folders.runtime.workers_within(budget.cores)
-        self._playing = PlayingPool(self._launched, self, bounds, folders.runtime.episodes, budget)
-        self._scoring = ScoringPool(
-            start=self._launched,
-            reap=self.reap,
-            tell=lambda failure: tell("died", version, failure),
-            most=bounds.most,
-            budget=budget,
-        )
+        bounds = folders.runtime.workers_within(scoring.budget.cores)
+        self._playing = PlayingPool(self._launched, self, bounds, folders.runtime.episodes, scoring.budget)
+        self._scoring = VersionScoring(path, folders, lambda failure: tell("died", version, failure), scoring)
 
     async def prove(self) -> None:
         """Start a process and play up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
@@ -113,8 +107,8 @@ class Serving:
     def apart(self) -> Serving:
         """This version in one separate process: what happens there does not affect groups, and is not reported."""
         runtime = replace(self._folders.runtime, workers=Workers(1, 1))
-        folders, budget = replace(self._folders, runtime=runtime), ProcessBudget()
-        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, budget, self.code)
+        folders, scoring = replace(self._folders, runtime=runtime), ScoringPools(ProcessBudget())
+        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, scoring, self.code)
 
     @property
     def children(self) -> list[Child]:
@@ -128,7 +122,7 @@ class Serving:
 
     @property
     def pids(self) -> list[int]:
-        """All processes: those that play, then those that score."""
+        """All processes: those that play, then those that score it or scored it last."""
         return [*self._playing.pids, *self._scoring.pids]
 
     @property
@@ -262,6 +256,7 @@ class Serving:
         """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
         if self._ending:
             await asyncio.wait(self._ending)
+        await self._scoring.settle()
 
     async def stop(self, reason: str) -> None:
         """End the processes and wait until they are gone."""

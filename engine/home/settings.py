@@ -175,6 +175,7 @@ class EnvironmentSettings:
     wheels: str = ""
     offline: bool = False
     sandbox: bool = False
+    scoring_workers: int = between(0, 0, 1024)
 
 
 @dataclass(frozen=True)

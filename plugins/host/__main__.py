@@ -1,7 +1,8 @@
 """``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE PULSE``: started by the engine, never by hand.
 
 FD is the socket to the engine, PATH what to import, PARENT the engine's process id; MEMORY_MB and NICE are explained in
-``limits``. PULSE is a second socket to the engine, for ``pulse``.
+``limits``. PULSE is a second socket to the engine, for ``pulse``. Without a PATH the process scores: it is told what to
+import for each version that it is to score.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from pathlib import Path
 from .channel import Channel
 from .limits import apply
 from .process import PluginHost
+from .scorer import ScoringHost
 
 
-async def _serve(connection: socket.socket, pulse: socket.socket, path: Path) -> None:
-    host = PluginHost(path, pulse)
+async def _serve(connection: socket.socket, pulse: socket.socket, path: str) -> None:
+    host = PluginHost(Path(path), pulse) if path else ScoringHost(pulse)
     _, channel = await asyncio.get_running_loop().create_connection(
         lambda: Channel(host.receive, host.closed), sock=connection
     )
@@ -37,7 +39,7 @@ def main() -> None:
     sys.argv = [path]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what was printed survives a crash
-    asyncio.run(_serve(socket.socket(fileno=int(descriptor)), socket.socket(fileno=int(pulse)), Path(path)))
+    asyncio.run(_serve(socket.socket(fileno=int(descriptor)), socket.socket(fileno=int(pulse)), path))
     # Neither threads nor finalizers of the plugin may keep the process alive.
     sys.stdout.flush()
     os._exit(0)

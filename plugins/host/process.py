@@ -1,9 +1,9 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-The engine sends ``start reply cancel facts``, or ``score rank`` where this process scores instead of playing. The host
-answers ``hello`` or ``broken``, then ``ask end ranked facts``. A check also sends ``watch`` and, later, ``watched``,
-which is answered with what kept the loop busy in between. The host keeps the table of episodes and of asks in flight,
-and nothing else. Whether the process is alive is asked on a second connection: see ``pulse``.
+The engine sends ``start reply cancel facts``. The host answers ``hello`` or ``broken``, then ``ask end facts``. A check
+also sends ``watch`` and, later, ``watched``, which is answered with what kept the loop busy in between. The host keeps
+the table of episodes and of asks in flight, and nothing else. Whether the process is alive is asked on a second
+connection: see ``pulse``. Scores come from other processes: see ``scorer``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from .loading import Loaded, load_all
 from .pulse import Pulse
 from .records import message_record
 from .runner import Run
-from .scoring import ScoringRun
 from .stacks import StackSampler
 from .steps import charge_tasks
 from .threads import HELD, EpisodeThreads, Stopped, left_behind
@@ -57,7 +56,6 @@ class PluginHost:
         self._kept = Path.cwd() / "rows"
         """Where what is to be found again of large files is kept: among the scratch files."""
         self._loading = True
-        self._scoring: ScoringRun | None = None
         self._instances = Instances()
         self._asking: set[asyncio.Task[None]] = set()
         """Answers about rows under way."""
@@ -115,9 +113,6 @@ class PluginHost:
                 run_or_none = self._runs.get(message["episode"])
                 if run_or_none is not None:
                     run_or_none.cancel()
-            case "score" | "rank":
-                self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
-                self._lateness.watch()
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
@@ -202,11 +197,6 @@ class PluginHost:
         if left_behind() > _MOST_LEFT:
             self._leave(f"{_MOST_LEFT} threads of this plugin did not end with their episodes")
 
-    def scored(self, run: ScoringRun, record: Record) -> None:
-        """See ``scoring.Host``."""
-        self._scoring = None
-        self._channel.send(record)
-
     def give_up(self, run: Run) -> None:
         """See ``runner.Host``."""
         if not run.task.done():
@@ -219,7 +209,7 @@ class PluginHost:
         os._exit(1)
 
     def _playing(self) -> bool:
-        return bool(self._runs) or self._scoring is not None
+        return bool(self._runs)
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """Interrupt what keeps the loop, at the line where it is: an import or a step whose time is up, and compiled
@@ -230,7 +220,7 @@ class PluginHost:
             raise Stopped
         if verdict := self._pulse.verdict():
             raise Stopped(verdict)
-        if self._scoring is None and self._pulse.held:
+        if self._pulse.held:
             raise Stopped(HELD)
 
 

@@ -46,9 +46,14 @@ class ScoringRun:
         self._request = request
         self._what = "ranking" if request["op"] == "rank" else "score"
         self._late = self._overloaded = False
-        loop, usage = asyncio.get_running_loop(), Usage()
-        self._clock = usage.limit = Clock(loop, request["timeout"], self._expire, usage)
-        self.task = charged(loop, self._run(), usage)
+        loop, self._usage = asyncio.get_running_loop(), Usage()
+        self._clock = self._usage.limit = Clock(loop, request["timeout"], self._expire, self._usage)
+        self.task = charged(loop, self._run(), self._usage)
+
+    @property
+    def busy(self) -> bool:
+        """Whether threads run for it."""
+        return self._usage.threads > 0
 
     @property
     def function(self) -> Callable[..., Any]:

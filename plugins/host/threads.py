@@ -27,6 +27,8 @@ LEFT_AFTER = 30.0
 it runs once more, and ends."""
 HELD = "compiled code that the episode called let nothing else run for seconds"
 """What ``Stopped`` says where the episode's time was not yet up."""
+ASIDE = "aside"
+"""How the names of threads of the loop's own executor begin: they wait for the next call, and run nothing meanwhile."""
 _MOST_WAITING = 1024
 """Threads of the loop's own executor: more than episodes under way, so that none waits for another."""
 
@@ -75,7 +77,7 @@ class EpisodeThreads(ThreadPoolExecutor):
     """What ``asyncio.to_thread`` uses: what runs there is charged to the episode that wants it."""
 
     def __init__(self) -> None:
-        super().__init__(_MOST_WAITING, "aside")
+        super().__init__(_MOST_WAITING, ASIDE)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """See ``Executor.submit``."""

@@ -62,8 +62,8 @@ class Interpreters:
     def __init__(self, folder: Path, settings: EnvironmentSettings, nice: int = 0) -> None:
         """``folder``: where virtual environments are kept; it is made when the first plugin needs one. Their processes
         let others go first by ``nice`` more than usual."""
+        self.settings = settings
         self._folder = folder
-        self._settings = settings
         self._nice = NICE + nice
         self._failed: dict[Path, tuple[Stamp, str]] = {}
         """Why a build failed, until a person or another process does something about it."""
@@ -76,10 +76,19 @@ class Interpreters:
             if not venv.built:
                 raise self._held_up(venv, source.name)
             python, api = venv.python, author_api(self._folder)
-        confined = not requirements.limits.network or self._settings.sandbox
+        confined = not requirements.limits.network or self.settings.sandbox
         confinement = await self._confinement(python, api, warn) if confined else None
         limits = requirements.limits
-        return Runtime(python, api, limits.memory_mb, confinement, self._nice, limits.processes, limits.episodes)
+        return Runtime(
+            python,
+            api,
+            limits.memory_mb,
+            confinement,
+            self._nice,
+            limits.processes,
+            limits.episodes,
+            limits.shared_scoring,
+        )
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:
         """What stands between a plugin and its libraries."""
@@ -87,10 +96,10 @@ class Interpreters:
         again = f"`marlaas env allow {plugin}`"
         stamp = venv.stamp()  # taken before the look: what happens from here on is not missed
         failed_at, failure = self._failed.get(venv.folder, (None, ""))
-        if self._settings.allow == "never":
+        if self.settings.allow == "never":
             return Refused(Failure(f'{wanted}, which `allow = "never"` under [environments] in marlaas.toml forbids'))
         changed = partial(_changed, venv, stamp)
-        if self._settings.allow == "ask" and not venv.allowed:
+        if self.settings.allow == "ask" and not venv.allowed:
             return Waiting("waiting", f"{wanted}: allow with {again}", changed)
         if failed_at == stamp:
             return Waiting("waiting", f"{wanted}, which cannot be installed: {failure}; {again} tries again", changed)
@@ -99,7 +108,7 @@ class Interpreters:
     async def _build(self, venv: Venv) -> None:
         before = venv.stamp()
         try:
-            await build(venv, self._settings)
+            await build(venv, self.settings)
         except BuildFailed as error:
             self._failed[venv.folder] = before, str(error)
 
@@ -109,7 +118,7 @@ class Interpreters:
         reason = confinement.contradiction() or await asyncio.to_thread(obstacle)
         if not reason:
             return confinement
-        if self._settings.sandbox:
+        if self.settings.sandbox:
             raise Refused(
                 Failure(f"`sandbox = true` under [environments] in marlaas.toml cannot be kept here: {reason}")
             )

@@ -45,6 +45,9 @@ class Limits:
     one up to the cores of the home."""
     episodes: int = between(EPISODES, 1, 1 << 16)
     """Most live episodes of one process; further ones wait for a place."""
+    shared_scoring: bool = True
+    """False asks for scoring processes into which no other plugin is loaded: for one that changes what all of Python
+    sees, such as a library's functions."""
 
     def __post_init__(self) -> None:
         ends = self.workers if isinstance(self.workers, tuple) else ()

@@ -9,23 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ClassVar, Protocol, Self, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
 from marlaas.plugins.sandbox_supervisor import wall_limit
-from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Unscored
 from .launch import Folders, Launched, launch
 from .load import Load
 from .pulse import Silence
-from .scoring_wire import encode_rank, encode_score
 from .usage import delayed_seconds, processor_seconds
 from .wire import (
     Asked,
@@ -34,6 +32,7 @@ from .wire import (
     Ended,
     Hello,
     Outcome,
+    Ready,
     Watched,
     WireError,
     decode,
@@ -51,6 +50,7 @@ READ_RATE = 32 << 20
 a tenth of that second."""
 UNSTOPPABLE = "an episode whose time was up went on computing, and did not stop when it was interrupted"
 HUNG = "compiled code of the plugin let nothing else run in its process"
+TOO_LONG = "importing the plugin took longer than {:g} s"
 STILL = "its process did not answer for minutes"
 _SOONEST = 0.05
 """Seconds between two looks at an import that has used almost all of its time."""
@@ -80,10 +80,10 @@ class Owner(Protocol):
 
 @dataclass
 class _Play:
-    """An episode, a scoring or a ranking under way."""
+    """An episode under way, or another request."""
 
     answer: Answer | None
-    """None in scoring and ranking, where nothing may be asked."""
+    """None where nothing may be asked."""
     outcomes: tuple[type, ...]
     """The types of outcome with which it may end."""
     ended: asyncio.Future[Outcome]
@@ -92,7 +92,9 @@ class _Play:
 
 
 class Child:
-    """A process that has said hello, until it is dead."""
+    """A process that has said hello, until it is dead. This kind plays; see ``scorer`` for the one that scores."""
+
+    scores: ClassVar[bool] = False
 
     def __init__(self, process: Launched, folder: Path, owner: Owner) -> None:
         """``folder``: of the plugin's snapshot."""
@@ -102,7 +104,11 @@ class Child:
         self.dead: Failure | None = None
         self.full = False
         """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
+        self.left = False
+        """Whether something goes on in it that a request has left behind."""
         self.load = Load()
+        self._served = False
+        """Whether it has said hello."""
         self._closing = False
         """Whether the process was told to end, and still closes what it has open."""
         self._process = process
@@ -116,15 +122,15 @@ class Child:
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
         self._allowed = 0.0
-        """Seconds that a scoring or a ranking under way may take; 0 where episodes are played."""
+        """Seconds that the only request under way may take; 0 where episodes are played."""
         self._heart: asyncio.Task[None] | None = None
         self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
-    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
+    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Self:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
-            child = cls(await launch(path, folders), path.parent, owner)
+            child = cls(await launch(path, folders, cls.scores), path.parent, owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -153,24 +159,6 @@ class Child:
         """Play one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
         ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
         return cast(EpisodeOutcome | Unscored, await ended)
-
-    async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
-        """Score what was played. Raises ``ValueError`` where that is too large to be sent.
-
-        ``timeout``: seconds of the score function's own, after which the process interrupts it.
-        """
-        self._allowed = timeout
-        ended = self._run(lambda n: encode_score(n, environment, played, transcript, timeout), None, (EpisodeOutcome,))
-        return cast(EpisodeOutcome, await ended)
-
-    async def rank(
-        self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
-    ) -> Ranking | EpisodeOutcome:
-        """Compare the members of a group; an outcome says why that failed. Raises as ``score``."""
-        self._allowed = timeout
-        kinds = (Ranking, EpisodeOutcome)
-        ended = self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
-        return cast(Ranking | EpisodeOutcome, await ended)
 
     async def facts(self, environment: str, data: Mapping[str, Any] | None, survey: bool) -> DataFacts | EpisodeOutcome:
         """What there is to know of the rows of an environment, or of ``data`` in their place; an outcome says why
@@ -235,27 +223,29 @@ class Child:
         _, self._channel = await self._loop.create_connection(
             lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
         )
-        began = time.monotonic()
-        while not self._hello.done() and (left := self._importing(began, patience)) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(left, _SOONEST)):
-                    await asyncio.shield(self._hello)
-        if not self._hello.done():
-            self._process.interrupt()  # it can still say at which line it is
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT):
-                    await asyncio.shield(self._hello)
-            if not self._hello.done():
-                raise BrokenPlugin(Failure(f"importing the plugin took longer than {patience:g} s")) from None
+        if not await self._imported(self._hello, patience):
+            raise BrokenPlugin(Failure(TOO_LONG.format(patience)))
         hello = self._hello.result()
+        self._served = True
         self.environments = {found.name: found for found in hello.environments}
         self.refused = {found.name: found.failure for found in hello.refused}
 
-    def _importing(self, began: float, patience: float) -> float:
-        """Seconds that the import may go on: time for which the process waited for a core does not count."""
-        took = time.monotonic() - began
-        own = took - delayed_seconds(self._process.host)
-        return min(patience - own, wall_limit(patience) - took)
+    async def _imported(self, done: asyncio.Future[Any], patience: float) -> bool:
+        """Wait for the end of an import; one whose time is up is interrupted. Returns whether it has ended.
+
+        Time for which the process waited for a core does not count.
+        """
+        began, before = time.monotonic(), delayed_seconds(self._process.host)
+        while not done.done():
+            took = time.monotonic() - began
+            delayed = delayed_seconds(self._process.host) - before
+            left = min(patience - took + delayed, wall_limit(patience) - took)
+            if left <= 0:
+                self._process.interrupt()  # it can still say at which line it is
+                await asyncio.wait((done,), timeout=BEAT)
+                break
+            await asyncio.wait((done,), timeout=max(left, _SOONEST))
+        return done.done()
 
     def _send(self, record: Record) -> None:
         if self._channel is not None:
@@ -277,12 +267,19 @@ class Child:
                     self._watched.set_result(watched)
                 case Broken(failure):
                     self._die(failure)
-                case Hello() as hello:
-                    if self._hello.done():
-                        raise WireError("a second hello")
-                    self._hello.set_result(hello)
+                case Hello() as hello if not self.scores:
+                    self._greeted(hello)
+                case Ready() if self.scores:
+                    self._greeted(Hello(()))
+                case Hello() | Ready():
+                    raise WireError("a hello of another kind of process")
         except WireError as error:
             self._die(Failure(f"its process broke the protocol: {error}"))
+
+    def _greeted(self, hello: Hello) -> None:
+        if self._hello.done():
+            raise WireError("a second hello")
+        self._hello.set_result(hello)
 
     def _too_late(self, record: Record) -> bool:
         """Whether a record is an ask of a cancelled episode.
@@ -319,6 +316,7 @@ class Child:
 
     def _ended(self, ended: Ended) -> None:
         self.full = self.full or ended.full
+        self.left = self.left or ended.left
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
@@ -368,7 +366,7 @@ class Child:
         self._cancelled.clear()
         if self._channel is not None:
             self._channel.close(failure.message)
-        if self.environments and self._owner is not None:
+        if self._served and self._owner is not None:
             self._owner.died(failure)
 
     def _beat(self) -> None:

@@ -42,6 +42,8 @@ class Runtime:
     """Bounds on the number of processes; None: from one up to the cores of the home."""
     episodes: int = EPISODES
     """Most live episodes of one process."""
+    shared_scoring: bool = True
+    """Whether other versions may be loaded into the processes that score it."""
 
     def workers_within(self, cores: int) -> Workers:
         """The bounds for an engine with so many cores."""
@@ -81,7 +83,8 @@ class Launched:
         self.connection = connection
         self.pulse = pulse
         self._process = process
-        self._log = log
+        self.log = log
+        """Where what it prints goes."""
         self._confined = confined
 
     @property
@@ -122,9 +125,9 @@ class Launched:
     def trim_log(self) -> None:
         """Keep only the newest lines once prints have made the log large."""
         with contextlib.suppress(OSError):
-            if self._log.lstat().st_size > LARGEST_LOG:
+            if self.log.lstat().st_size > LARGEST_LOG:
                 # appends, as the plugin's processes do, who may be writing
-                with open(self._log, "a+b", opener=open_log) as file:
+                with open(self.log, "a+b", opener=open_log) as file:
                     file.seek(-KEPT_LOG, os.SEEK_END)
                     newest = file.read(KEPT_LOG)
                     file.truncate(0)
@@ -137,8 +140,8 @@ def open_log(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-async def launch(path: Path, folders: Folders) -> Launched:
-    """Start a process that imports ``path``."""
+async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched:
+    """Start a process that imports ``path``; or one that ``scores``, and may be confined to what it needs for that."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     folders.lent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +157,9 @@ async def launch(path: Path, folders: Folders) -> Launched:
             failing.callback(asking.close)
             closing.callback(answering.close)
             process = await asyncio.create_subprocess_exec(
-                *command(path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid()),
+                *command(
+                    path, folders, theirs.fileno(), answering.fileno(), _UNWATCHED if confined else os.getpid(), scores
+                ),
                 pass_fds=(theirs.fileno(), answering.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -167,7 +172,7 @@ async def launch(path: Path, folders: Folders) -> Launched:
     return Launched(process, ours, Pulse(asking), folders.log, confined)
 
 
-def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int) -> list[str]:
+def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int, scores: bool = False) -> list[str]:
     """The command line of a plugin's process; ``descriptor`` and ``pulse`` are its ends of the two sockets, ``parent``
     is whom to die with."""
     runtime = folders.runtime
@@ -178,7 +183,7 @@ def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: i
     )
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
     limits = [str(runtime.memory_mb), str(parent), str(runtime.nice)]
-    return [*before, *host, str(descriptor), str(path), *limits, str(pulse)]
+    return [*before, *host, str(descriptor), "" if scores else str(path), *limits, str(pulse)]
 
 
 def variables(folders: Folders) -> dict[str, str]:

@@ -21,7 +21,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Loaded, Ranking, Rows, Unscored
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -74,7 +74,7 @@ class Described:
         return self.scored or self.ranked
 
 
-Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts
+Outcome = EpisodeOutcome | Unscored | Ranking | DataFacts | Loaded
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Hello:
 
     environments: tuple[Described, ...]
     refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A process that scores has begun, and has imported nothing yet."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ended:
-    """An episode, a scoring, a ranking or a question about rows is over."""
+    """An episode, an import, a scoring, a ranking or a question about rows is over."""
 
     episode: int
     outcome: Outcome
     full: bool = False
     """Whether it failed because memory has piled up in the process, which is to be replaced."""
+    left: bool = False
+    """Whether something of it goes on in a process that scores: a thread or a task."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,7 @@ class Watched:
     """The one that took longest first."""
 
 
-Received = Hello | Broken | Asked | Ended | Watched
+Received = Hello | Ready | Broken | Asked | Ended | Watched
 
 
 class _ToolCall(Struct):
@@ -231,6 +238,7 @@ class _End(Struct, tag_field="op", tag="end"):
     task: Any = None
     overloaded: bool = False
     full: bool = False
+    left: bool = False
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -245,9 +253,19 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
     episode: _Count
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
     """As many as a task file may ask for in a group."""
+    left: bool = False
 
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
+
+
+class _Loaded(Struct, tag_field="op", tag="loaded"):
+    episode: _Count
+    left: bool = False
+
+
+class _Ready(Struct, tag_field="op", tag="ready"):
+    pass
 
 
 class _Survey(Struct):
@@ -337,7 +355,7 @@ class _Watched(Struct, tag_field="op", tag="watched"):
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _End | _Ranked | _Facts | _Hello | _Broken | _Watched
+    message: _Ask | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
 
 
 def decode(record: Record) -> Received:
@@ -349,9 +367,13 @@ def decode(record: Record) -> Received:
             case _End(status="played") as end:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:
-                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True), end.full)
+                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True), end.full, end.left)
             case _Ranked() as ranked:
-                return Ended(ranked.episode, Ranking(ranked.rewards))
+                return Ended(ranked.episode, Ranking(ranked.rewards), left=ranked.left)
+            case _Loaded() as loaded:
+                return Ended(loaded.episode, Loaded(), left=loaded.left)
+            case _Ready():
+                return Ready()
             case _Facts() as facts:
                 return Ended(facts.episode, convert(facts, DataFacts, from_attributes=True))
             case _Hello() as hello:

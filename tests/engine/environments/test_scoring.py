@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import recorder, scoring
+from marlaas.engine.environments import recorder
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
+from marlaas.engine.environments.scoring import pool
 from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import World, a_spec, echoing
@@ -134,7 +135,7 @@ async def test_what_goes_wrong_has_no_reward(
 
 
 async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    monkeypatch.setattr(pool, "PATIENCE", 0.0)
     marker = tmp_path / "marker"
     endless = asyncio.create_task(judged.play("judged", how="waits", marker=str(marker)))
     plain = await asyncio.gather(*(judged.play("plain") for _ in range(50)))

@@ -29,14 +29,14 @@ def sent(record: Record) -> Record:
 
 
 def test_a_transcript_arrives_as_it_was_said() -> None:
-    record = sent(encode_score(3, "e", Unscored({"row": 1}, {"a": 0.5}), TALK, 2.0))
+    record = sent(encode_score(3, 8, "e", Unscored({"row": 1}, {"a": 0.5}), TALK, 2.0))
     assert (record["op"], record["episode"], record["task"], record["earned"]) == ("score", 3, {"row": 1}, {"a": 0.5})
     assert read_transcript(record["transcript"]) == TALK
 
 
 def test_members_arrive_with_all_that_is_known_of_them() -> None:
     outcome = EpisodeOutcome("ok", {"a": 1.0}, {"p": 0.5}, {"m": "x"}, "bad move", task=[1], transcript=TALK)
-    (member,) = sent(encode_rank(3, "e", [outcome], 2.0))["members"]
+    (member,) = sent(encode_rank(3, 8, "e", [outcome], 2.0))["members"]
     assert read_transcript(member.pop("transcript")) == TALK
     assert member == {
         "task": [1], "rewards": {"a": 1.0}, "parts": {"p": 0.5}, "logged": {"m": "x"}, "invalid": "bad move"

@@ -1,0 +1,365 @@
+"""The scoring workers of one interpreter, which all its versions share: none until something is to be scored.
+
+A worker loads a version when it is first given a request of it, keeps a few, and can be given any version's request
+next. Their number follows from the work that waits (``sizing``), within the budget of the machine. Of the versions that
+wait the one goes first that has had the least of the workers' time, so nobody's slow function holds up the others for
+long. A worker has one request at a time, so the one that it dies of is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from ...fairness import FairClock
+from ...trajectories import Failure
+from ..budget import ProcessBudget
+from ..process.child import Owner
+from ..process.scorer import Loadable, ScoringChild
+from ..protocol import EpisodeOutcome
+from .sizing import Waiting, wanted
+
+PATIENCE = 0.25
+"""Seconds between two looks at what waits, while it waits."""
+PRICE = 0.2
+"""Least seconds that starting a worker counts as: it also takes a core from those who compute meanwhile."""
+REST = 60.0
+"""Seconds after which workers beyond the first end, unless they are needed just then."""
+KEPT = 8
+"""Versions that a worker keeps loaded: those that were used last."""
+_MICRO = 1e6
+
+
+class Ended(Exception):
+    """The version was ended before a request of it had a worker."""
+
+
+class Version:
+    """What a pool knows of a version that it scores for."""
+
+    def __init__(self, loadable: Loadable, most: int | None, tell: Callable[[Failure], None]) -> None:
+        """``most``: requests under way at the same time, where its author bounds them; ``tell`` hears of workers that
+        die with a request of it."""
+        self.loadable = loadable
+        self.most = most
+        self.tell = tell
+        self.alone = False
+        """Whether it loads only where no other version is, so it has workers for itself."""
+        self.ends = 0
+        """How often it was ended."""
+        self.seconds: float | None = None
+        """That a request of it takes: a mean in which the newest counts most."""
+        self.loading = 0.0
+        """Seconds that loading it took last."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, or the place of one that is being started; its child's ``Owner``."""
+
+    pool: ScoringPool
+    version: Version
+    """Which it serves, or served last."""
+    child: ScoringChild | None = None
+    kept: list[Version] = field(default_factory=list)
+    """Versions that it has loaded, the one used last at the end."""
+    seen: set[int] = field(default_factory=set)
+    """Numbers of all versions that were ever imported in it."""
+    busy: bool = True
+    reserved: int = 0
+    """Microseconds that its request is expected to take."""
+
+    @property
+    def private(self) -> bool:
+        """Whether no other version may be loaded into it."""
+        return any(one.alone for one in self.kept) or (self.child is not None and self.child.left)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several versions were ever loaded into it."""
+        return len(self.seen) > 1
+
+    @property
+    def process(self) -> ScoringChild:
+        """Its process, which runs."""
+        assert self.child is not None, "it was given to a request before it was started"
+        return self.child
+
+    def fits(self, version: Version, fresh: bool) -> bool:
+        """Whether a request of ``version`` may be given to it; a ``fresh`` one wants no other version's traces."""
+        return self.seen <= {version.loadable.number} or not (fresh or version.alone or self.private)
+
+    def died(self, failure: Failure) -> None:
+        """See ``child.Owner``."""
+        self.pool.died(self, failure)
+
+    def idled(self) -> None:
+        """See ``child.Owner``."""
+
+
+@dataclass(eq=False)
+class _Request:
+    version: Version
+    fresh: bool
+    worker: asyncio.Future[Worker]
+    came: float
+
+
+class ScoringPool:
+    """The workers; one that died is replaced when the next request comes."""
+
+    def __init__(
+        self,
+        start: Callable[[Owner], Awaitable[ScoringChild]],
+        budget: ProcessBudget,
+        room: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """``start`` starts a process; ``room``: further workers that the settings allow, None where they leave that to
+        the budget."""
+        self._start = start
+        self._budget = budget
+        self._room = room
+        self._workers: list[Worker] = []
+        """The one that was used last is the last."""
+        self._queues: dict[Version, deque[_Request]] = {}
+        self._clock: FairClock[Version] = FairClock()
+        self._running: Counter[Version] = Counter()
+        self._users: set[Version] = set()
+        """Versions that have asked for something since they were last ended."""
+        self._price = PRICE
+        self._look: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        budget.join(self)
+
+    @property
+    def size(self) -> int:
+        """Workers, with those that are being started."""
+        return len(self._workers)
+
+    @property
+    def further(self) -> int:
+        """See ``budget.Pool``: as many as have work for different versions are due in any case, up to the cores."""
+        return max(0, self.size - self._due)
+
+    def pids(self, version: Version) -> list[int]:
+        """Ids of the processes that serve ``version``, or served it last."""
+        return [one.child.pid for one in self._workers if one.child is not None and one.version is version]
+
+    @asynccontextmanager
+    async def worker(self, version: Version, fresh: bool) -> AsyncIterator[Worker]:
+        """A worker for one request alone; ``fresh``: one in which no other version was ever loaded.
+
+        Raises ``Ended`` where the version is ended meanwhile, and ``BrokenPlugin`` where no process can be started.
+        """
+        ends = version.ends
+        self._users.add(version)
+        worker = await self._turn(version, fresh)
+        began = time.monotonic()
+        try:
+            if worker.child is None:
+                await self._begin(worker)
+            if version.ends != ends:
+                raise Ended
+            began = time.monotonic()
+            yield worker
+        finally:
+            self._put_back(worker, time.monotonic() - began)
+
+    async def load(self, worker: Worker, patience: float) -> EpisodeOutcome | None:
+        """Make sure that a worker has loaded the version that it serves; an outcome says why that failed."""
+        version, child = worker.version, worker.process
+        if version in worker.kept:
+            worker.kept.remove(version)
+            worker.kept.append(version)
+            return None
+        worker.seen.add(version.loadable.number)
+        began = time.monotonic()
+        loaded = await child.take_in(version.loadable, patience)
+        version.loading = time.monotonic() - began
+        if isinstance(loaded, EpisodeOutcome):
+            return loaded
+        worker.kept.append(version)
+        for old in worker.kept[:-KEPT]:
+            child.forget(old.loadable.number)
+        del worker.kept[:-KEPT]
+        return None
+
+    def end(self, version: Version, reason: str, cut: bool) -> None:
+        """End what is under way for a version (``cut`` as in ``Child.kill``) and what waits; workers forget it, and end
+        where no other version uses the pool."""
+        version.ends += 1
+        self._users.discard(version)
+        for request in self._queues.pop(version, ()):
+            if not request.worker.done():
+                request.worker.set_exception(Ended())
+        self._clock.leave(version)
+        for one in self._workers[:]:
+            if one.version is version and one.busy:
+                if one.child is not None:
+                    one.child.kill(reason, cut)
+                self._bury(one)
+            elif not one.busy and (not self._users or (version in one.kept and one.private)):
+                self._close(one, reason)
+            elif version in one.kept:
+                one.kept.remove(version)
+                one.process.forget(version.loadable.number)
+        self._serve()
+
+    async def settle(self) -> None:
+        """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def died(self, worker: Worker, failure: Failure) -> None:
+        """A process died by itself, or had to be killed; whoever has it sees that it is dead."""
+        worker.version.tell(failure)
+        if not worker.busy:
+            self._bury(worker)
+
+    async def _turn(self, version: Version, fresh: bool) -> Worker:
+        """Wait for a worker that has nothing to do, or for the place of a further one."""
+        turn: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+        request = _Request(version, fresh, turn, time.monotonic())
+        self._queues.setdefault(version, deque()).append(request)
+        self._clock.join(version)
+        self._serve()
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._put_back(turn.result(), 0.0)
+            elif version in self._queues:
+                with suppress(ValueError):
+                    self._queues[version].remove(request)
+                self._settled(version)
+            raise
+
+    def _serve(self) -> None:
+        """Give workers to those who wait, as many as may have one."""
+        passed: set[Version] = set()
+        while waiting := [one for one in self._queues if one not in passed and self._may(one)]:
+            version = self._clock.behind(waiting)
+            request = self._queues[version][0]
+            worker = self._free(request) or self._further(request)
+            if worker is None:
+                passed.add(version)
+                continue
+            self._queues[version].popleft()
+            self._settled(version)
+            self._running[version] += 1
+            worker.busy, worker.version = True, version
+            worker.reserved = round(_MICRO * (PATIENCE if version.seconds is None else version.seconds))
+            self._clock.begin(version, worker.reserved)
+            self._workers.remove(worker)
+            self._workers.append(worker)
+            request.worker.set_result(worker)
+        if self._queues and self._look is None:
+            self._look = asyncio.get_running_loop().call_later(PATIENCE, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look = None
+        self._serve()
+
+    def _may(self, version: Version) -> bool:
+        return version.most is None or self._running[version] < version.most
+
+    def _free(self, request: _Request) -> Worker | None:
+        """An idle worker that fits, above all one that has loaded the version; else the one used longest ago."""
+        fitting = [one for one in self._workers if not one.busy and one.fits(request.version, request.fresh)]
+        loaded = [one for one in fitting if request.version in one.kept]
+        return loaded[-1] if loaded else fitting[0] if fitting else None
+
+    def _further(self, request: _Request) -> Worker | None:
+        """A further worker, where what waits asks for it, or in the place of an idle one that does not fit."""
+        idle = [one for one in self._workers if not one.busy]
+        room = self._room()
+        spare = room if room is not None else self._budget.left + max(0, self._due - self.size)
+        price = self._price + request.version.loading
+        if not idle and wanted(self.size, self._waiting(), price, spare) <= self.size:
+            return None
+        if idle and not spare:
+            self._close(idle[0], "another version needs its place")
+        worker = Worker(self, request.version)
+        self._workers.append(worker)
+        return worker
+
+    def _waiting(self) -> Waiting:
+        now, requests, seconds = time.monotonic(), 0, 0.0
+        for version, queue in self._queues.items():
+            allowed = len(queue) if version.most is None else version.most - self._running[version]
+            for request in list(queue)[: max(0, allowed)]:
+                requests += 1
+                seconds += now - request.came if version.seconds is None else version.seconds
+        return Waiting(requests, seconds)
+
+    @property
+    def _due(self) -> int:
+        """Workers that it may have in any case."""
+        versions = len({*self._queues, *(version for version, running in self._running.items() if running)})
+        return max(1, min(self._budget.cores, versions))
+
+    async def _begin(self, worker: Worker) -> None:
+        began = time.monotonic()
+        child = await self._start(worker)
+        self._price = max(PRICE, time.monotonic() - began)
+        worker.child = child
+        if worker not in self._workers:  # its version was ended meanwhile
+            child.kill("it was stopped while it started")
+            self._reap(child)
+            raise Ended
+
+    def _put_back(self, worker: Worker, seconds: float) -> None:
+        version, child = worker.version, worker.child
+        self._running[version] -= 1
+        if not self._running[version]:
+            del self._running[version]
+        self._clock.give_back(version, worker.reserved)
+        self._clock.charge(version, round(seconds * _MICRO))
+        if worker in self._workers:
+            worker.busy = False
+            if child is None or child.dead is not None:
+                self._bury(worker)
+            elif child.full:
+                self._close(worker, "its memory was full")
+            else:
+                before = version.seconds
+                version.seconds = seconds if before is None else 0.7 * before + 0.3 * seconds
+        self._serve()
+        if self.size > 1 and self._rest is None:
+            self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
+
+    def _shrink(self) -> None:
+        """End what is idle, but for the worker that was used last: others may grow then."""
+        self._rest = None
+        idle = [one for one in self._workers if not one.busy]
+        for one in idle[:-1] if len(idle) == self.size else idle:
+            self._close(one, "there was too little to be scored")
+        if self.size > 1:
+            self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
+
+    def _settled(self, version: Version) -> None:
+        """A version has one request less that waits."""
+        if not self._queues[version]:
+            del self._queues[version]
+            self._clock.leave(version)
+
+    def _close(self, worker: Worker, reason: str) -> None:
+        if worker.child is not None:
+            worker.child.kill(reason)
+        self._bury(worker)
+
+    def _bury(self, worker: Worker) -> None:
+        if worker in self._workers:
+            self._workers.remove(worker)
+            if worker.child is not None:
+                self._reap(worker.child)
+
+    def _reap(self, child: ScoringChild) -> None:
+        task = asyncio.get_running_loop().create_task(child.wait())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

@@ -1,0 +1,58 @@
+"""Every scoring worker of a home, in pools: versions share one where they run on the same Python with the same limits.
+
+Not shared are the processes of a confined version, which see no files but its own; and those of a version whose author
+says that it changes what all of Python sees. Such a version has a pool to itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from ..budget import ProcessBudget
+from ..process.child import Owner
+from ..process.launch import Folders, Runtime
+from ..process.scorer import ScoringChild
+from .pool import ScoringPool
+
+START_PATIENCE = 30.0
+"""Seconds of its own that a process may take to begin."""
+_SHARED = "_scoring"
+"""The name of the folder and the log of shared processes; no plugin has one that begins so."""
+
+
+class ScoringPools:
+    """The pools by what their processes run on; each is there as long as a version uses it."""
+
+    def __init__(self, budget: ProcessBudget, most: int = 0) -> None:
+        """``most``: scoring workers at the same time, of all pools; 0: as many as the ``budget`` has room for."""
+        self.budget = budget
+        self._most = most
+        self._pools: WeakValueDictionary[tuple[Runtime, Path | None], ScoringPool] = WeakValueDictionary()
+
+    def of(self, path: Path, folders: Folders) -> ScoringPool:
+        """The pool for the version that is imported from ``path``."""
+        own = None if shares(folders.runtime) else path
+        runtime = replace(folders.runtime, workers=None, episodes=0)
+        if own is None:
+            folders = Folders(folders.scratch.with_name(_SHARED), folders.log.with_name(f"{_SHARED}.log"), runtime)
+        pool = self._pools.get((runtime, own))
+        if pool is None:
+            pool = ScoringPool(partial(_start, path, folders), self.budget, self._room)
+            self._pools[runtime, own] = pool
+        return pool
+
+    def _room(self) -> int | None:
+        """Further workers that the home's settings allow; None where they leave that to the budget."""
+        return max(0, self._most - sum(pool.size for pool in self._pools.values())) if self._most else None
+
+
+def shares(runtime: Runtime) -> bool:
+    """Whether other versions may be loaded into processes that run on this."""
+    return runtime.confinement is None and runtime.shared_scoring
+
+
+async def _start(path: Path, folders: Folders, owner: Owner) -> ScoringChild:
+    return await ScoringChild.start(path, folders, owner, START_PATIENCE)

@@ -1,0 +1,155 @@
+"""The scores of one plugin version: each episode that is scored, or group that is compared, has an outcome in time,
+whatever the author's function does.
+
+The processes are shared with other versions (``pool``). What fails in one that others have used is tried again in one
+of its own before it counts: so a version answers for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from marlaas.plugins.sandbox_supervisor import wall_limit
+
+from ...trajectories import Failure
+from ..process.child import BrokenPlugin
+from ..process.launch import Folders
+from ..process.scorer import Loadable, ScoringChild
+from ..process.wire import Described
+from ..protocol import EpisodeOutcome, Ranking, Unscored
+from ..recorder import Recorder
+from .pool import Ended, Version
+from .pools import ScoringPools, shares
+
+IMPORT_PATIENCE = 30.0
+"""Seconds that importing a plugin may take."""
+GRACE = 0.5
+"""Seconds beyond the wall limit until a function is interrupted, and again until its process is killed."""
+TRIES = 2
+"""Of a request whose process dies: what it died of need not have been the request."""
+
+Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
+Ask = Callable[[ScoringChild], Awaitable[Verdict]]
+_numbers = itertools.count(1)
+
+
+class VersionScoring:
+    """Has the episodes of one version scored."""
+
+    def __init__(self, path: Path, folders: Folders, tell: Callable[[Failure], None], pools: ScoringPools) -> None:
+        """``tell`` hears of processes that die with a request of this version."""
+        self._tell = tell
+        runtime = folders.runtime
+        self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, shares(runtime))
+        bounds = runtime.workers
+        self._version = Version(self._loadable, bounds.most if bounds is not None else None, self._died)
+        self._pool = pools.of(path, folders)
+        self._ended = EpisodeOutcome("error")
+        """What becomes of requests that the last end came upon."""
+
+    @property
+    def number(self) -> int:
+        """By which its workers know it."""
+        return self._loadable.number
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the processes that serve it, or served it last."""
+        return self._pool.pids(self._version)
+
+    async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
+        """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
+        outcome = await self._score(found, played, recorder) if isinstance(played, Unscored) else played
+        return replace(outcome, task=played.task, transcript=recorder.transcript) if found.ranked else outcome
+
+    async def rank(self, found: Described, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+        """What the ranking makes of the members, or how it failed."""
+
+        async def ask(child: ScoringChild) -> Ranking | EpisodeOutcome:
+            verdict = await child.rank(self._loadable, found.name, members, found.score_timeout)
+            if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
+                return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
+            return verdict
+
+        return await self._judge(found.score_timeout, ask)
+
+    def end(self, reason: str, cut: bool = False) -> None:
+        """End what is under way (``cut`` as in ``Child.kill``) and what waits; a later request begins anew."""
+        self._ended = EpisodeOutcome("cancelled" if cut else "error", failure=Failure(reason))
+        self._pool.end(self._version, reason, cut)
+
+    async def settle(self) -> None:
+        """Wait until the processes that were told to end are gone."""
+        await self._pool.settle()
+
+    async def _score(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
+        if recorder.too_long:
+            return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
+        transcript, seconds = recorder.transcript, found.score_timeout
+        scored = await self._judge(
+            seconds, lambda child: child.score(self._loadable, found.name, played, transcript, seconds)
+        )
+        return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
+
+    async def _judge(self, seconds: float, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
+        """Ask a process for its verdict, and ask another one where what failed need not have been the request.
+
+        So it is where the process died, and where it could not load the version or had no memory left though others had
+        used it: the other one is then this version's own.
+        """
+        ends, fresh, clash = self._version.ends, False, False
+        for tries in range(1, TRIES + 1):
+            last = tries == TRIES
+            try:
+                async with self._pool.worker(self._version, fresh) as worker:
+                    child = worker.process
+                    refused = await self._pool.load(worker, IMPORT_PATIENCE)
+                    if refused is None:
+                        self._version.alone |= clash
+                        verdict = await _within(seconds, child, ask)
+                    failed = refused or verdict
+                    if last or self._version.ends != ends or not _error(failed):
+                        return failed
+                    others = worker.shared and (refused is not None or child.full)
+                    if child.dead is None and not others:
+                        return failed
+                    fresh, clash = worker.shared, refused is not None and child.dead is None
+            except Ended:
+                return self._ended
+            except BrokenPlugin as error:
+                if last or not error.died:
+                    return EpisodeOutcome("error", failure=error.failure)
+            except ValueError as error:
+                return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
+        raise AssertionError("the last try returns")
+
+    def _died(self, failure: Failure) -> None:
+        self._tell(replace(failure, message=f"its scoring process: {failure.message}"))
+
+
+def _error(verdict: Ranking | EpisodeOutcome) -> bool:
+    return isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
+
+
+async def _within(seconds: float, child: ScoringChild, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
+    """Wait for a verdict, but not for ever. The process ends a function whose own time is up; past the wall limit it is
+    interrupted from here, then its process killed."""
+    verdict = asyncio.ensure_future(ask(child))
+    try:
+        await asyncio.wait((verdict,), timeout=wall_limit(seconds) + GRACE)
+        if not verdict.done():
+            child.interrupt()
+            await asyncio.wait((verdict,), timeout=GRACE)
+        if verdict.done():
+            return verdict.result()
+        return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
+    finally:
+        if not verdict.done():  # late, or nobody waits for it any more
+            child.kill("it did not stop scoring")
+            verdict.cancel()
+            await asyncio.gather(verdict, return_exceptions=True)
