@@ -119,7 +119,7 @@ class Admitting:
     async def _allowed(self, number: int) -> None:
         """Wait until group ``number`` may begin, or none may any more."""
         while not self._stopped and self._waits(number):
-            began, idle = monotonic(), not self._filling
+            began, idle = monotonic(), not self._members
             self._moved.clear()
             await self._moved.wait()
             for policy in self._wanting(number) if idle else ():
