@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from marlaas.plugins.data import Survey
+from marlaas.plugins.messages import Ask, Reply
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
@@ -74,6 +75,28 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+
+
+@dataclass(frozen=True)
+class FinalReward:
+    """An agent has spoken for the last time in an episode that goes on, and this is what it gets."""
+
+    agent: str
+    reward: float
+    """Finite; its whole reward."""
+    paid: tuple[TurnReward, ...] = ()
+    """Its own alone."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An ``Answer`` that wants to know of final rewards when they are given."""
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """See ``Answer``."""
+
+    def settle(self, final: FinalReward) -> None:
+        """Take note of one; each agent has at most one in an episode."""
 
 
 @dataclass(frozen=True)
