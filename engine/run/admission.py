@@ -136,9 +136,10 @@ class Admitting:
 
     async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
         try:
-            closed = await producer.fill(number, wanting)
-            for policy in wanting:
-                policy.pool.put(closed[policy.name])
+            pools = {policy.name: policy.pool for policy in wanting}
+            closed = await producer.fill(number, wanting, lambda policy, group: pools.pop(policy).put(group))
+            for policy, pool in pools.items():
+                pool.put(closed[policy])
         except Exception as error:
             self._fail(error)
         finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m029_environment_processes"
+LATEST = "m034_open_plays"
 """The name of the last migration."""
 
 

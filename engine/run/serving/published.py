@@ -66,6 +66,10 @@ class PublishedVersions:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
 
+    def serves(self, version: Version) -> bool:
+        """Whether groups may be played with a version."""
+        return version.name in self._routes
+
     def endpoint(self, version: Version, group: int) -> SamplerEndpoint:
         """Where a group of that number is played, or looked at again. Raises ``WorkerDied`` where nothing serves it."""
         return self._endpoints[sampler_of(self._routed(version), group)]

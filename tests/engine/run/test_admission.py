@@ -89,7 +89,7 @@ class Everything:
     async def room(self, number: int) -> None:
         await self.place.wait()
 
-    async def fill(self, number: int, wanting: Sequence[Any]) -> Mapping[str, Any]:
+    async def fill(self, number: int, wanting: Sequence[Any], put: Any) -> Mapping[str, Any]:
         self.begun.append(number)
         await self.close.acquire()
         return {self.name: None}
