@@ -148,6 +148,6 @@ class BlockingEpisode:
         """Put numbers or short texts beside the episode; they are charted, never trained."""
         self._episode.log(**values)
 
-    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:
+    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "", final: bool = False) -> None:
         """Add to an agent's reward now, on top of what the function returns; see ``Episode.reward``."""
-        self._episode.reward(value, agent, name=name)
+        self._episode.reward(value, agent, name=name, final=final)

@@ -6,6 +6,7 @@ Members of a group share the instance (``rng``, ``task``) and differ in ``noise`
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -13,13 +14,16 @@ from random import Random
 from typing import Any
 
 from .agent import Agent, check_new
-from .messages import Answer, Message, Reply
+from .messages import Answer, Ask, Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
 from .sandbox import Sandbox
 from .tools import Apart, Tool, ToolRunner
 
 _LONGEST_LOG_TEXT = 1000
 _MOST_PAID, _LONGEST_NAME = 1000, 128
+
+Settle = Callable[[str, float], None]
+"""Is told of an agent's whole reward as soon as that is final."""
 
 
 class Episode:
@@ -44,9 +48,11 @@ class Episode:
         declared: Sequence[str] = (),
         apart: Apart | None = None,
         starved: Callable[[], None] = lambda: None,
+        settle: Settle | None = lambda agent, reward: None,
     ) -> None:
         """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None where
-        they run at once.
+        they run at once. ``settle``: called for each reward that is final before the episode ends; None where there can
+        be none, because rewards are given elsewhere.
 
         ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
         ``starved``: called where a program in the sandbox had too little of the machine to be judged.
@@ -60,7 +66,12 @@ class Episode:
         self.earned: dict[str, float] = {}
         self.paid: list[dict[str, str | int | float]] = []
         """Rewards for turns, for people to read: one entry for each agent paid, with its number of replies by then."""
+        self.final: dict[str, float] = {}
+        """Whole rewards of the agents that have spoken for the last time."""
         self._answer = answer
+        self._settle = settle
+        self._answering: Counter[str] = Counter()
+        """Asks under way, by agent."""
         self._queueing = queueing
         self._starved = starved
         self._tool_runner = ToolRunner(apart)
@@ -110,7 +121,7 @@ class Episode:
             return known
         check_new(name, self.agents, self._declared)
         made = self.agents[name] = Agent(
-            name, self._answer, system, tools, self.agents, self._declared, self._tool_runner
+            name, self._answered, system, tools, self.agents, self._declared, self._tool_runner
         )
         return made
 
@@ -136,25 +147,63 @@ class Episode:
                 number = math.nan
             self.logged[name] = number if math.isfinite(number) else str(value)[:_LONGEST_LOG_TEXT]
 
-    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:
+    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "", final: bool = False) -> None:
         """Add to an agent's reward now, on top of what the function returns: a reward for a turn.
 
         It counts with the whole episode's reward, and with ``train.advantage_level = "turn"`` where it was paid: for
         the agent's latest reply and those before it. Of an episode's payments the first 1,000 are kept so, further ones
         count as paid at its end.
         Without ``agent`` it goes to every agent, as a number that is returned does. Under ``name`` the episode's sum of
-        such rewards is logged. Raises ``TypeError`` or ``ValueError`` for what is no finite number.
+        such rewards is logged.
+
+        With ``final`` the agent is done: what it has earned so far is its whole reward, which stands whatever becomes
+        of the episode, and it can be trained on at once. It is not asked again (``RuntimeError``), and what is returned
+        or paid later goes to the other agents.
+
+        Raises ``TypeError`` or ``ValueError`` for what is no finite number, ``ValueError`` for an agent that is done
+        already or cannot be (none is named; a score function or a ranking gives the rewards), ``RuntimeError`` for one
+        that has not yet replied.
         """
         amount = finite(value, "a reward")
+        self._check_open(agent, final)
         self.earned[agent] = self.earned.get(agent, 0.0) + amount
         for payee in self.agents.values():
-            if agent in (EVERY_AGENT, payee.name) and len(self.paid) < _MOST_PAID:
+            mine = agent in (EVERY_AGENT, payee.name) and payee.name not in self.final
+            if mine and len(self.paid) < _MOST_PAID:
                 self.paid.append(
                     {"agent": payee.name, "turns": payee.own_turns, "amount": amount, "name": str(name)[:_LONGEST_NAME]}
                 )
         if name:
             before = self.logged.get(name, 0.0)
             self.logged[name] = amount if isinstance(before, str) else before + amount
+        if final and self._settle is not None:
+            whole = finite(self.earned[agent] + self.earned.get(EVERY_AGENT, 0.0), f"the reward of {agent!r}")
+            self.final[agent] = whole
+            self._settle(agent, whole)
+
+    def _check_open(self, agent: str, final: bool) -> None:
+        """Raise where an agent cannot be paid, or not for the last time."""
+        if agent in self.final:
+            raise ValueError(f"the reward of {agent!r} is final already")
+        if not final:
+            return
+        if agent not in self.payees:
+            raise ValueError(
+                f"a final reward names one of the agents ({', '.join(self.payees) or 'there are none yet'})"
+            )
+        if self._settle is None:
+            raise ValueError("no reward is final where a score function or a ranking gives the rewards")
+        if self._answering[agent]:
+            raise RuntimeError(f"agent {agent!r} was paid for the last time before it had replied")
+
+    async def _answered(self, ask: Ask) -> Reply:
+        if ask.agent in self.final:
+            raise RuntimeError(f"agent {ask.agent!r} was asked although its reward is final")
+        self._answering[ask.agent] += 1
+        try:
+            return await self._answer(ask)
+        finally:
+            self._answering[ask.agent] -= 1
 
 
 def run_tools_here(episode: Episode) -> None:

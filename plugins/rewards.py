@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 DEFAULT_AGENT = "agent"
 """The name of the agent that ``ep.ask`` asks."""
@@ -68,12 +69,20 @@ def finite(value: object, what: str) -> float:
     return number
 
 
-def rewards_of(result: object, agents: Sequence[str], earned: Mapping[str, float]) -> Rewards:
+def rewards_of(
+    result: object,
+    agents: Sequence[str],
+    earned: Mapping[str, float],
+    final: Mapping[str, float] = MappingProxyType({}),
+) -> Rewards:
     """Read what the function returned.
 
     A number or ``Score`` goes to every one of ``agents``, a dict to those that it names. ``earned`` are the sums of
-    ``ep.reward``; they are added, and stand alone where the function returns nothing.
+    ``ep.reward``; they are added, and stand alone where the function returns nothing. Agents with a ``final`` reward
+    have that, and nothing is added to it.
     """
+    if final:
+        return _beside(result, agents, earned, final)
     names = list(agents) or [DEFAULT_AGENT]
     totals: dict[str, float] = {}
     parts: dict[str, float] = {}
@@ -96,6 +105,17 @@ def rewards_of(result: object, agents: Sequence[str], earned: Mapping[str, float
         for agent in names if name == EVERY_AGENT else (name,):
             totals[agent] = finite(totals.get(agent, 0.0) + extra, f"the reward of {agent!r}")
     return Rewards(totals, parts)
+
+
+def _beside(result: object, agents: Sequence[str], earned: Mapping[str, float], final: Mapping[str, float]) -> Rewards:
+    """The rewards of the agents that are not done, and those that are final."""
+    if isinstance(result, dict) and (named := [name for name in result if name in final]):
+        raise ValueError(f"the reward of {named[0]!r} is final already, so it cannot be returned")
+    left = [agent for agent in agents if agent not in final]
+    if not left:
+        return Rewards(dict(final), {})
+    others = rewards_of(result, left, {name: sum for name, sum in earned.items() if name not in final})
+    return Rewards({**others.by_agent, **final}, others.parts)
 
 
 def _value(result: object, what: str, parts: dict[str, float], prefix: str) -> float:

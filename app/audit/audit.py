@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .history import check_files, check_groups, check_home, check_spare, check_steps, check_tokens, files_of
-from .plays import check_own, check_plays
+from .plays import check_open, check_own, check_plays
 from .record import Group, Policy, Record, opened
 from .report import Report
 from .rewards import check_advantages, check_members, check_metrics
@@ -55,7 +55,9 @@ def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report:
         policies = record.policies()
         check_spare(policies, home, there, report)
         for task in dict.fromkeys(policy.task.id for policy in policies):
-            check_plays(record, [policy for policy in policies if policy.task.id == task], report)
+            own = [policy for policy in policies if policy.task.id == task]
+            check_plays(record, own, report)
+            check_open(record, own, report)
         for policy in policies:
             say(f"Checking {policy.task.where}: {policy.step} steps.")
             try:

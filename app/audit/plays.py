@@ -37,7 +37,7 @@ def check_plays(record: Record, policies: Sequence[Policy], report: Report) -> N
         once = len({policy.id for policy, _ in groups}) == len(groups)
         report.check(once, "plays teach a policy once", where, "one policy has several groups of one play")
         _check_partners(record, policies, groups, where, report)
-    _check_whole(record, policies, report)
+    _check_learned(policies, record, report)
 
 
 def check_own(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
@@ -88,27 +88,34 @@ def _versions(record: Record, policies: Sequence[Policy], name: str) -> frozense
     return frozenset(v.number for policy in policies if policy.task.policy == whose for v in policy.versions)
 
 
-def _check_whole(record: Record, policies: Sequence[Policy], report: Report) -> None:
-    """Check that all groups of a play are stored at once, and that some policy learned from it.
+def _check_learned(policies: Sequence[Policy], record: Record, report: Report) -> None:
+    """Check that some policy learned from each play that several are trained on.
 
-    Skipped where versions are void: what was sampled with them is played again, for their policy alone.
+    Which policies a play is for is decided when it begins, and each gets its group of it when its own agents are done;
+    that none lacks a group of a number is checked for each policy by itself.
     """
-    task = policies[0].task
-    if any(version.state == "void" for policy in policies for version in policy.versions):
-        return report.skip("plays are whole", "versions were void")
-    ends = {policy.id: _end(policy) for policy in policies}
     for groups in plays_of(policies).values():
-        number = groups[0][1].number
-        where, there = f"task {task.id}, group {number}", {policy.id for policy, _ in groups}
-        lacking = [p.task.policy for p in policies if number < ends[p.id] and p.id not in there]
-        report.check(not lacking, "plays are whole", where, f"its play has no group of {', '.join(lacking)}")
-        if len(there) > 1:
+        if len({policy.id for policy, _ in groups}) > 1:
+            where = f"task {policies[0].task.id}, group {groups[0][1].number}"
             learned = any(record.trajectories(group.id) for _, group in groups)
             report.check(learned, "somebody learned from each play", where, "all of its policies skipped it")
 
 
-def _end(policy: Policy) -> int:
-    """The group number up to which a policy certainly took part: scores, or no signal, may end it at any step."""
-    decisive = policy.task.value("eval", "target") is not None or policy.task.value("eval", "patience", 0)
-    silent = policy.metrics.get((policy.step, "no_signal"), 0.0) == 1.0
-    return (policy.step if decisive or silent else policy.task.steps) * policy.task.batch
+def check_open(record: Record, policies: Sequence[Policy], report: Report) -> None:
+    """Check the members of a task's plays that are still open: nothing of them is trained on, or left behind."""
+    task = policies[0].task
+    size, by_name = int(task.value("train", "group_size")), {policy.task.policy: policy for policy in policies}
+    for play in record.open_plays(task.id):
+        where = f"task {task.id}, open group {play.number}"
+        left = task.state not in UNFINISHED
+        report.check(not left, "open plays are of unfinished tasks", where, f"the task is {task.state}")
+        known = set(play.policies) <= by_name.keys()
+        if not report.check(known, "open plays are for policies", where, f"it is for {sorted(play.policies)}"):
+            continue
+        stored = [name for name in play.policies if any(g.number == play.number for g in by_name[name].groups)]
+        report.check(len(stored) < len(play.policies), "open plays are open", where, "all of its groups are stored")
+        for said in play.said:
+            speaker = task.agents.get(said.agent, task.policy) if said.agent else ""
+            right = said.versions <= {play.speaking.get(speaker)} and said.member < size
+            problem = f"member {said.member} says for {said.agent!r} what versions {sorted(said.versions)} sampled"
+            report.check(right, "open plays keep to their versions", where, problem)

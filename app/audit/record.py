@@ -132,6 +132,27 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class SaidOpenly:
+    """What an agent said in a member of an open play."""
+
+    member: int
+    agent: str
+    versions: frozenset[int]
+    """Numbers of the versions that spoke."""
+
+
+@dataclass(frozen=True)
+class OpenPlay:
+    """A row of the table *open_plays*, with what its members said."""
+
+    number: int
+    policies: tuple[str, ...]
+    speaking: dict[str, int]
+    """By the name of whoever plays, the number of the version."""
+    said: tuple[SaidOpenly, ...]
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """A row of the table *trajectories* that its policy learns from."""
 
@@ -319,6 +340,24 @@ class Record:
         return [
             Beside(speaker, agent, frozenset(version for _, _, version, *_ in json.loads(spans or "[]")))
             for speaker, agent, spans in rows
+        ]
+
+    def open_plays(self, task: int) -> list[OpenPlay]:
+        """The plays of a task that are still open."""
+        rows = self._rows("SELECT id, number, policies, speaking FROM open_plays WHERE task = ? ORDER BY id", task)
+        return [
+            OpenPlay(
+                number,
+                tuple(json.loads(policies)),
+                {name: version for name, (version, _) in json.loads(speaking).items()},
+                tuple(
+                    SaidOpenly(member, agent, frozenset(version for _, _, version, *_ in json.loads(spans)))
+                    for member, agent, spans in self._rows(
+                        "SELECT member, agent, spans FROM open_trajectories WHERE play = ? ORDER BY rowid", id
+                    )
+                ),
+            )
+            for id, number, policies, speaking in list(rows)
         ]
 
     def trajectories(self, group: int) -> list[Trajectory]:

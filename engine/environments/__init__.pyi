@@ -95,6 +95,7 @@ from .protocol import (
     EnvironmentInfo as EnvironmentInfo,
     EpisodeOutcome as EpisodeOutcome,
     EpisodeSpec as EpisodeSpec,
+    FinalReward as FinalReward,
     Unscored as Unscored,
 )
 from .ranking import (

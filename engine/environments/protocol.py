@@ -53,19 +53,6 @@ class EpisodeSpec:
 
 
 @dataclass(frozen=True)
-class Answering:
-    """An ``Answer`` whose owner hears when the episode has been played: it asks nothing more, though it may yet have to
-    be scored."""
-
-    answer: Answer
-    over: Callable[[], None]
-
-    def __call__(self, ask: Ask) -> Awaitable[Reply]:
-        """Answer a question."""
-        return self.answer(ask)
-
-
-@dataclass(frozen=True)
 class EpisodeOutcome:
     """How an episode ended. Only ``ok`` has rewards."""
 
@@ -88,6 +75,32 @@ class EpisodeOutcome:
     """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
+
+
+@dataclass(frozen=True)
+class FinalReward:
+    """An agent has spoken for the last time in an episode that goes on, and this is what it gets."""
+
+    agent: str
+    reward: float
+    """Finite; its whole reward."""
+    paid: tuple[TurnReward, ...] = ()
+    """Its own alone."""
+
+
+@dataclass(frozen=True)
+class Answering:
+    """An ``Answer`` whose owner hears what becomes of the episode meanwhile."""
+
+    answer: Answer
+    over: Callable[[], None] = lambda: None
+    """The episode has been played: it asks nothing more, though it may yet have to be scored."""
+    settle: Callable[[FinalReward], None] = lambda final: None
+    """An agent's reward is final; each agent has at most one such in an episode."""
+
+    def __call__(self, ask: Ask) -> Awaitable[Reply]:
+        """Answer a question."""
+        return self.answer(ask)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from .episodes import (
     Role as Role,
     Roles as Roles,
     Rollout as Rollout,
+    Settled as Settled,
 )
 from .llama.base_file import (
     ensure_base_gguf as ensure_base_gguf,

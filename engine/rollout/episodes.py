@@ -16,10 +16,10 @@ import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..environments import Answering, EpisodeOutcome, EpisodeSpec
+from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
-from ..trajectories import Episode, Failure, Trajectory, Transcripts
+from ..trajectories import Episode, Failure, Trajectory, Transcripts, TurnReward
 from .allowance import Allowance
 from .conversation import Conversation, SamplingParameters, Unplayable, overfull
 from .endpoint import SamplerEndpoint
@@ -97,6 +97,18 @@ class Played:
         return replace(self, episode=episode, outcome=outcome)
 
 
+@dataclass(frozen=True)
+class Settled:
+    """What an agent said in an episode that goes on without it; its reward is final."""
+
+    member: int
+    agent: str
+    trajectories: tuple[Trajectory, ...]
+    """Each with that reward; none where it was never asked."""
+    transcripts: Transcripts
+    paid: tuple[TurnReward, ...]
+
+
 class Rollout:
     """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are slots."""
 
@@ -121,17 +133,20 @@ class Rollout:
         refuse: Callable[[PromptHash], bool] = lambda _: False,
         left: Callable[[Played], None] = lambda _: None,
         over: Callable[[], None] = lambda: None,
+        settled: Callable[[Settled], None] | None = None,
     ) -> Played:
         """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
         ``left`` is told how far the episode was where this is cancelled. ``over`` is called once, when nothing more
         will be asked: an episode that is only being scored holds no slot of a sampler and keeps no other waiting.
+        ``settled`` is told of agents whose rewards are final while the episode goes on, and these rewards stand even
+        where it fails; without it an episode that fails has no reward at all.
         Raises ``WorkerDied`` when a sampler is lost.
         """
         await self._permits.acquire()
         began = monotonic()
-        run = _Run(self, spec, roles, name, refuse)
+        run = _Run(self, spec, roles, name, refuse, settled)
         playing = True
 
         def ended() -> None:
@@ -143,7 +158,7 @@ class Rollout:
                 over()
 
         try:
-            outcome = await play(spec, Answering(run.answer, ended))
+            outcome = await play(spec, Answering(run.answer, ended, run.settle))
         except Unplayable as error:
             outcome = EpisodeOutcome("error", failure=Failure(error.message))
         except asyncio.CancelledError:
@@ -208,13 +223,22 @@ class _Run:
     """The state of one episode while it is played."""
 
     def __init__(
-        self, rollout: Rollout, spec: EpisodeSpec, roles: Roles, name: str, refuse: Callable[[PromptHash], bool]
+        self,
+        rollout: Rollout,
+        spec: EpisodeSpec,
+        roles: Roles,
+        name: str,
+        refuse: Callable[[PromptHash], bool],
+        settled: Callable[[Settled], None] | None,
     ) -> None:
         self._rollout = rollout
         self._spec = spec
         self._roles = roles
         self._name = name
         self._refuse = refuse
+        self._tell = settled
+        self._settled: dict[str, Settled] = {}
+        """By agent."""
         self._turns: dict[tuple[str, int], _Turns] = {}
         """Conversations by agent and branch, each with its sampler client."""
         self._allowances: dict[str, Allowance] = {}
@@ -224,8 +248,22 @@ class _Run:
         self.answering = Stopwatch()
         """Runs while any agent takes its turn, or waits for it."""
 
+    def settle(self, final: FinalReward) -> None:
+        """See ``Answering``: the agent's memory in the samplers is free from now on."""
+        if self._tell is None:
+            return
+        for (agent, _), turns in self._turns.items():
+            if agent == final.agent:
+                turns.client.leave()
+        trajectories, transcripts = self._said(final.agent, final.reward)
+        settled = Settled(self._spec.member, final.agent, trajectories, transcripts, final.paid)
+        self._settled[final.agent] = settled
+        self._tell(settled)
+
     async def answer(self, ask: Ask) -> Reply:
         """Sample the asking agent's reply; several may be asked at once."""
+        if ask.agent in self._settled:
+            raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
         if self._prompt is None:
             async with self._opening:  # whoever asked first is first
                 if self._prompt is None:
@@ -280,11 +318,10 @@ class _Run:
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
         for agent in sorted(self._allowances):
-            own = [self._turns[key].conversation for key in sorted(self._turns) if key[0] == agent]
-            cut = any(conversation.cut for conversation in own)
-            trajectories += [t for one in own for t in one.trajectories(rewards.get(agent), cut)]
-            said = (transcript for one in own for transcript in one.transcripts())
-            transcripts |= {(self._spec.member, agent, place): transcript for place, transcript in enumerate(said)}
+            done = self._settled.get(agent)
+            own, said = (done.trajectories, done.transcripts) if done else self._said(agent, rewards.get(agent))
+            trajectories += own
+            transcripts |= said
         episode = Episode(
             member=self._spec.member,
             status=outcome.status,
@@ -296,6 +333,14 @@ class _Run:
             paid=outcome.paid,
         )
         return Played(episode, transcripts, self._prompt, outcome, seconds)
+
+    def _said(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
+        """An agent's trajectories with its reward, those of its forks behind its own."""
+        own = [self._turns[key].conversation for key in sorted(self._turns) if key[0] == agent]
+        cut = any(conversation.cut for conversation in own)
+        said = (transcript for one in own for transcript in one.transcripts())
+        trajectories = tuple(t for one in own for t in one.trajectories(reward, cut))
+        return trajectories, {(self._spec.member, agent, place): text for place, text in enumerate(said)}
 
 
 def _hash(tokens: list[int]) -> PromptHash:

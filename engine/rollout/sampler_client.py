@@ -104,9 +104,7 @@ class SamplerClient:
         self._slots.leave(self)
         self._forget()
 
-    def _settle(
-        self, endpoint: SamplerEndpoint, serving: Serving | None, turn: asyncio.Future[SampleResult]
-    ) -> None:
+    def _settle(self, endpoint: SamplerEndpoint, serving: Serving | None, turn: asyncio.Future[SampleResult]) -> None:
         """Pay for a turn that was given up, now that the sampler has ended it; a lost sampler says nothing."""
         ended = not turn.cancelled() and turn.exception() is None
         cost = self._paid(endpoint, turn.result()) if ended else None

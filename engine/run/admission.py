@@ -154,9 +154,10 @@ class Admitting:
             self._more(members)
 
         try:
-            closed = await producer.fill(number, wanting, more)
-            for policy in wanting:
-                policy.pool.put(closed[policy.name])
+            pools = {policy.name: policy.pool for policy in wanting}
+            closed = await producer.fill(number, wanting, more, lambda policy, group: pools.pop(policy).put(group))
+            for policy, pool in pools.items():
+                pool.put(closed[policy])
         except Exception as error:
             self._fail(error)
         finally:

@@ -80,6 +80,11 @@ class Drawing:
         """What is known of the attempts at a group, to be stored with it."""
         return tuple(self._tried.get(number, ()))
 
+    def take_back(self, number: int) -> None:
+        """Forget the newest attempt that was noted of a group: it could not be stored."""
+        if tried := self._tried.get(number):
+            tried.pop()
+
     def learn(self, number: int) -> None:
         """Go by the attempts at a group from now on: they are stored."""
         self._met.pop(number, None)

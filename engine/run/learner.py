@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+from ..adapters import is_there
 from ..fleet import Services
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
@@ -72,7 +74,8 @@ class Learner:
             async with AsyncExitStack() as stack:
                 opponents = await self._frozen_policies.enter(stack)
                 published = {policy.name: policy.published for policy in self._policies}
-                await self._play_and_train(versions, Participants(self._agents, published, opponents))
+                participants = Participants(self._agents, published, opponents, self._kept)
+                await self._play_and_train(versions, participants)
         finally:
             self._services.router.leave(self._task)
             leaving = (policy.leave(self._services) for policy in self._policies)
@@ -88,7 +91,7 @@ class Learner:
         )
         admitting = Admitting(services.store.experience, learners, moved, services.draining)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._spec, mixture, participants, prompts, bias)
+        producer = Producer(services, self._task, self._spec, mixture, participants, prompts, bias)
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))
@@ -108,6 +111,11 @@ class Learner:
         self.remark = " ".join(f"{whose}{remark}" for whose, remark in said if remark)
         for learner in learners:
             await learner.tidy()
+
+    def _kept(self, policy: str) -> list[Version]:
+        """The versions of a policy whose files are on the disk."""
+        number = next(one.number for one in self._policies if one.name == policy)
+        return [version for version in self._services.store.versions.candidates(number) if is_there(Path(version.path))]
 
     def _hopeless(self) -> bool:
         """Whether no policy has learned for as long as the task waits for that."""

@@ -65,21 +65,30 @@ class MemberPlay:
     """A member while it is played."""
 
     def __init__(
-        self, play: Callable[[int, Callable[[Played], None]], Awaitable[Played]], given_up: Callable[[], bool]
+        self,
+        play: Callable[[int, Callable[[Played], None]], Awaitable[Played]],
+        given_up: Callable[[], bool],
+        known: Member | None = None,
+        ended: Callable[[Member], Member] = lambda member: member,
     ) -> None:
         """``play`` is given the number of the play, from 0, and must begin it in the same way each time; where it is
-        cancelled, it tells the function that it is given how far it was. Once ``given_up``, nothing is played again."""
+        cancelled, it tells the function that it is given how far it was. Once ``given_up``, nothing is played again.
+        A member that is ``known`` has ended before. ``ended`` is told of the member's end, and returns what counts."""
         self._play = play
         self._given_up = given_up
+        self._known = known
+        self._ended = ended
         self._before: list[EpisodeOutcome] = []
         self._left: Played | None = None
 
     async def run(self) -> Member:
         """Play until it ends well, or until ``plays_again`` says that it is lost. Raises what ``play`` raises."""
+        if self._known is not None:
+            return self._ended(self._known)
         while True:
             played = await self._play(len(self._before), self._leave)
             if self._given_up() or not plays_again([*self._before, played.outcome]):
-                return Member(played, tuple(self._before))
+                return self._ended(Member(played, tuple(self._before)))
             self._before.append(played.outcome)
 
     @property

@@ -29,11 +29,6 @@ class Play:
     replayed: int = 0
     """See ``Group.replayed``."""
 
-    @property
-    def rewarded(self) -> int:
-        """Members with a reward for anybody who spoke."""
-        return sum(any(t.reward is not None for t in episode.trajectories) for episode in self.episodes)
-
 
 def part_of(play: Play, version: int, agents: Set[str] | None) -> Group:
     """The group of one policy, whose ``version`` spoke for ``agents`` (None: for all)."""
@@ -56,7 +51,11 @@ def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
     if agents is None:
         return episode
     own = tuple(trajectory for trajectory in episode.trajectories if trajectory.agent in agents)
-    return replace(episode, trajectories=own, paid=tuple(one for one in episode.paid if one.agent in agents))
+    paid = tuple(one for one in episode.paid if one.agent in agents)
+    if episode.status != "ok" and own and all(trajectory.reward is not None for trajectory in own):
+        # they were done before the episode failed, and their rewards are final
+        return replace(episode, status="ok", trajectories=own, paid=paid, failure=None)
+    return replace(episode, trajectories=own, paid=paid)
 
 
 def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
@@ -79,16 +78,19 @@ def besides(
 
 
 def close_parts(
-    play: Play, groups: Sequence[Group], rules: Sequence[ClosingRules]
+    episodes: Sequence[Episode], groups: Sequence[Group], rules: Sequence[ClosingRules]
 ) -> tuple[ClosedGroup, ...] | TooFewRewards:
-    """Close the groups of all policies of a play.
+    """Close the groups of policies that have none yet once a play is over; ``episodes`` are those of all agents.
 
     Returns ``TooFewRewards``, and the play is to be made again, where fewer members than any of the rules asks for have
     a reward. A group with too few rewards in a play with enough of them, such as one whose agents did not speak, counts
     as empty; where all are, ``TooFewRewards`` is returned, too.
     """
-    if play.rewarded < max(own.min_members for own in rules):
-        return TooFewRewards(play.rewarded)
+    rewarded = sum(
+        episode.status == "ok" and any(t.reward is not None for t in episode.trajectories) for episode in episodes
+    )
+    if rewarded < max(own.min_members for own in rules):
+        return TooFewRewards(rewarded)
     closed = [close_group(group, own) for group, own in zip(groups, rules, strict=True)]
     if all(isinstance(one, TooFewRewards) for one in closed):
         return next(one for one in closed if isinstance(one, TooFewRewards))

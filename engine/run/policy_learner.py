@@ -100,7 +100,7 @@ class PolicyLearner:
         return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
 
     def held_up(self, number: int, began: float) -> None:
-        """Group ``number`` has waited since ``began`` for a later version: count the time for which it was committed."""
+        """Group ``number`` has waited since ``began`` for a later version: count for how long it was committed."""
         if may_begin(number, self.step, self._batch, self.spec.train.max_staleness):
             self._exposed.held_up(began)
 

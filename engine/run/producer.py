@@ -1,30 +1,34 @@
 """Fills groups: plays the members of one instance with the current versions, and closes what each policy gets of it.
 
-A member that fails is played again by itself (``members``). A play from which no group can be closed even so (too few
-rewards, a held-out prompt, an unusable draw) is made again from another instance, under the same number. With dynamic
-sampling, so is one of equal rewards, a few times.
+A policy's group closes once its agents are done in all members, whatever the others still do (``early_groups``).
+Members that have ended outlive the engine (``open_plays``). A member that fails is played again by itself
+(``members``). A play from which no group can be closed even so (too few rewards, a held-out prompt, an unusable draw)
+is made again from another instance, under the same number. With dynamic sampling, so is one of equal rewards, a few
+times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from ..environments import EpisodeSpec, Lease, ranked
-from ..errors import Fruitless
+from ..errors import Fruitless, StoreError
 from ..faults import Point, reach
 from ..fleet import Services
-from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, noise_seed
+from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
 from ..spec import TaskSpec
-from ..store import Draw, PolicyGroup
-from ..training import ClosedGroup, TooFewRewards
-from ..trajectories import Transcripts
+from ..store import Draw, OpenPlay, PolicyGroup
+from ..training import ClosedGroup, TooFewRewards, close_group
+from ..trajectories import Episode, Group, Transcripts
 from .bias_watch import BiasWatch
+from .early_groups import EarlyGroups
 from .endings import all_lost, too_few
 from .members import Member, MemberPlay, play_members
 from .mixture import Component, Mixture
+from .open_plays import Keeper, Resumed, resumed
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .prompts import TaskPrompts
 from .redundancy import closing, dropped
@@ -57,6 +61,13 @@ class Wanting(Protocol):
         """The task as this policy sees it."""
 
 
+class Put(Protocol):
+    """Takes a group that has closed."""
+
+    def __call__(self, policy: str, closed: ClosedGroup, /) -> None:
+        """``policy``: the name of the policy that it is for."""
+
+
 @dataclass(frozen=True)
 class _Place:
     """One attempt at a group."""
@@ -66,6 +77,56 @@ class _Place:
     drawn: int
     """Index of the instance."""
     component: Component
+    environment_version: str
+
+
+@dataclass(frozen=True)
+class _Tally:
+    """What has become of attempts at a group so far; see ``Group``."""
+
+    replaced: int = 0
+    lost: int = 0
+    replayed: int = 0
+
+    def after(self, members: Sequence[Member]) -> _Tally:
+        """The same after a further attempt."""
+        lost, replayed = sum(one.lost for one in members), sum(len(one.before) for one in members)
+        return replace(self, lost=self.lost + lost, replayed=self.replayed + replayed)
+
+
+@dataclass
+class _Attempt:
+    """An attempt at a group while it is played."""
+
+    place: _Place
+    match: Match
+    wanting: Sequence[Wanting]
+    """Those that it is played for."""
+    tally: _Tally
+    """Before it."""
+    early: EarlyGroups
+    keeper: Keeper
+    open: OpenPlay
+    """The same, as the store keeps it for the next run."""
+    put: Put
+    closed: dict[str, ClosedGroup] = field(default_factory=dict)
+    """By policy, the groups that closed early."""
+    play: int | None = None
+    """The number of the play, once a group of it is stored."""
+
+    @property
+    def left(self) -> list[Wanting]:
+        """Those that have no group yet."""
+        return [policy for policy in self.wanting if policy.name not in self.closed]
+
+    def part(self, policy: Wanting, episodes: Sequence[Episode], tally: _Tally) -> Group:
+        """The group of one policy."""
+        place, name = self.place, policy.name
+        counts = tally.replaced, tally.lost, tally.replayed
+        play = Play(
+            place.number, place.drawn, place.environment_version, tuple(episodes), place.component.name, *counts
+        )
+        return part_of(play, self.match.versions[name].number, self.match.agents_of(name))
 
 
 class Producer:
@@ -74,6 +135,7 @@ class Producer:
     def __init__(
         self,
         services: Services,
+        task: int,
         spec: TaskSpec,
         mixture: Mixture,
         participants: Participants,
@@ -81,117 +143,243 @@ class Producer:
         bias: BiasWatch,
     ) -> None:
         self._services = services
+        self._task = task
         self._spec = spec
         self._mixture = mixture
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
         self._replacements = replacements(spec)
+        self._trained = len(participants.agent_map.trained)
+        self._leading = next(iter(participants.agent_map.trained))
+        """Whose groups a curriculum goes by."""
 
     async def room(self, number: int) -> None:
         """Wait until no episode waits for a place in a process of the environment that group ``number`` plays on."""
         await self._mixture.of(number)[0].environment.room()
 
     async def fill(
-        self, number: int, wanting: Sequence[Wanting], more: Callable[[int], None] = lambda _: None
+        self,
+        number: int,
+        wanting: Sequence[Wanting],
+        more: Callable[[int], None] = lambda _: None,
+        put: Put = lambda policy, closed: None,
     ) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 
         ``more`` is told how many members there are more to play than before: one less as each has been played and may
-        only wait for its score, all anew where the number is filled again. Raises ``Paused`` when the environment keeps
-        failing, ``Blocked`` when no version serves, ``WorkerDied``.
+        only wait for its score, all anew where the number is filled again. ``put`` is given the groups that close
+        before their play is over. Such a group stays, whatever becomes of the play; further attempts are made for the
+        others alone. Raises ``Paused`` when the environment keeps failing,
+        ``Blocked`` when no version serves, ``WorkerDied``.
         """
         train = self._spec.train
-        failures = short = replaced = lost = replayed = 0
-        rules = [closing_rules(policy.spec) for policy in wanting]
+        failures = short = 0
+        done: dict[str, ClosedGroup] = {}
         component, own = self._mixture.of(number)
         environment, drawing = component.environment, self._prompts.drawing(component)
-        for attempt in range(MAX_ATTEMPTS):
-            if attempt:
+        before = self._resumed(number, wanting)
+        tally = _Tally() if before is None else _Tally(before.play.replaced, before.play.lost, before.play.replayed)
+        first = 0 if before is None else before.play.attempt
+        for attempt in range(first, MAX_ATTEMPTS):
+            if attempt > first:
                 more(train.begun_members)
-            match = self._participants.match(number, attempt)
+            match = self._participants.match(number, attempt) if before is None else before.match
             async with self._participants.playing(match), environment.bound() as lease:
-                drawn = await drawing.instance(lease, own, attempt)
-                place = _Place(number, attempt, drawn, component)
-                members, others = closing(await self._play(place, match, lease, more), train.group_size)
+                version, cut = lease.environment_version, False
+                before = self._fitting(before, version)
+                drawn = before.play.index if before else await drawing.instance(lease, own, attempt)
+                place = _Place(number, attempt, drawn, component, version)
+                left = [policy for policy in wanting if policy.name not in done]
+                run = self._attempt(place, match, left, tally, before, put)
+                played = await self._play(run, lease, before.members if before else {}, more)
+                members, others = closing(played, train.group_size)
                 if lease.declared.ranked:
                     members = await self._ranked(members, lease)
-                environment_version, cut = lease.environment_version, lease.cut
+                cut = lease.cut
+            before, done = None, done | run.closed
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
+                run.keeper.give_up()
                 continue
-            begun = [*members, *others]
-            self._bias.see(environment_version, begun, component.name)
-            played = [one.played for one in members]
-            lost += sum(one.lost for one in begun)
-            replayed += sum(len(one.before) for one in begun)
-            episodes = tuple(one.episode for one in played)
-            play = Play(number, drawn, environment_version, episodes, component.name, replaced, lost, replayed)
-            groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
-            if train.redundant:  # one policy is trained: more are refused
-                groups = [replace(groups[0], dropped=dropped(members, others, match.agents_of(wanting[0].name)))]
+            begun, left = [*members, *others], run.left
+            self._bias.see(version, begun, component.name)
+            tally = tally.after(begun)
+            if train.redundant:
                 environment.left([one.played.outcome for one in others if one.dropped], lease)
-            closed = close_parts(play, groups, rules)
+            closed = self._close(run, members, others, tally)
             if isinstance(closed, TooFewRewards):
                 failures += all(one.lost for one in members)
                 short += any(one.lost for one in members)
                 if failures >= MAX_FAILURES or short >= MAX_SHORT:
                     await environment.check()  # where it rests, the task waits instead of pausing
-                    fewest = max(one.min_members for one in rules)
+                    fewest = max(closing_rules(one.spec).min_members for one in left)
                     if failures >= MAX_FAILURES:
-                        raise all_lost(failures, played, component.name)
-                    raise too_few(short, fewest, played, component.name)
+                        raise all_lost(failures, [one.played for one in members], component.name)
+                    raise too_few(short, fewest, [one.played for one in members], component.name)
+                run.keeper.give_up()
                 continue
-            drawing.note(own, attempt, drawn, closed[0].rewards)
-            if replaced < self._replacements and all(one.rewards.constant for one in closed):
-                replaced += 1
+            done |= closed
+            if self._leading in closed:
+                drawing.note(own, attempt, drawn, closed[self._leading].rewards)
+            if tally.replaced < self._replacements and all(one.rewards.constant for one in done.values()):
+                tally, done = replace(tally, replaced=tally.replaced + 1), {}
+                run.keeper.give_up()
                 continue
-            await self._store(played, match, wanting, closed, drawing.tried(own))
+            await self._store(run, [one.played for one in members], closed, drawing.tried(own))
             drawing.learn(own)
-            return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
+            return done
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )
 
-    async def _store(
+    def _resumed(self, number: int, wanting: Sequence[Wanting]) -> Resumed | None:
+        """The play of this number that an earlier run has begun, if it can go on."""
+        store, names = self._services.store, [policy.name for policy in wanting]
+        found = resumed(store, self._participants, self._task, number, names)
+        if found is not None and found.play.attempt and self._spec.train.sampling == "difficulty":
+            store.open_plays.drop(found.play)  # what its earlier attempts drew is not known any more
+            return None
+        return found
+
+    def _fitting(self, before: Resumed | None, environment_version: str) -> Resumed | None:
+        """The same where it was played on that version of the environment."""
+        if before is not None and before.play.environment_version != environment_version:
+            self._services.store.open_plays.drop(before.play)
+            return None
+        return before
+
+    def _attempt(
         self,
-        played: Sequence[Played],
+        place: _Place,
         match: Match,
         wanting: Sequence[Wanting],
-        closed: Sequence[ClosedGroup],
-        draws: Sequence[Draw],
+        tally: _Tally,
+        before: Resumed | None,
+        put: Put,
+    ) -> _Attempt:
+        """An attempt that is about to be played, or to go on."""
+        play = OpenPlay(
+            self._task,
+            place.number,
+            before.play.policies if before else tuple(policy.name for policy in wanting),
+            place.attempt,
+            place.drawn,
+            place.component.name,
+            place.environment_version,
+            {name: (version.number, version.checksum) for name, version in match.versions.items()},
+            tally.replaced,
+            tally.lost,
+            tally.replayed,
+        )
+        early = EarlyGroups(match, self._spec.train.group_size)
+        keeper = Keeper(self._services.store, play, before is not None)
+        return _Attempt(place, match, wanting, tally, early, keeper, play, put)
+
+    def _close(
+        self, run: _Attempt, members: Sequence[Member], others: Sequence[Member], tally: _Tally
+    ) -> dict[str, ClosedGroup] | TooFewRewards:
+        """Close the groups that are left once a play is over, by policy; ``others`` are members that it needs not."""
+        left, episodes = run.left, [one.played.episode for one in members]
+        if not left:
+            return {}
+        groups = [run.part(policy, episodes, tally) for policy in left]
+        if self._spec.train.redundant:  # one policy is trained: more are refused
+            left_out = dropped(members, others, run.match.agents_of(left[0].name))
+            groups = [replace(groups[0], dropped=left_out)]
+        closed = close_parts(episodes, groups, [closing_rules(policy.spec) for policy in left])
+        if isinstance(closed, TooFewRewards):
+            return closed
+        return {policy.name: one for policy, one in zip(left, closed, strict=True)}
+
+    def _close_early(self, run: _Attempt) -> None:
+        """Store and hand over the groups of policies whose agents are done; where that fails, they wait.
+
+        With redundant members none closes early: which of them count is known when enough have ended.
+        """
+        if self._spec.train.redundant:
+            return
+        for policy in run.left:
+            done = run.early.episodes(policy.name)
+            if done is None:
+                continue
+            episodes, texts = done
+            closed = close_group(run.part(policy, episodes, run.tally), closing_rules(policy.spec))
+            if isinstance(closed, TooFewRewards) or not closed.rewards.count:
+                continue
+            if closed.rewards.constant and run.tally.replaced < self._replacements:
+                continue  # the whole play may be replaced
+            place, draws = run.place, tuple[Draw, ...]()
+            _, own = self._mixture.of(place.number)
+            drawing = self._prompts.drawing(place.component)
+            leads = policy.name == self._leading
+            if leads:
+                drawing.note(own, place.attempt, place.drawn, closed.rewards)
+                draws = drawing.tried(own)
+            part = PolicyGroup(policy.policy, closed.group, texts_of(texts, run.match.agents_of(policy.name)))
+            reach(Point.GROUP_CLOSED)
+            try:
+                experience = self._services.store.experience
+                run.play = experience.add_play("train", [part], draws=draws, play=run.play, opens=run.open)
+            except StoreError:
+                if leads:
+                    drawing.take_back(own)
+                return
+            if leads:
+                drawing.learn(own)
+            run.keeper.stored = True
+            run.closed[policy.name] = closed
+            reach(Point.GROUP_STORED)
+            run.put(policy.name, closed)
+
+    async def _store(
+        self, run: _Attempt, played: Sequence[Played], closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]
     ) -> None:
-        """Store the groups of all policies of a play in one transaction: none is there without the others."""
+        """Store the groups that are left of a play in one transaction: none is there without the others."""
+        store, left = self._services.store, [policy for policy in run.wanting if policy.name in closed]
+        if not left:
+            return run.keeper.give_up()
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
-            PolicyGroup(policy.policy, one.group, texts_of(texts, match.agents_of(policy.name)))
-            for policy, one in zip(wanting, closed, strict=True)
+            PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
+            for policy in left
         ]
-        beside = besides([one.episode for one in played], texts, match, {policy.name for policy in wanting})
+        learning = {policy.name for policy in run.wanting}
+        beside = besides([one.episode for one in played], texts, run.match, learning)
+        closes = run.open if run.keeper.stored else None
         reach(Point.GROUP_CLOSED)
-        store = self._services.store
-        await store.patiently(lambda: store.experience.add_play("train", parts, beside, draws=draws))
+        await store.patiently(
+            lambda: store.experience.add_play("train", parts, beside, draws=draws, play=run.play, closes=closes)
+        )
         reach(Point.GROUP_STORED)
 
-    async def _play(self, place: _Place, match: Match, lease: Lease, more: Callable[[int], None]) -> list[Member]:
-        """The members of one attempt at an instance, in the order in which they ended; none where the prompt is held
-        out."""
-        train, held_out = self._spec.train, await self._prompts.kept_out(place.component, lease)
-        replicas, unplayed = self._participants.replicas(match), set(range(train.begun_members))
+    async def _play(
+        self, run: _Attempt, lease: Lease, known: Mapping[int, Member], more: Callable[[int], None]
+    ) -> list[Member]:
+        """The members of one attempt at an instance, in the order in which they ended; the ``known`` ones had ended.
+
+        None at all where the prompt is held out.
+        """
+        train, held_out = self._spec.train, await self._prompts.kept_out(run.place.component, lease)
+        if any(one.played.prompt in held_out for one in known.values()):
+            return []
+        unplayed = set(range(train.begun_members))
 
         def over(member: int) -> None:
             if member in unplayed:
                 unplayed.remove(member)
                 more(-1)
 
+        replicas = self._participants.replicas(run.match)
         plays = [
-            self._member(place, member, match, lease, held_out, replicas, partial(over, member))
+            self._member(run, member, lease, held_out, replicas, known.get(member), partial(over, member))
             for member in range(train.begun_members)
         ]
-        try:
-            return await play_members(plays, train.group_size, over)
-        except HeldOutPrompt:
-            return []
+        with run.keeper:
+            try:
+                return await play_members(plays, train.group_size, over)
+            except HeldOutPrompt:
+                return []
 
     async def _ranked(self, members: Sequence[Member], lease: Lease) -> list[Member]:
         """The members with the rewards that the environment gave by comparing them, where it ranks groups."""
@@ -201,24 +389,36 @@ class Producer:
 
     def _member(
         self,
-        place: _Place,
+        run: _Attempt,
         member: int,
-        match: Match,
         lease: Lease,
         held_out: Set[PromptHash],
         replicas: Mapping[str, Replicas],
+        known: Member | None,
         over: Callable[[], None],
     ) -> MemberPlay:
-        seed = self._spec.train.seed
+        place, match, seed = run.place, run.match, self._spec.train.seed
         spec = EpisodeSpec("train", place.drawn, seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", place.number, place.attempt, member)
         roles = match.roles(replicas, sampling, sampling.temperature, noise)
-        name = f"{next(iter(match.versions.values())).name}/g{place.number}.{place.attempt}.{member}"
+        apart = "" if len(run.wanting) == self._trained else f"-{'+'.join(policy.name for policy in run.wanting)}"
+        name = f"{next(iter(match.versions.values())).name}/g{place.number}{apart}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
+
+        def settled(done: Settled) -> None:
+            run.early.note(done)
+            self._close_early(run)
 
         async def once(plays: int, left: Callable[[Played], None]) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over, settled)
 
-        return MemberPlay(once, given_up=lambda: lease.cut or lease.rest is not None)
+        def ended(played: Member) -> Member:
+            one = run.early.end(member, played)
+            if known is None:
+                run.keeper.note(one)
+            self._close_early(run)
+            return one
+
+        return MemberPlay(once, lambda: lease.cut or lease.rest is not None, known, ended)

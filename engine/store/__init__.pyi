@@ -37,6 +37,11 @@ from .metric_names import (
     stale as stale,
     stale_age as stale_age,
 )
+from .open_plays import (
+    KeptMember as KeptMember,
+    OpenPlay as OpenPlay,
+    Speaking as Speaking,
+)
 from .queries import (
     rollouts as rollouts,
     timeline as timeline,

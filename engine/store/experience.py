@@ -28,8 +28,8 @@ from ..trajectories import (
 )
 from .database import insert, insert_all, transaction
 from .draws import Draw, add_draws, draws_of
-
-_NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
+from .open_plays import OpenPlay, drop_open, open_play
+from .trajectory_rows import NOTHING, span_of, turns_of
 
 SHRUNK_AT_ONCE = 16
 """Groups in one transaction of ``shrink``, which then takes about a millisecond."""
@@ -88,8 +88,16 @@ class ExperienceTable:
         suite: str = "",
         draws: Sequence[Draw] = (),
         rewards: Sequence[Mapping[str, float]] | None = None,
-    ) -> None:
-        """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
+        play: int | None = None,
+        opens: OpenPlay | None = None,
+        closes: OpenPlay | None = None,
+    ) -> int:
+        """Store closed groups of one play, all or none; each replaces a group of the same policy and number.
+
+        Returns the number of the play, which is to be given as ``play`` where further groups of it are stored later.
+        ``opens``: other policies still wait for their groups, and the play may go on under another engine with the
+        versions that it names. ``closes``: nobody waits for more of it, so its members go with this transaction.
+
 
         ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
         same suite on the same environment version: the episodes of every evaluation series are kept. ``draws`` are what
@@ -97,18 +105,23 @@ class ExperienceTable:
         never asked.
         """
         with transaction(self._db):
-            play = None
-            for part in parts:
+            for place, part in enumerate(parts):
                 self._remove(part, split, step, suite)
                 owner = self._insert(part, split, step, suite, play, rewards)
                 rows = [row for episode in part.group.episodes for row in _rows(owner, episode, part.transcripts)]
-                if play is None:
-                    play = owner
+                if not place:
                     rows += _beside(owner, beside)
+                play = owner if play is None else play
                 insert_all(self._db, "trajectories", rows)
             if draws:
                 add_draws(self._db, parts[0].policy, parts[0].group.number, draws)
+            if opens is not None:
+                open_play(self._db, opens)
+            if closes is not None:
+                drop_open(self._db, closes)
             reach(Point.GROUP_INSIDE)
+        assert play is not None, "a play has a group"
+        return play
 
     def _remove(self, part: PolicyGroup, split: Split, step: int | None, suite: str) -> None:
         same = (
@@ -303,7 +316,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
     """One row per trajectory, each agent's in order; an episode that failed before its first turn has one row, too."""
     agents: Counter[str] = Counter()
     parts = []
-    for trajectory in episode.trajectories or (_NOTHING,):
+    for trajectory in episode.trajectories or (NOTHING,):
         parts.append((agents[trajectory.agent], trajectory))
         agents[trajectory.agent] += 1
     return [
@@ -319,8 +332,8 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
             "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
             "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
-            "spans": json.dumps([_span(span) for span in trajectory.spans]),
-            "turns": _turns(transcripts.get((episode.member, trajectory.agent, part), Transcript())),
+            "spans": json.dumps([span_of(span) for span in trajectory.spans]),
+            "turns": turns_of(transcripts.get((episode.member, trajectory.agent, part), Transcript())),
             "parts": json.dumps(episode.parts) if episode.parts else "{}",
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
             "failure": _failure(episode.failure),
@@ -339,16 +352,6 @@ def _beside(owner: int, beside: Sequence[Beside]) -> list[dict[str, object]]:
         if episode.trajectories
         for row in _rows(owner, episode, one.transcripts)
     ]
-
-
-def _span(span: Span) -> list[int | float | bool | None]:
-    """(start, stop, version), and fork and advantage only where they say something: most tasks need neither."""
-    further = [span.fork, span.advantage] if span.fork or span.advantage is not None else []
-    return [span.start, span.stop, span.version, *further]
-
-
-def _turns(transcript: Transcript) -> str:
-    return json.dumps([{"role": role, "text": text} for role, text in transcript.turns])
 
 
 def _paid(episode: Episode, agent: str) -> str | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m030_dropped_members"
+LATEST = "m034_open_plays"
 """The name of the last migration."""
 
 

@@ -22,6 +22,7 @@ from .environments import ConformanceTable, OutcomeTable
 from .evaluations import EvaluationTable
 from .experience import ExperienceTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
+from .open_plays import OpenPlayTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable, UsageTable
@@ -58,6 +59,7 @@ class Store:
         self.devices = DeviceTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.experience = ExperienceTable(self._database)
+        self.open_plays = OpenPlayTable(self._database)
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, Home(path.parent), self.incarnation, self.barrier)

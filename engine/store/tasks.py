@@ -13,7 +13,7 @@ from sqlite_utils import Database
 
 from ..spec import TOGETHER, TaskSpec, parse
 from .database import transaction
-from .rows import NO_REASON, Reason, ReasonCode
+from .rows import FINISHED, NO_REASON, Reason, ReasonCode
 
 
 @dataclass(frozen=True)
@@ -136,15 +136,20 @@ class TaskTable:
         return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
 
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
-        """Move a task to a state and drop a try that was due. ``fresh``: a person did it, so tries are counted anew."""
+        """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
+
+        ``fresh``: a person did it, so tries are counted anew."""
         now = time.time()
-        self._db.execute(
-            "UPDATE tasks SET state = ?, reason = ?, reason_code = ?, due = NULL, cause = '',"
-            " retried = CASE WHEN ? THEN 0 ELSE retried END,"
-            " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
-            " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
-            [state, reason.words, reason.code, fresh, state, now, state, now, task],
-        )
+        with transaction(self._db):
+            self._db.execute(
+                "UPDATE tasks SET state = ?, reason = ?, reason_code = ?, due = NULL, cause = '',"
+                " retried = CASE WHEN ? THEN 0 ELSE retried END,"
+                " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
+                " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
+                [state, reason.words, reason.code, fresh, state, now, state, now, task],
+            )
+            if state in FINISHED:
+                self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def extend(self, task: int, steps: int, state: str) -> None:
         """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries are counted anew."""

@@ -1,8 +1,8 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-The engine sends ``start reply cancel facts``. The host answers ``hello`` or ``broken``, then ``ask end facts``. A check
-also sends ``watch`` and, later, ``watched``, which is answered with what kept the loop busy in between. The host keeps
-the table of episodes and of asks in flight, and nothing else. Whether the process is alive is asked on a second
+The engine sends ``start reply cancel facts``. The host answers ``hello`` or ``broken``, then ``ask final end facts``. A
+check also sends ``watch`` and, later, ``watched``, which is answered with what kept the loop busy in between. The host
+keeps the table of episodes and of asks in flight, and nothing else. Whether the process is alive is asked on a second
 connection: see ``pulse``. Scores come from other processes: see ``scorer``.
 """
 
@@ -182,6 +182,11 @@ class PluginHost:
     async def player(self, environment: Environment) -> Callable[..., Any]:
         """See ``runner.Host``."""
         return await self._instances.player(environment)
+
+    def send_final(self, run: Run, record: Record) -> None:
+        """See ``runner.Host``."""
+        if run.number in self._runs:
+            self._channel.send({"op": "final", "episode": run.number, **record})
 
     def ended(self, run: Run, record: Record) -> None:
         """See ``runner.Host``."""

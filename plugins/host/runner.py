@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -57,6 +58,9 @@ class Host(Protocol):
     async def player(self, environment: Environment) -> Callable[..., Any]:
         """What plays an environment in the class form; see ``Instances.player``."""
 
+    def send_final(self, run: Run, record: Record) -> None:
+        """Tell the engine of a reward that is final while the episode goes on."""
+
     def ended(self, run: Run, record: Record) -> None:
         """Send the end to the engine and forget the run."""
 
@@ -75,6 +79,7 @@ class Run:
         self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
         self._late = self._overloaded = False
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._usage = Usage()
         self._clock = self._usage.limit = Clock(self._loop, self._seconds, self._expire, self._usage)
         self._episode = Episode(
@@ -88,6 +93,7 @@ class Run:
             declared=environment.agents,
             apart=None if environment.blocking else in_thread,
             starved=self._starve,
+            settle=None if environment.scorer or environment.ranker else self._settle,
         )
         self._asks: set[asyncio.Future[Reply]] = set()
         self._replied = False
@@ -149,7 +155,7 @@ class Run:
             task = self._task()
             if self.environment.scorer is not None and not invalid and failure is None:
                 return self._unscored(result) | task
-            rewards = rewards_of(result, self._episode.payees, self._episode.earned)
+            rewards = rewards_of(result, self._episode.payees, self._episode.earned, self._episode.final)
         except (TypeError, ValueError) as error:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
         end = {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
@@ -219,6 +225,15 @@ class Run:
                 f"the machine or its process was busy: the episode was not over after {wall_limit(self._seconds):g} s"
             )
         return f"the episode took longer than {self._seconds:g} s"
+
+    def _settle(self, agent: str, reward: float) -> None:
+        """See ``Episode``; ``paid`` is the agent's part of what the end of the episode will list."""
+        paid = [one for one in self._episode.paid if one["agent"] == agent]
+        record: Record = {"agent": agent, "reward": reward, "paid": paid}
+        if threading.get_ident() == self._thread:
+            self._host.send_final(self, record)  # at once: the episode may end in this turn of the loop
+        else:
+            self._loop.call_soon_threadsafe(self._host.send_final, self, record)
 
     def _starve(self) -> None:
         """A program in the sandbox had too little of the machine to be judged by what it did."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 import pytest
 
 from marlaas.plugins import Episode, Invalid, Message, Reply, Score, ToolCall, env
+from marlaas.plugins.episode import Settle
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.rewards import rewards_of
 from marlaas.plugins.tools import schema_of
@@ -154,6 +156,64 @@ def test_an_integer_beyond_all_floats_is_logged_as_its_text() -> None:
 def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
     with pytest.raises(ValueError, match=r"ep\.reward names 'c', but the agents are a, b"):
         rewards_of(1, ("a", "b"), {"c": 0.5})
+
+
+async def paid_early(*, settle: Settle | None = None, waiting: bool = False) -> Episode:
+    """Two agents, the first of which is done; ``waiting``: it was asked something just before."""
+    replied = asyncio.Event()
+
+    async def answer(ask: Ask) -> Reply:
+        await replied.wait()
+        return Reply("x", "stop", 0)
+
+    episode = Episode(answer, declared=("a", "b"), settle=settle)
+    asked = asyncio.ensure_future(episode.agent("a").ask("go"))
+    await asyncio.sleep(0)
+    if not waiting:
+        replied.set()
+        await asked
+    try:
+        episode.reward(0.25)
+        episode.reward(0.5, agent="a", final=True)
+    finally:
+        asked.cancel()
+    return episode
+
+
+async def test_an_agent_may_be_paid_for_the_last_time() -> None:
+    told: list[tuple[str, float]] = []
+    episode = await paid_early(settle=lambda *final: told.append(final))
+    assert told == [("a", 0.75)] and episode.final == {"a": 0.75}
+    episode.reward(1.0)
+    assert [one["agent"] for one in episode.paid] == ["a", "a"], "later payments are the others'"
+    for result in (2.0, {"b": 2.0}):
+        found = rewards_of(result, episode.payees, episode.earned, episode.final).by_agent
+        assert found == {"a": 0.75, "b": 3.25}
+    with pytest.raises(ValueError, match="the reward of 'a' is final already"):
+        episode.reward(1.0, agent="a")
+    with pytest.raises(ValueError, match="'a' is final already, so it cannot be returned"):
+        rewards_of({"a": 1.0}, episode.payees, episode.earned, episode.final)
+    with pytest.raises(RuntimeError, match="agent 'a' was asked although its reward is final"):
+        await episode.agent("a").ask("again")
+    with pytest.raises(RuntimeError, match="agent 'a' was asked although its reward is final"):
+        await episode.agent("a").fork().ask("again")
+
+
+@pytest.mark.parametrize("result", [None, 1.0])
+def test_where_all_agents_are_done_nothing_else_counts(result: object) -> None:
+    assert rewards_of(result, ("a", "b"), {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}).by_agent == {"a": 1.0, "b": 2.0}
+
+
+async def test_who_cannot_be_paid_for_the_last_time() -> None:
+    with pytest.raises(ValueError, match="where a score function or a ranking gives the rewards"):
+        await paid_early(settle=None)
+    with pytest.raises(RuntimeError, match="was paid for the last time before it had replied"):
+        await paid_early(settle=lambda agent, reward: None, waiting=True)
+    episode = Episode(Model(), declared=("a", "b"))
+    for agent in ("", "c"):
+        with pytest.raises(ValueError, match=r"a final reward names one of the agents \(a, b\)"):
+            episode.reward(1.0, agent=agent, final=True)
+    assert episode.earned == {} and episode.final == {}
 
 
 async def test_rewards_for_turns_are_summed_and_logged_by_their_name() -> None:

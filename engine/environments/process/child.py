@@ -20,7 +20,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 
 from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Unscored
+from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored
 from .launch import Folders, Launched, launch
 from .load import Load
 from .pulse import Silence
@@ -33,6 +33,7 @@ from .wire import (
     Hello,
     Outcome,
     Ready,
+    Settled,
     Watched,
     WireError,
     decode,
@@ -89,6 +90,8 @@ class _Play:
     ended: asyncio.Future[Outcome]
     began: float
     asks: set[asyncio.Task[None]] = field(default_factory=set)
+    final: set[str] = field(default_factory=set)
+    """Agents whose rewards are final."""
 
 
 class Child:
@@ -259,6 +262,8 @@ class Child:
             match decode(record):
                 case Asked() as asked:
                     self._asked(asked)
+                case Settled() as settled:
+                    self._settled(settled)
                 case Ended() as ended:
                     self._ended(ended)
                 case Watched() as watched:
@@ -282,13 +287,13 @@ class Child:
         self._hello.set_result(hello)
 
     def _too_late(self, record: Record) -> bool:
-        """Whether a record is an ask of a cancelled episode.
+        """Whether a record is an ask of a cancelled episode, or a final reward in it.
 
         These are not answered, so there can only be as many as may wait at the same time: a process that sends more
         breaks the protocol.
         """
         episode = record.get("episode")
-        if record.get("op") != "ask" or type(episode) is not int or episode not in self._cancelled:
+        if record.get("op") not in ("ask", "final") or type(episode) is not int or episode not in self._cancelled:
             return False
         self._cancelled[episode] += 1
         if self._cancelled[episode] > MOST_ASKS:
@@ -302,6 +307,14 @@ class Child:
         task = self._loop.create_task(self._reply(play, play.answer, asked))
         play.asks.add(task)
         task.add_done_callback(play.asks.discard)
+
+    def _settled(self, settled: Settled) -> None:
+        play, agent = self._plays.get(settled.episode), settled.final.agent
+        if play is None or play.answer is None or agent in play.final or len(play.final) >= MOST_ASKS:
+            raise WireError(f"a final reward of episode {settled.episode} out of turn")
+        play.final.add(agent)
+        if isinstance(play.answer, Answering):
+            play.answer.settle(settled.final)
 
     async def _reply(self, play: _Play, answer: Answer, asked: Asked) -> None:
         try:

@@ -21,7 +21,7 @@ from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Loaded, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -127,6 +127,14 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """An agent's reward is final while its episode goes on."""
+
+    episode: int
+    final: FinalReward
+
+
+@dataclass(frozen=True)
 class Beat:
     """The interpreter of the process runs."""
 
@@ -158,7 +166,7 @@ class Watched:
     """The one that took longest first."""
 
 
-Received = Hello | Ready | Broken | Asked | Ended | Watched
+Received = Hello | Ready | Broken | Asked | Settled | Ended | Watched
 
 
 class _ToolCall(Struct):
@@ -222,6 +230,13 @@ class _Paid(Struct):
 
     def __post_init__(self) -> None:
         self.name = self.name[:LONGEST_NAME]
+
+
+class _Final(Struct, tag_field="op", tag="final"):
+    episode: _Count
+    agent: _Name
+    reward: _Bounded
+    paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
 
 
 class _End(Struct, tag_field="op", tag="end"):
@@ -355,7 +370,7 @@ class _Watched(Struct, tag_field="op", tag="watched"):
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
+    message: _Ask | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
 
 
 def decode(record: Record) -> Received:
@@ -364,6 +379,8 @@ def decode(record: Record) -> Received:
         match convert({"message": _clean(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
+            case _Final() as final:
+                return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
             case _End(status="played") as end:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:

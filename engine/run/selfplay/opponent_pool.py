@@ -67,7 +67,7 @@ class OpponentPool:
         self._name = name
         self._policy = policy
         self._seed = seed
-        self._kept = kept
+        self.kept = kept
         self._scores = scores
         self._published = published
         self._lent: Counter[int] = Counter()
@@ -83,7 +83,7 @@ class OpponentPool:
 
     def draw(self, number: int, attempt: int) -> Version:
         """The version that plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
-        versions = {version.number: version for version in reversed(self._kept())}
+        versions = {version.number: version for version in reversed(self.kept())}
         pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
         if not pool:
             raise AdapterError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...rollout import Replicas
 from ...spec import AgentMap
-from ...store import Version
+from ...store import Speaking, Version
 from ..serving.published import PublishedVersions
 from .match import Match
 from .opponent_pool import OpponentPool
@@ -38,10 +38,16 @@ class Participants:
     """Of one task and one incarnation of the workers."""
 
     def __init__(
-        self, agent_map: AgentMap, published_versions: Mapping[str, PublishedVersions], opponents: Opponents
+        self,
+        agent_map: AgentMap,
+        published_versions: Mapping[str, PublishedVersions],
+        opponents: Opponents,
+        kept: Callable[[str], Sequence[Version]] = lambda policy: (),
     ) -> None:
-        """``published_versions`` are those of the trained policies, by name."""
+        """``published_versions`` are those of the trained policies, by name; ``kept`` lists the versions of one of them
+        whose files are on the disk."""
         self.agent_map = agent_map
+        self.kept = kept
         self.opponents = opponents
         self._published_versions = published_versions
 
@@ -53,6 +59,27 @@ class Participants:
         """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
         drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponents.pools.items()}
         return Match(self.agent_map.agents, {**self.opponents.frozen, **drawn, **self._current()})
+
+    def again(self, speaking: Mapping[str, Speaking]) -> Match | None:
+        """The match of a play that an earlier run began, by number and checksum of the versions that spoke in it.
+
+        None where one of them is void or not on the disk any more: then the play cannot go on.
+        """
+        versions = {name: self._known(name, *wanted) for name, wanted in speaking.items()}
+        if set(versions) != {*self.opponents.frozen, *self.opponents.pools, *self._published_versions}:
+            return None
+        there = {name: version for name, version in versions.items() if version is not None}
+        return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
+
+    def _known(self, name: str, number: int, checksum: str) -> Version | None:
+        """A version that may speak for a policy of a match."""
+        if name in self.opponents.frozen:
+            known = [self.opponents.frozen[name]]
+        elif name in self.opponents.pools:
+            known = [*self.opponents.pools[name].kept()]
+        else:
+            known = [self._published_versions[name].now(), *self.kept(name)]
+        return next((one for one in known if (one.number, one.checksum) == (number, checksum)), None)
 
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
@@ -77,7 +104,8 @@ class Participants:
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:
-        """Keep the versions of a match served while the block runs; those of a pool may have to be loaded first."""
+        """Keep the versions of a match served while the block runs; those of a pool, or of a play that an earlier run
+        began, may have to be loaded first."""
         async with AsyncExitStack() as stack:
             for name, published in self._published_versions.items():  # hold everything before the first await
                 stack.enter_context(published.hold(match.versions[name]))
@@ -85,6 +113,9 @@ class Participants:
                 stack.enter_context(opponent_pool.hold(match.versions[name]))
             for name, opponent_pool in self.opponents.pools.items():
                 await stack.enter_async_context(opponent_pool.lent(match.versions[name]))
+            for name, published in self._published_versions.items():
+                if not published.serves(match.versions[name]):  # an earlier run began the play
+                    await stack.enter_async_context(published.lent(match.versions[name]))
             yield
 
     def _current(self) -> dict[str, Version]:

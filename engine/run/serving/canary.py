@@ -6,8 +6,8 @@ finds an adapter handle that was mixed up: its checksum is right, and one step a
 by less than what rounding may explain.
 
 Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is
-asked before anything else of the next step, because until that one its weights are those of the version. Samplers answer
-while the trainer trains.
+asked before anything else of the next step, because until that one its weights are those of the version. Samplers
+answer while the trainer trains.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Canary:
     ) -> CanaryReport:
         """After ``ask``, ``publish`` the version, ask the endpoints that serve it, and compare.
 
-        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what the workers
+        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what workers
         raised since ``before``.
         """
         probe, asked = self._probe, self._asked

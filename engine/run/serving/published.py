@@ -66,6 +66,10 @@ class PublishedVersions:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
 
+    def serves(self, version: Version) -> bool:
+        """Whether groups may be played with a version."""
+        return version.name in self._routes
+
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
         """All endpoints that serve a version, the one that is to serve most of it first.
 

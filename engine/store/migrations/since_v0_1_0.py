@@ -148,3 +148,43 @@ def m029_environment_processes(db: Database) -> None:
 def m030_dropped_members(db: Database) -> None:
     """What is known of the members that a group closed without, because others were first."""
     db.table("groups").add_column("dropped", str)  # JSON of ``trajectories.Dropped``; NULL: no member was redundant
+
+
+@migrations()
+def m034_open_plays(db: Database) -> None:
+    """Members that have ended well of plays that are still open; they go with the row of their play."""
+    db.execute(
+        """CREATE TABLE open_plays (
+            id INTEGER PRIMARY KEY,
+            task INTEGER NOT NULL REFERENCES tasks (id),
+            number INTEGER NOT NULL,  -- of the group
+            policies TEXT NOT NULL,  -- JSON: names of those that are trained on it
+            attempt INTEGER NOT NULL,
+            instance INTEGER NOT NULL,
+            component TEXT NOT NULL,
+            environment_version TEXT NOT NULL,
+            speaking TEXT NOT NULL,  -- JSON {name: [number, checksum]}: the versions of all who play
+            replaced INTEGER NOT NULL,
+            lost INTEGER NOT NULL,
+            replayed INTEGER NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (task, number, policies)
+        )"""
+    )
+    db.execute(
+        """CREATE TABLE open_trajectories (
+            play INTEGER NOT NULL REFERENCES open_plays (id) ON DELETE CASCADE,
+            member INTEGER NOT NULL,
+            agent TEXT NOT NULL,
+            reward REAL,
+            cut INTEGER NOT NULL,
+            tokens BLOB NOT NULL,
+            mask BLOB NOT NULL,
+            logprobs BLOB NOT NULL,
+            spans TEXT NOT NULL,
+            turns TEXT NOT NULL,
+            outcome TEXT,  -- JSON [outcome, outcomes of the plays before], in a member's first row
+            prompt BLOB  -- hash of the first prompt, likewise
+        )"""
+    )
+    db.execute("CREATE INDEX idx_open_trajectories_play ON open_trajectories (play, member)")

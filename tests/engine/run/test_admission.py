@@ -99,7 +99,9 @@ class Everything:
     async def room(self, number: int) -> None:
         await self.place.wait()
 
-    async def fill(self, number: int, wanting: Sequence[Any], more: Callable[[int], None]) -> Mapping[str, Any]:
+    async def fill(
+        self, number: int, wanting: Sequence[Any], more: Callable[[int], None], put: Any
+    ) -> Mapping[str, Any]:
         self.begun.append(number)
         left = self.group_size
         while left:

@@ -49,7 +49,7 @@ def test_a_play_closes_for_all_or_is_made_again(members: list[tuple[bool, bool, 
     rules = [ClosingRules(min_members=least)] * 2
     groups = [part_of(play, 0, {agent}) for agent in ("solver", "critic")]
     assert all((group.lost, group.replayed) == (1, 2) for group in groups)
-    closed = close_parts(play, groups, rules)
+    closed = close_parts(episodes, groups, rules)
     rewarded = sum(well and (solver or critic) for well, solver, critic in members)
     heard = [sum(well and spoke[agent] for well, *spoke in members) for agent in (0, 1)]
     if rewarded < least or max(heard) < 2:

@@ -27,6 +27,7 @@ class Host:
         self.end: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self.given_up = False
         self.late: Late | None = None
+        self.finals: list[Record] = []
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
         self.asked.set()
@@ -38,6 +39,9 @@ class Host:
     async def player(self, environment: Environment) -> Callable[..., Any]:
         assert self.late is not None
         raise self.late
+
+    def send_final(self, run: Run, record: Record) -> None:
+        self.finals.append(record)
 
     def ended(self, run: Run, record: Record) -> None:
         self.end.set_result(record)

@@ -9,8 +9,17 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, WireError, decode, encode_reply
-from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments.process.wire import (
+    Asked,
+    Broken,
+    Ended,
+    Hello,
+    Settled,
+    WireError,
+    decode,
+    encode_reply,
+)
+from marlaas.engine.environments.protocol import EpisodeOutcome, FinalReward
 from marlaas.engine.trajectories import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.process import reply_of
@@ -40,6 +49,8 @@ def test_what_is_well_formed() -> None:
     paid = {"agent": "a", "turns": 2, "amount": 0.5, "name": "step"}
     ended = decode(END | {"paid": [paid]})
     assert ended == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5, paid=(TurnReward("a", 2, 0.5, "step"),)))
+    final = decode({"op": "final", "episode": 2, "agent": "a", "reward": 0.5, "paid": [paid]})
+    assert final == Settled(2, FinalReward("a", 0.5, (TurnReward("a", 2, 0.5, "step"),)))
     busy = decode({"op": "end", "episode": 2, "status": "timeout", "overloaded": True})
     assert busy == Ended(2, EpisodeOutcome("timeout", overloaded=True))
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))

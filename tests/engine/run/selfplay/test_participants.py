@@ -26,6 +26,9 @@ class PublishedVersions:
     def now(self) -> Any:
         return SimpleNamespace(name=f"{self.name}-now")
 
+    def serves(self, version: Any) -> bool:
+        return True
+
     @contextmanager
     def hold(self, version: Any) -> Iterator[None]:
         self.log.append(version.name)

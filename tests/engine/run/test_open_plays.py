@@ -1,0 +1,216 @@
+"""Members that have ended outlive their engine: the next one plays only those that are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from marlaas.app.audit.audit import audit
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.run import open_plays
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.policies import PolicySpec
+from marlaas.plugins.messages import Answer
+
+from ..scheduler.fake_environments import FakeEnvironments
+from ..scheduler.world import World
+from .test_early_groups import TWO, Paying, groups, until
+from .test_learning import SPEC, check_history
+from .test_several_policies import AGENTS, consumed
+
+FIRST = {(0, 0), (0, 1)}
+
+
+@dataclass
+class Held(FakeEnvironments):
+    """Some members wait before their first question."""
+
+    holds: Callable[[EpisodeSpec], bool] = lambda spec: False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    well: int = 0
+    """Training episodes that have ended."""
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if spec.split == "train" and self.holds(spec):
+            self.begun.append(spec)
+            await self.over.wait()
+        outcome = await super().play(lease, spec, answer, counts)
+        self.well += spec.split == "train"
+        return replace(outcome, metrics={"place": float(spec.member), "word": "x"}, seconds=0.25)
+
+
+def held(tmp_path: Path, holds: Callable[[EpisodeSpec], bool]) -> World:
+    here = World(tmp_path / "home", replace(SPEC, policy=PolicySpec(rank=1, alpha=1.0)))
+    here.environments = Held(here.chance, holds=holds)
+    return here
+
+
+def environment(here: World) -> Held:
+    """That of a world that ``held`` made."""
+    return cast(Held, here.environments)
+
+
+def kept(here: World) -> list[tuple[int, int]]:
+    """Number and member of all that is kept."""
+    sql = "SELECT DISTINCT p.number, t.member FROM open_trajectories t JOIN open_plays p ON p.id = t.play ORDER BY 1, 2"
+    return [(row["number"], row["member"]) for row in here.query(sql)]
+
+
+def begun(here: World) -> Counter[tuple[int, int]]:
+    return Counter((spec.index, spec.member) for spec in here.environments.begun)
+
+
+async def dies(here: World, when: Callable[[], object]) -> None:
+    """Run until something is so; then the engine is gone."""
+    run = asyncio.ensure_future(here.go())
+    await until(when)
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    here.environments.begun.clear()
+    here.restart()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_plays, "KEEP_AFTER", 0.0)
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the end of a run stores members."""
+    monkeypatch.setattr(open_plays, "KEEP_AFTER", 1e6)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_only_missing_members_are_played_by_the_next_engine(tmp_path: Path) -> None:
+    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
+    await dies(here, lambda: (0, 0) in kept(here))
+    environment(here).holds = lambda spec: False
+    before = here.query("SELECT tokens FROM open_trajectories t JOIN open_plays p ON p.id = t.play WHERE number = 0")
+    assert await here.go() == Ending("done")
+    assert begun(here)[0, 0] == 0 and begun(here)[0, 1] == 1
+    check_history(here)
+    assert kept(here) == [] and here.query("SELECT 1 FROM open_plays") == []
+    rows = here.query(
+        "SELECT t.* FROM trajectories t JOIN groups g ON g.id = t.\"group\" WHERE g.number = 0 AND g.split = 'train'"
+        " ORDER BY t.member"
+    )
+    assert rows[0]["tokens"] == before[0]["tokens"] and [row["member"] for row in rows][:2] == [0, 1]
+    assert [json.loads(row["metrics"]) for row in rows] == [
+        {"place": float(row["member"]), "word": "x"} for row in rows
+    ], "what was logged is kept, too"
+    assert {row["seconds"] for row in rows} == {0.25} and all(row["turns"] != "[]" for row in rows)
+
+
+@pytest.mark.usefixtures("never")
+async def test_a_run_that_ends_stores_what_it_has(tmp_path: Path) -> None:
+    here = held(tmp_path, lambda spec: spec.member == 1)
+    await dies(here, lambda: environment(here).well >= 4)
+    assert {member for _, member in kept(here)} == {0}
+    report = audit(here.home.root, updates=False)
+    assert report.problems == [] and report.proven["open plays are open"] > 0
+    environment(here).over.set()
+    assert await here.go() == Ending("done")
+    check_history(here)
+
+
+@pytest.mark.usefixtures("never")
+async def test_plays_that_are_soon_over_write_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = held(tmp_path, lambda spec: False)
+    monkeypatch.setattr(here.store.open_plays, "keep", lambda *given: pytest.fail("it was kept"))
+    assert await here.go() == Ending("done")
+    check_history(here)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_another_version_of_the_environment_plays_all_anew(tmp_path: Path) -> None:
+    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
+    await dies(here, lambda: (0, 0) in kept(here))
+    environment(here).holds, here.environments.version = lambda spec: False, "e2"
+    assert await here.go() == Ending("done")
+    assert begun(here)[0, 0] == 1
+    check_history(here)
+    assert here.query("SELECT 1 FROM open_plays") == []
+
+
+def late(spec: EpisodeSpec) -> bool:
+    """A member of the first group that may begin before the first step, and belongs to the second."""
+    return (spec.index, spec.member) == (SPEC.train.groups_per_step, 1)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_play_goes_on_with_the_version_that_it_began_with(tmp_path: Path) -> None:
+    here = held(tmp_path, late)
+    number = SPEC.train.groups_per_step
+    await dies(here, lambda: (number, 0) in kept(here) and here.query("SELECT 1 FROM steps"))
+    environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    assert begun(here)[number, 0] == 0
+    (group,) = here.query(f"SELECT version FROM groups WHERE number = {number} AND split = 'train'")
+    assert group["version"] == 0
+    check_history(here)
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("fate", ["void", "pruned"])
+async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate: str) -> None:
+    here = held(tmp_path, lambda spec: spec.index >= 2 * SPEC.train.groups_per_step and spec.member == 1)
+    number = 2 * SPEC.train.groups_per_step
+    await dies(here, lambda: (number, 0) in kept(here))
+    spoke = {row["speaking"] for row in here.query("SELECT speaking FROM open_plays")}
+    assert spoke
+    execute = here.store._database.conn.execute
+    if fate == "void":  # and other versions take their numbers
+        for version in here.store.versions.candidates(1):
+            Path(version.path).write_bytes(b"damaged")
+        execute("DELETE FROM trajectories")
+        execute("DELETE FROM groups")
+        here.environments.score = lambda spec: float(spec.member)
+    if fate == "pruned":
+        execute("UPDATE open_plays SET speaking = replace(speaking, ', \"', ', \"other')")
+    environment(here).holds = lambda spec: False
+    here.environments.begun.clear()
+    assert await here.go() == Ending("done")
+    assert begun(here)[number, 0] == 1
+    check_history(here)
+    assert here.query("SELECT 1 FROM open_plays") == []
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_policy_that_has_its_group_already_learns_nothing_twice(tmp_path: Path) -> None:
+    """The solver's group was stored early; the next engine plays what is missing for the critic alone."""
+    over = asyncio.Event()
+    here = World(tmp_path / "home", TWO)
+    here.environments = Paying(
+        here.chance, agents=AGENTS, pause=lambda spec: over if (spec.index, spec.member) == (0, 1) else None
+    )
+    await dies(here, lambda: (0, 0) in kept(here) and groups(here, "solver"))
+    assert groups(here, "solver")[0]["number"] == 0
+    assert 0 not in [row["number"] for row in groups(here, "critic")]
+    assert audit(here.home.root, updates=False).problems == []
+    over.set()
+    assert await here.go() == Ending("done")
+    assert begun(here)[0, 0] == 0 and begun(here)[0, 1] == 1
+    once = Counter({(number, number // 2 + 1): 1 for number in range(2 * TWO.steps)})
+    assert consumed(here) == {"solver": once, "critic": once}
+    here.store.tasks.set_state(here.task, "done")
+    assert audit(here.home.root, updates=False).problems == []
+    (first,) = [row for row in groups(here, "critic") if row["number"] == 0]
+    said = here.query(f'SELECT DISTINCT agent, speaker FROM trajectories WHERE "group" = {first["id"]}')
+    assert {(row["agent"], row["speaker"]) for row in said} == {("critic", ""), ("solver", "solver")}
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("state", ["cancelled", "failed", "done", "paused"])
+async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state: str) -> None:
+    here = held(tmp_path, lambda spec: spec.member == 1)
+    await dies(here, lambda: kept(here))
+    here.store.tasks.set_state(here.task, state)
+    assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
