@@ -98,6 +98,7 @@ ORDERS = (
     Setting(1.0, redundant=6),
     Setting(1.0, staleness=4),
     Setting(1.0, staleness=8),
+    Setting(1.0, staleness=4, redundant=4),
     Setting(1.0, staleness=8, redundant=2),
     Setting(1.0, order="arrival"),
     Setting(1.0, order="arrival", redundant=2),

@@ -119,7 +119,7 @@ class Producer:
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 continue
             begun = [*members, *others]
-            self._bias.see(environment_version, begun, component.name)
+            self._bias.see(environment_version, [one for one in begun if one.plays], component.name)
             played = [one.played for one in members]
             lost += sum(one.lost for one in begun)
             replayed += sum(len(one.before) for one in begun)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import re
 from dataclasses import replace
 from random import Random
 from types import ModuleType
 
 import pytest
 
-from benchmarks import PLUGINS
+from benchmarks import PLUGINS, ROOT
 from benchmarks.many_tasks import heavy_tails, trajectories
 from benchmarks.many_tasks.arrival import Setting, reckon
 from benchmarks.many_tasks.heavy_tails import Lone
@@ -53,6 +54,18 @@ def test_the_order_of_arrival_gives_groups_up() -> None:
     assert arrival.step < plain.step and arrival.given_up > 0.1 and arrival.age < plain.age
     assert heavy_tails.work(Setting(1.0, redundant=4), plain) == 1.5
     assert heavy_tails.work(Setting(1.0), replace(plain, given_up=0.5)) == 2.0
+
+
+def test_the_documents_say_what_is_reckoned() -> None:
+    """The table in ``docs/operations/speed.md``; seeds differ by a tenth where no member is redundant."""
+    page = (ROOT / "docs" / "operations" / "speed.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| (\d) \| (\d) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    constant = reckon(Setting(0.0, groups=8, compute=0.2), 100).step
+    assert len(found) == 7
+    for staleness, redundant, *beside in found:
+        for sigma, said in zip((1.0, 1.5, 2.0), beside, strict=True):
+            setting = Setting(sigma, int(staleness), int(redundant), groups=8, compute=0.2)
+            assert reckon(setting, 150).step / constant == pytest.approx(float(said), rel=0.2, abs=0.06)
 
 
 async def test_a_batch_goes_on_with_its_slowest(waiting: ModuleType) -> None:
