@@ -25,6 +25,7 @@ MODULES = {
     "staleness": "many_tasks.staleness",
     "quality": "many_tasks.quality",
     "quantised": "many_tasks.quantised",
+    "trajectories": "many_tasks.trajectories",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",

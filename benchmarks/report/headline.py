@@ -45,6 +45,18 @@ PICKS = (
         "one after another",
         "32 tasks that only compute, at once",
     ),
+    Pick(
+        "trajectories",
+        "a step, deviation 1 s: each episode by itself",
+        "turn by turn",
+        "a synchronous step of episodes whose tools take 0.5 ± 1 s",
+    ),
+    Pick(
+        "trajectories",
+        "a step, deviation 0.3 s, 20% fail or hang: the same, redundant 2",
+        "each episode by itself",
+        "the same where 20 % of the tools fail, two redundant members",
+    ),
     Pick("eight_trl", _EIGHT, "one after another", "8 tasks of 20 steps"),
     Pick("eight_trl", _EIGHT, "all at once", "8 tasks of 20 steps"),
     Pick(

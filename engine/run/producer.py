@@ -170,8 +170,8 @@ class Producer:
         ``more`` is told how many members there are more to play than before: one less as each has been played and may
         only wait for its score, all anew where the number is filled again. ``put`` is given the groups that close
         before their play is over. Such a group stays, whatever becomes of the play; further attempts are made for the
-        others alone. Raises ``Paused`` when the environment keeps failing,
-        ``Blocked`` when no version serves, ``WorkerDied``.
+        others alone. Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves,
+        ``WorkerDied``.
         """
         train = self._spec.train
         failures = short = 0
@@ -202,7 +202,7 @@ class Producer:
                 run.keeper.give_up()
                 continue
             begun, left = [*members, *others], run.left
-            self._bias.see(version, begun, component.name)
+            self._bias.see(version, [one for one in begun if one.plays], component.name)
             tally = tally.after(begun)
             if train.redundant:
                 environment.left([one.played.outcome for one in others if one.dropped], lease)
