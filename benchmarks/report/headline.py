@@ -80,6 +80,8 @@ PICKS = (
     Pick("sampler", "64 sequences, 1 adapter, exact", "torch loop", "sampling 64 sequences under 1 adapter, llama.cpp"),
     Pick("routing", "all tasks, routed by their mix", "evenly", "4 tasks routed over two kinds of samplers"),
     Pick("agents", "one sampler: a step of the writer", "by hand", "two policies, one asked ten times as often"),
+    Pick("rewards", "a step, grader of 2 s", "one worker", "graders of 2 s, as many scoring workers as needed"),
+    Pick("rewards", "a step, grader of 2 s", "inline", "graders of 2 s, in scoring workers"),
     Pick("fairness", "the single task beside 8 tasks", "alone", "a tenant's only task beside 8 of another's"),
     Pick("terminal", "first paint", "an empty", "first paint of the terminal application"),
 )
