@@ -38,7 +38,7 @@ MODULES = {
     "agents": "sampler.agents",
     "engine": "engine.costs",
     "environments": "engine.environments",
-    "graders": "engine.graders",
+    "rewards": "engine.rewards",
     "startup": "engine.startup",
     "terminal": "terminal.application",
     "gpu": "large_base.card",

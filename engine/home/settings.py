@@ -89,6 +89,9 @@ DOCUMENTED = """\
 # Run every plugin behind bubblewrap (bwrap): no network, files read-only, homes out of sight. Where that cannot be, no
 # plugin is served.
 # sandbox = false
+# Most processes that score and compare episodes, of all plugins; each kind of interpreter may have one. 0: as many as
+# there is work for, up to the number of cores. Allow more where graders wait for something, such as a model elsewhere.
+# scoring_workers = 0
 
 [notify]
 # A command that is run for every task that is done, has failed or has stalled (it paused itself, or is blocked for some

@@ -65,6 +65,11 @@ class Blame:
         """Whether this code is the plugin's own."""
         return code.co_filename.startswith(self._prefix)
 
+    def made(self, function: Callable[..., Any]) -> bool:
+        """Whether a function was written in the plugin."""
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        return isinstance(code, CodeType) and self.owns(code)
+
     def inside(self, frame: FrameType | None) -> bool:
         """Whether the plugin's code is running in this frame or in one that called it.
 

@@ -91,12 +91,30 @@ class PluginHost:
         await self._instances.close()
 
     def _hello(self, loaded: Loaded) -> Record:
-        hello: Record = {"op": "hello", "environments": [_described(found) for found in loaded.environments.values()]}
+        hello: Record = {
+            "op": "hello",
+            "environments": [self._described(found) for found in loaded.environments.values()],
+        }
         if loaded.refused:
             hello["refused"] = [
                 {"name": name, "failure": self.blame.of(error)} for name, error in loaded.refused.items()
             ]
         return hello
+
+    def _described(self, environment: Environment) -> Record:
+        return {
+            "name": environment.name,
+            "timeout": environment.timeout,
+            "description": environment.description,
+            "parameters": [dataclasses.asdict(parameter) for parameter in environment.parameters],
+            "scored": environment.scorer is not None,
+            "ranked": environment.ranker is not None,
+            "score_timeout": environment.score_timeout,
+            "agents": list(environment.agents),
+            "closes": hasattr(environment.form, "close"),
+            "rows": environment.rows,
+            "own": self.blame.made(environment.function),
+        }
 
     def receive(self, message: Record) -> None:
         """Handle a message of the engine, which is trusted."""
@@ -227,21 +245,6 @@ class PluginHost:
             raise Stopped(verdict)
         if self._pulse.held:
             raise Stopped(HELD)
-
-
-def _described(environment: Environment) -> Record:
-    return {
-        "name": environment.name,
-        "timeout": environment.timeout,
-        "description": environment.description,
-        "parameters": [dataclasses.asdict(parameter) for parameter in environment.parameters],
-        "scored": environment.scorer is not None,
-        "ranked": environment.ranker is not None,
-        "score_timeout": environment.score_timeout,
-        "agents": list(environment.agents),
-        "closes": hasattr(environment.form, "close"),
-        "rows": environment.rows,
-    }
 
 
 def reply_of(record: Record) -> Reply:

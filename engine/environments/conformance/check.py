@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from marlaas.plugins.messages import Ask
 
+from ...devices import own_cores
 from ...errors import ConfigError, EnvironmentFailure
 from ...trajectories import Failure, Split
 from ..lease import Lease
@@ -23,6 +24,7 @@ from . import (
     baseline,
     crowd,
     determinism,
+    grading,
     instances,
     junk,
     latency,
@@ -56,6 +58,8 @@ class Scope:
     """Episodes that are played at once."""
     alive: int = crowd.ALIVE
     """Episodes that a task has alive at once: what that costs is told."""
+    cores: int = field(default_factory=lambda: len(own_cores()) or 1)
+    """Of this machine."""
     ruler: Ruler | None = None
     """Measures prompts as the base that is trained does, where one is known."""
 
@@ -127,6 +131,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     alone = constant or odd
     calm = next((one.reply for one in alone if one.reply not in junk.failing(odd)), EMPTY)
     together = await crowd.look(subject, usable, calm, scope.together, alone, pace)
+    unfinished = await grading.look(subject, together, scope.alive, pace)
     turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
     return _sorted(
         [
@@ -140,6 +145,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated, subject.ranked),
             *crowd.judge(together, scope.alive),
+            *grading.judge(together, unfinished, subject.name, scope.alive, scope.cores),
             *sandboxes.judge([*odd, *constant, *together.played]),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),

@@ -99,7 +99,7 @@ def _blocks(place: Place, each: float, number: int, alive: int) -> Finding:
     text += f" {number} episodes at once need {_spoken(number * each)} on one process, {_spoken(number * each / 2)} on"
     text += f" two; the {alive} that a task has alive need {_spoken(alive * each)} on one."
     if level == "warning":
-        text += " Grade in a function under @env.score, which runs in processes of its own, or await what waits."
+        text += " Await what waits; what computes keeps nobody waiting in asyncio.to_thread, or in a score function."
     return Finding(CHECK, level, text)
 
 

@@ -24,7 +24,7 @@ class Played:
     reply: Canned
     index: int
     outcome: EpisodeOutcome | None
-    """None where it still asked after ``MOST_TURNS``."""
+    """None where it asked once more after as many turns as it was to have."""
     turns: tuple[float, ...] = ()
     """Seconds that the environment itself took before each ask, and before the end."""
     agents: frozenset[str] = frozenset()
@@ -42,11 +42,14 @@ class Played:
 
 
 class _Endless(Exception):
-    """The episode has had ``MOST_TURNS``."""
+    """The episode has had as many turns as it was to have."""
 
 
-async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
-    """Play it to its end, or up to ``MOST_TURNS``; all but the first agent that is asked say ``others``, if given."""
+async def play(
+    subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None, most: int = MOST_TURNS
+) -> Played:
+    """Play it to its end, or until it has had ``most`` replies; all but the first agent that is asked say ``others``,
+    if given."""
     turns: list[float] = []
     replies: Counter[tuple[str, int]] = Counter()  # by conversation, each of which counts its own
     resumed = pace.clock()
@@ -54,7 +57,7 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: 
     async def answer(ask: Ask) -> Reply:
         nonlocal resumed
         turns.append(pace.clock() - resumed)
-        if len(turns) > MOST_TURNS:
+        if len(turns) > most:
             raise _Endless
         place = ask.agent, ask.branch
         if ask.fork is not None:

@@ -31,6 +31,14 @@ class Subject(Protocol):
     def ranked(self) -> bool:
         """Whether a ranking of its groups replaces its own rewards in training."""
 
+    @property
+    def name(self) -> str:
+        """Its name, without its plugin's."""
+
+    @property
+    def movable(self) -> bool:
+        """Whether its author could move its grading into a score function: the code is theirs, and there is none."""
+
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Play one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
 

@@ -32,6 +32,8 @@ class SubjectProcess:
         self.timeout = lease.declared.timeout
         self.agents = lease.declared.agents
         self.ranked = lease.declared.ranked
+        self.name = lease.declared.name
+        self.movable = lease.declared.own and not lease.declared.scored
         self._lease = lease
         self._serving: Serving | None = None
         self._child: Child | None = None

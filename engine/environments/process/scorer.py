@@ -47,11 +47,11 @@ class ScoringChild(Child):
         )
         try:
             if not await self._imported(ended, patience):
-                self.kill("it did not stop importing")
                 return EpisodeOutcome("error", failure=Failure(TOO_LONG.format(patience)))
             return cast(Loaded | EpisodeOutcome, ended.result())
         finally:
-            if not ended.done():
+            if not ended.done():  # late, or nobody waits for it any more
+                self.kill("it did not stop importing")
                 ended.cancel()
                 await asyncio.gather(ended, return_exceptions=True)
 

@@ -67,6 +67,8 @@ class Described:
     rows: Rows = ""
     """Whose rows it draws its tasks from: its own, those of the task file, or none. With rows, two instances that open
     alike are one."""
+    own: bool = False
+    """The plugin's own code plays it, not that of a library."""
 
     @property
     def recorded(self) -> bool:
@@ -327,6 +329,7 @@ class _Described(Struct):
     closes: bool = False
     agents: _List[_Name] = ()
     rows: Rows = ""
+    own: bool = False
 
     def __post_init__(self) -> None:
         self.description = _cut(self.description, LONGEST_PAGE)

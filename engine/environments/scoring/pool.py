@@ -47,8 +47,6 @@ class Version:
         self.loadable = loadable
         self.most = most
         self.tell = tell
-        self.alone = False
-        """Whether it loads only where no other version is, so it has workers for itself."""
         self.ends = 0
         """How often it was ended."""
         self.seconds: float | None = None
@@ -74,12 +72,7 @@ class Worker:
     """Microseconds that its request is expected to take."""
 
     @property
-    def private(self) -> bool:
-        """Whether no other version may be loaded into it."""
-        return any(one.alone for one in self.kept) or (self.child is not None and self.child.left)
-
-    @property
-    def shared(self) -> bool:
+    def mixed(self) -> bool:
         """Whether several versions were ever loaded into it."""
         return len(self.seen) > 1
 
@@ -91,7 +84,7 @@ class Worker:
 
     def fits(self, version: Version, fresh: bool) -> bool:
         """Whether a request of ``version`` may be given to it; a ``fresh`` one wants no other version's traces."""
-        return self.seen <= {version.loadable.number} or not (fresh or version.alone or self.private)
+        return not fresh or self.seen <= {version.loadable.number}
 
     def died(self, failure: Failure) -> None:
         """See ``child.Owner``."""
@@ -115,11 +108,13 @@ class ScoringPool:
     def __init__(
         self,
         start: Callable[[Owner], Awaitable[ScoringChild]],
+        shared: bool,
         budget: ProcessBudget,
         room: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """``start`` starts a process; ``room``: further workers that the settings allow, None where they leave that to
-        the budget."""
+        """``start`` starts a process; ``shared``: whether it is several versions'; ``room``: further workers that the
+        settings allow, None where they leave that to the budget."""
+        self.shared = shared
         self._start = start
         self._budget = budget
         self._room = room
@@ -203,11 +198,13 @@ class ScoringPool:
                 if one.child is not None:
                     one.child.kill(reason, cut)
                 self._bury(one)
-            elif not one.busy and (not self._users or (version in one.kept and one.private)):
+            elif not one.busy and not self._users:
                 self._close(one, reason)
             elif version in one.kept:
                 one.kept.remove(version)
                 one.process.forget(version.loadable.number)
+                if one.version is version:
+                    one.version = one.kept[-1] if one.kept else next(iter(self._users))
         self._serve()
 
     async def settle(self) -> None:
@@ -326,6 +323,8 @@ class ScoringPool:
                 self._bury(worker)
             elif child.full:
                 self._close(worker, "its memory was full")
+            elif child.left and self.shared:
+                self._close(worker, "something was left behind in it that could disturb others")
             else:
                 before = version.seconds
                 version.seconds = seconds if before is None else 0.7 * before + 0.3 * seconds

@@ -1,7 +1,7 @@
 """Every scoring worker of a home, in pools: versions share one where they run on the same Python with the same limits.
 
-Not shared are the processes of a confined version, which see no files but its own; and those of a version whose author
-says that it changes what all of Python sees. Such a version has a pool to itself.
+A version has a pool to itself where it is confined, for its processes see no files but its own; where its author says
+that it changes what all of Python sees; and where that is found out (``VersionScoring``).
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class ScoringPools:
         self._most = most
         self._pools: WeakValueDictionary[tuple[Runtime, Path | None], ScoringPool] = WeakValueDictionary()
 
-    def of(self, path: Path, folders: Folders) -> ScoringPool:
-        """The pool for the version that is imported from ``path``."""
-        own = None if shares(folders.runtime) else path
+    def of(self, path: Path, folders: Folders, alone: bool = False) -> ScoringPool:
+        """The pool for the version that is imported from ``path``; one of its own if it has to be ``alone``."""
+        own = None if shares(folders.runtime) and not alone else path
         runtime = replace(folders.runtime, workers=None, episodes=0)
         if own is None:
             folders = Folders(folders.scratch.with_name(_SHARED), folders.log.with_name(f"{_SHARED}.log"), runtime)
         pool = self._pools.get((runtime, own))
         if pool is None:
-            pool = ScoringPool(partial(_start, path, folders), self.budget, self._room)
+            pool = ScoringPool(partial(_start, path, folders), own is None, self.budget, self._room)
             self._pools[runtime, own] = pool
         return pool
 

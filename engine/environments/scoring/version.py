@@ -2,7 +2,8 @@
 whatever the author's function does.
 
 The processes are shared with other versions (``pool``). What fails in one that others have used is tried again in one
-of its own before it counts: so a version answers for itself.
+of its own before it counts: so a version answers for itself. One that cannot be loaded beside others, or that leaves
+something running behind its answers, has a pool to itself from then on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,7 +50,9 @@ class VersionScoring:
         self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, shares(runtime))
         bounds = runtime.workers
         self._version = Version(self._loadable, bounds.most if bounds is not None else None, self._died)
-        self._pool = pools.of(path, folders)
+        self._used = [pools.of(path, folders)]
+        """The pools that it has used; the last is the one that it uses."""
+        self._alone = partial(pools.of, path, folders, alone=True)
         self._ended = EpisodeOutcome("error")
         """What becomes of requests that the last end came upon."""
 
@@ -60,7 +64,7 @@ class VersionScoring:
     @property
     def pids(self) -> list[int]:
         """Ids of the processes that serve it, or served it last."""
-        return self._pool.pids(self._version)
+        return [pid for pool in self._used for pid in pool.pids(self._version)]
 
     async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
         """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
@@ -81,11 +85,13 @@ class VersionScoring:
     def end(self, reason: str, cut: bool = False) -> None:
         """End what is under way (``cut`` as in ``Child.kill``) and what waits; a later request begins anew."""
         self._ended = EpisodeOutcome("cancelled" if cut else "error", failure=Failure(reason))
-        self._pool.end(self._version, reason, cut)
+        for pool in self._used:
+            pool.end(self._version, reason, cut)
 
     async def settle(self) -> None:
         """Wait until the processes that were told to end are gone."""
-        await self._pool.settle()
+        for pool in self._used:
+            await pool.settle()
 
     async def _score(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
         if recorder.too_long:
@@ -102,23 +108,24 @@ class VersionScoring:
         So it is where the process died, and where it could not load the version or had no memory left though others had
         used it: the other one is then this version's own.
         """
-        ends, fresh, clash = self._version.ends, False, False
+        ends, fresh = self._version.ends, False
         for tries in range(1, TRIES + 1):
-            last = tries == TRIES
+            pool, last = self._used[-1], tries == TRIES
             try:
-                async with self._pool.worker(self._version, fresh) as worker:
+                async with pool.worker(self._version, fresh) as worker:
                     child = worker.process
-                    refused = await self._pool.load(worker, IMPORT_PATIENCE)
+                    refused = await pool.load(worker, IMPORT_PATIENCE)
                     if refused is None:
-                        self._version.alone |= clash
                         verdict = await _within(seconds, child, ask)
-                    failed = refused or verdict
-                    if last or self._version.ends != ends or not _error(failed):
-                        return failed
-                    others = worker.shared and (refused is not None or child.full)
-                    if child.dead is None and not others:
-                        return failed
-                    fresh, clash = worker.shared, refused is not None and child.dead is None
+                    ended = refused or verdict
+                    clashes = worker.mixed and refused is not None and child.dead is None
+                    if pool.shared and (clashes or child.left):
+                        self._leave()
+                    if last or self._version.ends != ends or not _error(ended):
+                        return ended
+                    if child.dead is None and not (worker.mixed and (refused is not None or child.full)):
+                        return ended
+                    fresh = worker.mixed
             except Ended:
                 return self._ended
             except BrokenPlugin as error:
@@ -127,6 +134,11 @@ class VersionScoring:
             except ValueError as error:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
         raise AssertionError("the last try returns")
+
+    def _leave(self) -> None:
+        """Use no process any more that is others', too."""
+        if self._used[-1].shared:
+            self._used.append(self._alone())
 
     def _died(self, failure: Failure) -> None:
         self._tell(replace(failure, message=f"its scoring process: {failure.message}"))

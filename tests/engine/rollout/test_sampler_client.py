@@ -167,7 +167,7 @@ async def test_a_payers_episodes_are_bounded() -> None:
     assert stage.most == EPISODES
 
 
-async def test_an_episode_that_is_being_scored_holds_no_slot_and_no_permit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_episode_that_is_scored_holds_no_slot_and_no_permit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes, "EPISODES", 1)
     stage, scored, over = Stage(sequences=1), asyncio.Event(), list[int]()
 

@@ -27,6 +27,8 @@ class Scripted:
         self.timeout = timeout
         self.agents: tuple[str, ...] = ()
         self.ranked = False
+        self.name = "scripted"
+        self.movable = True
         self.processes = 0
         self.played = 0
         self.watching = False

@@ -63,8 +63,8 @@ def test_what_blocks_is_named_with_its_line_and_cost() -> None:
     assert found.level == "warning"
     assert found.message == (
         "Blocks for 50 ms an episode at graders.py:31; no other episode of its process moves meanwhile. 64 episodes at"
-        " once need 3.2 s on one process, 1.6 s on two; the 192 that a task has alive need 9.6 s on one. Grade in a"
-        " function under @env.score, which runs in processes of its own, or await what waits."
+        " once need 3.2 s on one process, 1.6 s on two; the 192 that a task has alive need 9.6 s on one. Await what"
+        " waits; what computes keeps nobody waiting in asyncio.to_thread, or in a score function."
     )
     assert only(judge(crowd_of(64, Place("graders.py", 31, 3.2)), alive=16)).level == "note", "16 wait for 0.8 s"
     assert "in its library;" in only(judge(crowd_of(64, Place("", 0, 3.2)), ALIVE)).message

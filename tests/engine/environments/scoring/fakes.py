@@ -84,8 +84,10 @@ class Pool:
         self.refuses: Callable[[FakeChild, int], bool] = lambda child, number: False
         self.budget = ProcessBudget(cores)
         self.pool = ScoringPool(
-            self._start, self.budget, lambda: None if room is None else max(0, room - self.pool.size)
+            self._start, True, self.budget, lambda: None if room is None else max(0, room - self.pool.size)
         )
+        self.alone: list[ScoringPool] = []
+        """Those of single versions."""
 
     def version(self, most: int | None = None) -> Version:
         return Version(self, most)
@@ -98,8 +100,11 @@ class Pool:
         await self.may_start.wait()
         return cast(ScoringChild, child)
 
-    def of(self, path: Path, folders: Folders) -> ScoringPool:
+    def of(self, path: Path, folders: Folders, alone: bool = False) -> ScoringPool:
         """See ``ScoringPools``."""
+        if alone:
+            self.alone.append(ScoringPool(self._start, False, self.budget))
+            return self.alone[-1]
         return self.pool
 
     @property

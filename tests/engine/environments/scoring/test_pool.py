@@ -171,7 +171,7 @@ async def test_a_version_that_ends_takes_its_own_along(eager: None) -> None:
     for child in made.living:
         child.verdict.set_result(OK)
     assert (await beside, await under_way[0]) == (OK, OK)
-    assert made.living and ends.scoring.pids == []
+    assert made.living and ends.scoring.pids == [] and stays.scoring.pids == [child.pid for child in made.living]
     stays.scoring.end("a newer version took its place")
     assert not made.living and not made.pool.size, "nobody uses the pool any more"
 
@@ -230,6 +230,9 @@ async def test_what_loads_only_alone_has_workers_of_its_own() -> None:
                 child.verdict.set_result(OK)
         assert await request == OK
     assert [child.scored for child in made.children] == [[first.number] * 2, [second.number] * 2]
+    assert len(made.alone) == 1 and second.scoring.pids == [1] and first.scoring.pids == [0]
+    second.scoring.end("replaced")
+    assert made.living == made.children[:1]
 
 
 async def test_what_cannot_be_loaded_is_an_error() -> None:
@@ -270,12 +273,18 @@ async def test_who_leaves_threads_behind_keeps_its_worker() -> None:
         await request
         return made.children[child]
 
-    (await scored(leaving, 0)).left = True
-    await scored(leaving, 0)
-    await scored(other, 1)
-    assert [child.scored for child in made.children] == [[leaving.number] * 2, [other.number]]
+    request = leaving.score()
+    await made.until_started(1)
+    made.children[0].left = True
+    made.children[0].verdict.set_result(OK)
+    assert await request == OK and made.children[0].dead is not None, "nobody else gets it"
+    for _ in range(2):
+        (await scored(leaving, 1)).left = True
+    await scored(other, 2)
+    await scored(leaving, 1)
+    assert [child.scored for child in made.children] == [[leaving.number], [leaving.number] * 3, [other.number]]
     leaving.scoring.end("replaced")
-    assert made.children[0].dead is not None and made.children[1].dead is None
+    assert made.living == made.children[2:]
 
 
 async def test_what_is_ended_is_not_tried_again() -> None:
