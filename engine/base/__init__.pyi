@@ -52,6 +52,7 @@ from .gguf.base import (
 )
 from .gguf.brought import (
     brought_names as brought_names,
+    plain_layers as plain_layers,
 )
 from .gguf.names import (
     GgufNames as GgufNames,
@@ -75,6 +76,7 @@ from .model import (
 from .modules import (
     check_adapter as check_adapter,
     linear_shapes as linear_shapes,
+    pairs as pairs,
 )
 from .needs import (
     RANK as RANK,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...errors import BaseModelError
 from ..config import FAMILIES, BaseConfig
+from ..modules import linear_shapes
 from .header import GgufHeader, read_header
 from .names import GgufNames, names_in
 
@@ -37,6 +38,18 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
             "Make it anew from the folder that `base` names.",
         )
     return names
+
+
+def plain_layers(path: Path, names: GgufNames) -> bool:
+    """Whether every layer that an adapter may change is the product with one matrix of its own in the file at ``path``.
+
+    No for architectures whose layers are not known, for layers that the file keeps as one, and for scaled matrices.
+    """
+    if names.config.architecture not in FAMILIES:
+        return False
+    tensors = read_header(path).shapes
+    layers = [names.module(module) for module in linear_shapes(names.config)]
+    return all(f"{layer}.weight" in tensors and f"{layer}.scale" not in tensors for layer in layers)
 
 
 def _differences(header: GgufHeader, architecture: str, config: BaseConfig) -> list[tuple[str, int | str, int | str]]:

@@ -15,7 +15,7 @@ from ...trajectories import Logprobs, Tokens
 from ..sampling import Floats, choose
 from ..truncation import WHOLE, Cuts
 from .context import Context
-from .slots import rows_with_fillers
+from .slots import BRIDGE, rows_with_fillers
 from .turn import Turn
 
 Pressed = Callable[[], bool]
@@ -29,15 +29,17 @@ def never() -> bool:
     return False
 
 
-def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = never) -> tuple[Tokens, Logprobs]:
+def burst(
+    context: Context, turns: list[Turn], limit: int, pressed: Pressed = never, bridge: int = BRIDGE
+) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
     They are of one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k),
     n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
-    fillers are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
+    fillers, in holes of up to ``bridge``, are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
     """
     active = np.array([turn.conversation.sequence for turn in turns], np.int32)
-    rows = active if context.mixes else rows_with_fillers(active)
+    rows = active if context.joins else rows_with_fillers(active, bridge)
     places = np.searchsorted(rows, active)
     alone = len(rows) == len(active)
     positions = begin = context.held[rows]
@@ -51,8 +53,8 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
     outputs = np.ones(len(rows), np.int8)
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
     count = 0
-    handles = [turn.version.handle for turn in turns]
-    context.use(np.array(handles if context.mixes else handles[:1]))
+    handles = np.array([turn.version.handle for turn in turns])
+    context.use(handles[_before(active, rows)] if context.mixes else handles[:1])
     try:
         while count < limit:
             logits = context.decode(current, positions, rows, outputs)
@@ -68,6 +70,11 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
             for place in np.setdiff1d(np.arange(len(rows)), places, assume_unique=True).tolist():
                 context.cut(int(rows[place]), int(begin[place]))
     return tokens[:count].T, logprobs[:count].T
+
+
+def _before(active: NDArray[np.int32], rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The active row that each row is, or that stands before it: a filler has a neighbour's adapter."""
+    return np.maximum(np.searchsorted(active, rows, side="right") - 1, 0)
 
 
 def cuts_of(turns: list[Turn], temperatures: Floats) -> Cuts | None:

@@ -31,13 +31,16 @@ class Context(Protocol):
     weights: int
     """Bytes that every call reads."""
     mixes: bool
-    """Whether a call may hold rows of several adapters, and several tokens of several sequences, with the last bits of
+    """Whether a call of one token of each of several sequences may hold rows of several adapters, with the last bits of
     calls of their own."""
+    joins: bool
+    """Whether a call may hold several tokens of several sequences, and need not hold neighbours, with the last bits of
+    calls of their own; it mixes then."""
     held: Ints
     """How many tokens the memory of each sequence holds, (sequences,)."""
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``mixes``).
+        """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``joins``).
 
         All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
         the next call. The last bits of a row depend on its own sequence alone, as long as calls are made as the batch

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 CACHE = 16 << 20
 """Bytes of weights that are assumed to stay in a processor's cache."""
+FEW, MORE = 1, 4
+"""Sequences between two that are computed for nothing, rather than make one micro-batch more: where weights stay in the
+cache, and where each micro-batch reads them from main memory, which takes as long as four rows and more."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +24,18 @@ class Pace:
     """Most rows of one decode call."""
     tokens: int
     """Tokens sampled in a row for the same turns before others get their part."""
+    bridge: int = FEW
+    """Holes of up to so many sequences between those of a call are filled, on llama.cpp."""
+
+
+def large(weights: int) -> bool:
+    """Whether each call reads a base of ``weights`` bytes from main memory: its adapters should then share calls."""
+    return weights > CACHE
 
 
 def pace_of(weights: int, exact: bool) -> Pace:
     """The pace for a base of ``weights`` bytes. An ``exact`` context reads the memory of 256 tokens and more, however
     few a sequence holds."""
-    if weights > CACHE:
-        return Pace(rows=256, tokens=1)
+    if large(weights):
+        return Pace(rows=256, tokens=1, bridge=MORE)
     return Pace(rows=8 if exact else 16, tokens=32)

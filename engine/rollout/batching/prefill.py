@@ -1,6 +1,6 @@
 """Computes what turns begin with: prompts, and what was appended to a conversation.
 
-A context that mixes takes all parts in one call; in others each part is a call of its own, because there a row's last
+A context that joins takes all parts in one call; in others each part is a call of its own, because there a row's last
 bits depend on its call.
 """
 
@@ -34,7 +34,7 @@ class Chunk:
 
 def prefill(context: Context, parts: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], list[Logits] | CallFailed]]:
     """Yield the parts of each call with the logits (V,) after each, valid until the next call, or with its failure."""
-    for call in [list(parts)] if context.mixes and parts else [[part] for part in parts]:
+    for call in [list(parts)] if context.joins and parts else [[part] for part in parts]:
         try:
             logits = _decode(context, call)
         except CallFailed as error:

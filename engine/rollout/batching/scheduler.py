@@ -2,8 +2,8 @@
 
 Everything here runs on one thread and never waits. Results are repeatable to the last bit, whatever else is scheduled,
 because every prompt or appended turn of two tokens and more is computed with two output rows (``prefill``), and all
-other calls hold one token per sequence: of any versions where the context mixes them, else of one, in runs of at least
-two neighbours (``slots``).
+other calls hold one token per sequence: of any versions where the context mixes them, else of one; and in runs of at
+least two neighbours, unless it joins them (``slots``).
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class BatchScheduler:
         left = self._pace.tokens
         while turns and left > 0:
             try:
-                tokens, logprobs = burst(self._context, turns, left, pressed)
+                tokens, logprobs = burst(self._context, turns, left, pressed, self._pace.bridge)
             except CallFailed as error:
                 self._fail(turns, error)
                 return

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BRIDGE = 1
-"""Holes of up to this many ids are filled: one filler row is cheaper than one micro-batch more, two are not."""
+"""Holes of up to this many ids are filled unless the ``pace`` says more."""
 
 
 class Slots:

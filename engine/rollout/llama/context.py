@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...base import MICRO_BATCH, GgufNames, adapter_in_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
+from .mixing import mixing
 from .native import last_errors, llama
 
 F32, F16 = 0, 1
@@ -39,6 +40,7 @@ class LlamaContext:
         threads: int = 1,
         exact: bool = False,
         card: bool = False,
+        mixes: bool = False,
     ) -> None:
         """Take over ``model`` (see ``load_model``), which ``close`` frees, and whose file calls its tensors ``names``.
 
@@ -48,7 +50,8 @@ class LlamaContext:
         instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
         while flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then
         beside it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the
-        memory is.
+        memory is. ``mixes`` lets a call hold rows of several adapters, where the installed llama.cpp allows it (see
+        ``mixing``); not on a card.
         """
         self._llama = llama()
         parameters = self._llama.llama_context_default_params()
@@ -63,10 +66,16 @@ class LlamaContext:
         parameters.kv_unified = False  # else a step costs the square of the number of sequences
         parameters.offload_kqv = parameters.op_offload = card
         parameters.no_perf = True
+        wanted = mixes and not card
+        self._mixing = mixing(self._llama, names, threads, int(parameters.n_ubatch)) if wanted else None
+        if self._mixing:
+            parameters.cb_eval = self._mixing.callback
         last_errors()
         self._model = model
         self._context = self._llama.llama_init_from_model(model, parameters)
         if not self._context:
+            if self._mixing:
+                self._mixing.close()
             raise NoRoom(
                 f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
@@ -74,7 +83,8 @@ class LlamaContext:
         self._memory = self._llama.llama_get_memory(self._context)
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
-        self.mixes = False
+        self.mixes = self._mixing is not None
+        self.joins = False
         self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(model)))
         self.held = np.zeros(self.sequences, np.int32)
         """How many tokens the memory of each sequence holds."""
@@ -84,6 +94,7 @@ class LlamaContext:
         self._logits = np.empty((0, self.vocabulary), np.float32)
         self._names = names
         self._adapter: int | None = None
+        self._adapters: Handles = np.empty(0, np.int64)
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one call; all arguments are (n,). Returns float32 (outputs.sum(), V), valid until the next call.
@@ -91,9 +102,13 @@ class LlamaContext:
         Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
         self.held[sequences] = positions + 1  # a call that fails may have written some of them
+        if self._mixing:
+            self._mixing.begin(self._adapters, sequences)
         code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
         if code != 0:
             raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
+        if self._mixing:
+            self._mixing.end()
         return self._outputs(int(np.count_nonzero(outputs)))
 
     def _outputs(self, count: int) -> Logits:
@@ -118,8 +133,10 @@ class LlamaContext:
         self.cut(target, length)
 
     def use(self, adapters: Handles) -> None:
-        """See the protocol: a call applies its adapter to all rows."""
-        self._use(int(adapters[0]) if len(adapters) else None)
+        """See the protocol: unless it mixes, a call applies its adapter to all rows."""
+        self._adapters = adapters
+        if not self._mixing:
+            self._use(int(adapters[0]) if len(adapters) else None)
 
     def _use(self, adapter: int | None) -> None:
         """Decode with this adapter, or with the bare base, until this is called again."""
@@ -135,7 +152,11 @@ class LlamaContext:
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """See the protocol."""
         with adapter_in_memory(self._names, adapter, alpha) as file:
-            return self.read_adapter(file)
+            handle = self.read_adapter(file)
+        if self._mixing is None:
+            return handle
+        self._free(handle)  # llama.cpp has read it, so it fits
+        return self._mixing.add(adapter, alpha)
 
     def read_adapter(self, path: Path) -> int:
         """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
@@ -146,15 +167,23 @@ class LlamaContext:
 
     def free_adapter(self, adapter: int) -> None:
         """Give an adapter's memory back."""
+        if self._mixing:
+            self._mixing.remove(adapter)
+            return
         if adapter == self._adapter:
             self._use(None)
         self._llama.llama_synchronize(self._context)  # a card may still compute a call whose logits were not read
+        self._free(adapter)
+
+    def _free(self, adapter: int) -> None:
         self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
 
     def close(self) -> None:
         """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
         self._llama.llama_free(self._context)
         self._llama.llama_model_free(self._model)
+        if self._mixing:
+            self._mixing.close()
 
 
 class Rows:

@@ -35,20 +35,21 @@ def open_base(
     exact: bool = False,
     devices: Sequence[str] = (),
     layers: Sequence[int] = (ALL,),
+    mixes: bool = False,
 ) -> Opened:
     """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
 
     The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
-    ``sequences`` fits, and at last the processor alone. Raises ``BaseModelError`` where that does not fit, or the file
-    holds no base; ``ConfigError`` for a card that is not there.
+    ``sequences`` fits, and at last the processor alone, where adapters share calls if ``mixes``. Raises
+    ``BaseModelError`` where that does not fit, or the file holds no base; ``ConfigError`` for a card that is not there.
     """
     refused = ""
     for part in layers if devices else ():
         try:
-            return _open(file, sequences, length, threads, exact, devices, part, refused)
+            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes)
         except BaseModelError as error:
             refused = refused or error.message
-    return _open(file, sequences, length, threads, exact, (), 0, refused)
+    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes)
 
 
 def fewer(sequences: int, least: int) -> tuple[int, ...]:
@@ -67,10 +68,12 @@ def _open(
     devices: Sequence[str],
     layers: int,
     refused: str,
+    mixes: bool,
 ) -> Opened:
     model = load_model(file, devices, layers)
     *larger, least = sequences
-    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact, card=bool(devices))
+    card = bool(devices)
+    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact, card=card, mixes=mixes)
     for count in larger:
         try:
             return Opened(make(sequences=count), layers, refused)

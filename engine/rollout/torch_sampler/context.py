@@ -44,7 +44,7 @@ class TorchContext:
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
         self.length = length
-        self.mixes = True
+        self.mixes = self.joins = True
         self.vocabulary = len(self._base.embedding)
         self.weights = sum(linear.weight.nbytes for block in self._blocks for linear in block.linears)
         self.held: Ints = np.zeros(sequences, np.int32)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -25,6 +25,9 @@ from marlaas.engine.rollout.protocol import SampleRequest
 from ....examples import examples
 
 SEQUENCES, LENGTH = 16, 64
+Kind = Literal["alone", "mixes", "joins"]
+"""How a context takes rows: of one adapter, of several in a call of one token each, or any."""
+KINDS: tuple[Kind, ...] = ("alone", "mixes", "joins")
 
 
 class Flat:
@@ -33,8 +36,9 @@ class Flat:
     vocabulary = 4
     sequences, length, weights = SEQUENCES, LENGTH, 0
 
-    def __init__(self, mixes: bool) -> None:
-        self.mixes = mixes
+    def __init__(self, kind: Kind) -> None:
+        self.mixes = kind != "alone"
+        self.joins = kind == "joins"
         self.held: Ints = np.zeros(SEQUENCES, np.int32)
         self.calls: list[list[int]] = []
         self._adapters: Handles = np.empty(0, np.int64)
@@ -80,8 +84,8 @@ class Known:
 class Game:
     """A scheduler, and who has had what: tokens by account, and the turns that have ended, in order."""
 
-    def __init__(self, mixes: bool, rows: int = 4, tokens: int = 4) -> None:
-        self.context = Flat(mixes)
+    def __init__(self, kind: Kind, rows: int = 4, tokens: int = 4) -> None:
+        self.context = Flat(kind)
         versions = cast(Versions, Known())
         slots = Slots(SEQUENCES)
         self.scheduler = BatchScheduler(cast(Context, self.context), versions, slots, LENGTH, Pace(rows, tokens))
@@ -134,12 +138,12 @@ def run(play: Callable[[], Any]) -> None:
     asyncio.run(play())
 
 
-@pytest.mark.parametrize("mixes", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(15), deadline=None)
 @given(asked=turns)
-def test_every_turn_ends_whoever_else_is_there(mixes: bool, asked: list[tuple[str, int, int, int]]) -> None:
+def test_every_turn_ends_whoever_else_is_there(kind: Kind, asked: list[tuple[str, int, int, int]]) -> None:
     async def play() -> None:
-        game = Game(mixes)
+        game = Game(kind)
         for number, (account, version, prompt, tokens) in enumerate(asked):
             game.ask(f"{number}", account, version, prompt, tokens)
         await game.until_idle()
@@ -149,14 +153,14 @@ def test_every_turn_ends_whoever_else_is_there(mixes: bool, asked: list[tuple[st
     run(play)
 
 
-@pytest.mark.parametrize("mixes", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 @pytest.mark.parametrize("prompts", [(5, 5), (2, 40)])
 async def test_accounts_that_always_ask_have_shares_by_weight(
-    mixes: bool, weight: float, prompts: tuple[int, int]
+    kind: Kind, weight: float, prompts: tuple[int, int]
 ) -> None:
     """More turns wait than sequences hold, and more run than a call takes."""
-    game, number = Game(mixes), 0
+    game, number = Game(kind), 0
     asking = {"many": (weight, 30, prompts[0]), "few": (1.0, 20, prompts[1])}
 
     def ask(account: str) -> None:
@@ -176,9 +180,9 @@ async def test_accounts_that_always_ask_have_shares_by_weight(
     assert game.cost["many"] / game.cost["few"] == pytest.approx(weight, rel=0.1)
 
 
-@pytest.mark.parametrize("mixes", [False, True])
-async def test_a_small_account_does_not_wait_for_a_large_one(mixes: bool) -> None:
-    game = Game(mixes)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_small_account_does_not_wait_for_a_large_one(kind: Kind) -> None:
+    game = Game(kind)
     for number in range(100):
         game.ask(f"large {number}", "large", version=0, tokens=30)
     for _ in range(20):
@@ -189,9 +193,9 @@ async def test_a_small_account_does_not_wait_for_a_large_one(mixes: bool) -> Non
     assert len(game.ended) <= SEQUENCES + 10
 
 
-@pytest.mark.parametrize("mixes", [False, True])
-async def test_an_account_that_was_away_has_saved_nothing_up(mixes: bool) -> None:
-    game, number = Game(mixes), 0
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_account_that_was_away_has_saved_nothing_up(kind: Kind) -> None:
+    game, number = Game(kind), 0
 
     def ask(account: str) -> None:
         nonlocal number
@@ -210,9 +214,9 @@ async def test_an_account_that_was_away_has_saved_nothing_up(mixes: bool) -> Non
     assert game.cost["late"] / game.cost["busy"] == pytest.approx(1, rel=0.15)
 
 
-@pytest.mark.parametrize("mixes", [False, True])
-async def test_turns_of_an_account_end_in_the_order_of_arrival(mixes: bool) -> None:
-    game = Game(mixes, rows=2)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_turns_of_an_account_end_in_the_order_of_arrival(kind: Kind) -> None:
+    game = Game(kind, rows=2)
     for number in range(20):
         game.ask(f"{number}", "a", version=0, prompt=4 + number % 5)
     await game.until_idle()
@@ -220,16 +224,27 @@ async def test_turns_of_an_account_end_in_the_order_of_arrival(mixes: bool) -> N
     assert max(abs(place - number) for number, place in enumerate(places)) < SEQUENCES
 
 
-async def test_where_versions_mix_all_go_together() -> None:
-    game = Game(mixes=True, rows=8)
+async def test_where_calls_join_all_go_together() -> None:
+    game = Game("joins", rows=8)
     for number in range(8):
         game.ask(f"{number}", "abcd"[number % 4], version=number)
     await game.step()
     assert [sorted(set(call)) for call in game.context.calls] == [list(range(8))] * len(game.context.calls)
 
 
+async def test_where_versions_mix_they_are_decoded_together() -> None:
+    """Prompts are calls of their own; fillers go by the adapter of a neighbour."""
+    game = Game("mixes", rows=8)
+    for number in range(5):
+        game.ask(f"{number}", "abcd"[number % 4], version=number)
+    await game.step()
+    prompts, decoded = game.context.calls[:5], game.context.calls[5:]
+    assert prompts == [[number] * 5 for number in range(5)]
+    assert decoded == [[0, 0, 1, 1, 2, 2, 3, 3, 4]] * 4
+
+
 async def test_unmixed_calls_serve_the_account_that_is_behind() -> None:
-    game = Game(mixes=False, rows=8, tokens=1)
+    game = Game("alone", rows=8, tokens=1)
     for number in range(8):
         game.ask(f"a{number}", "a", version=0, tokens=30)
     for _ in range(10):
@@ -243,7 +258,7 @@ async def test_unmixed_calls_serve_the_account_that_is_behind() -> None:
 
 
 async def test_what_turns_share_is_counted_once() -> None:
-    game = Game(mixes=False)
+    game = Game("alone")
     for number in range(3):
         game.ask(f"{number}", "a", version=0, prompt=10, tokens=2)
     await game.until_idle()
@@ -254,7 +269,7 @@ async def test_what_turns_share_is_counted_once() -> None:
 async def test_a_step_that_ends_early_still_gets_on() -> None:
     sampled = []
     for pressed in (True, False):
-        game = Game(mixes=True, rows=4, tokens=8)
+        game = Game("joins", rows=4, tokens=8)
         game.ask("x", "a", 0, tokens=17)
         game.scheduler.step(partial(bool, pressed))
         sampled.append(game.scheduler.stats().sampled_tokens)

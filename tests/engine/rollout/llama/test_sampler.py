@@ -26,7 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class TestLlamaSampler(PositionalContract):
-    @pytest.fixture(params=["fast", "exact", "large", "quantised"])
+    @pytest.fixture(params=["fast", "exact", "large", "large, quantised", "large, one by one", "quantised"])
     async def sampler(
         self,
         request: pytest.FixtureRequest,
@@ -35,11 +35,14 @@ class TestLlamaSampler(PositionalContract):
         cache: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> AsyncIterator[Sampler]:
-        if request.param == "large":
+        if "large" in request.param:
             monkeypatch.setattr(pace, "CACHE", 0)
         exact = request.param == "exact"
-        weights = "q8_0" if request.param == "quantised" else "f32"
-        llama = LlamaSampler(str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights)
+        weights = "q8_0" if "quantised" in request.param else "f32"
+        mixes = "one by one" not in request.param
+        llama = LlamaSampler(
+            str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights, mixes=mixes
+        )
         for number in (0, 1):
             await llama.load(f"v{number}", str(state(number)))
         yield llama
