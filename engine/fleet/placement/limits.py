@@ -5,6 +5,7 @@ The same arithmetic by which the bytes were planned gives the numbers for the wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...base import (
@@ -93,12 +94,15 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     computed on the processor does not fit.
     """
     return tuple(
-        _memory(assignment, placement.trainer if number == 0 else None, wanted, free)
+        _memory(assignment, placement.trainers if number == 0 else (), wanted, free)
         for number, assignment in enumerate(placement.samplers)
     )
 
 
-def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wanted: Wanted, free: int) -> MemoryPlan:
+def _memory(
+    assignment: SamplerAssignment, trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
+) -> MemoryPlan:
+    trainer, cards = trainers[0] if trainers else None, sum(len(each.place.gpus) for each in trainers)
     trains = trainer is not None and not trainer.place.gpus
     if not assignment.place.gpus:
         plan = plan_memory(replace(wanted, sampler=assignment.kind, trains=trains), free)
@@ -110,7 +114,7 @@ def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wa
         plan = replace(beside, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
     if trainer is not None and trainer.place.gpus:
         room = trainer_limits(trainer, wanted)
-        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * len(trainer.place.gpus)))
+        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * cards))
         plan = replace(plan, room=room.room, slots=room.slots, held=room.held, parts=parts)
     return plan
 
