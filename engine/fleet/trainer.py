@@ -248,9 +248,12 @@ class SharedTrainer:
 
     async def _results(self, calls: list[Call]) -> Sequence[Any]:
         jobs = tuple(call.job for call in calls if call.job)
-        if len(calls) > 1:
-            return await self.trainer.accumulate_together(jobs)
-        return [await calls[0].make(self.trainer)]
+        try:
+            if len(calls) > 1:
+                return await self.trainer.accumulate_together(jobs)
+            return [await calls[0].make(self.trainer)]
+        finally:
+            self._under_way = ()  # before the callers go on, and ask where the least work is
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
         """Take in how long a pass or another call took."""

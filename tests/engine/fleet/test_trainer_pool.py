@@ -198,6 +198,18 @@ async def test_who_rests_takes_over_what_waits_elsewhere() -> None:
     await bench.finish(*calls)
 
 
+async def test_what_has_ended_sooner_than_expected_is_no_work() -> None:
+    """A caller goes on at once, and its next call must find the trainer idle."""
+    bench = await two()
+    first = bench.start("a", 5000)  # it is expected to take five seconds, of which none pass
+    await settle()
+    assert bench.pool.trainers["training"].work == pytest.approx(5.0, rel=0.01)
+    works: list[float] = []
+    first.add_done_callback(lambda _: works.append(bench.pool.trainers["training"].work))
+    await bench.finish(first)
+    assert works == [0.0]
+
+
 async def test_a_policy_with_another_call_does_not_move() -> None:
     bench = await two()
     first, second = bench.start("c", 500), bench.start("c", 20)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,39 +60,45 @@ async def supervisor(tmp_path: Path, told: list[str]) -> AsyncIterator[WorkerSup
     store.close()
 
 
+async def stay(_: int) -> None:
+    """Nothing moves."""
+
+
 def homes(services: Services) -> dict[str, str]:
     return {policy: home.trainer.name for policy, home in services.trainers._homes.items()}
 
 
-async def train(task: TaskTrainer, policy: str, folder: Path, moves: Services | None = None) -> bytes:
-    """Its last state file; with ``moves``, it goes to the other worker before every group."""
+async def train(task: TaskTrainer, policy: str, folder: Path, move: Callable[[int], Awaitable[None]] = stay) -> bytes:
+    """Its last state file; ``move`` is called with a number before every group."""
     await task.open(policy, CONFIG, str(folder / f"{policy}-0"), False)
     for step in range(1, STEPS + 1):
         for number in range(2):
-            if moves:
-                await move(moves, policy)
+            await move(2 * step + number)
             await task.accumulate(policy, (group(10 * step + number),))
         await task.step(policy, str(folder / f"{policy}-{step}"))
     return (folder / f"{policy}-{STEPS}").read_bytes()
 
 
-async def move(services: Services, policy: str) -> None:
+async def move(services: Services, policy: str, there: str) -> None:
     home = services.trainers._homes[policy]
-    (other,) = (each for each in services.trainers.trainers.values() if each is not home.trainer)
-    await services.trainers._move(home, policy, other)
+    if home.trainer.name != there:
+        await services.trainers._move(home, policy, services.trainers.trainers[there])
 
 
 async def test_a_policy_has_the_same_bits_wherever_it_trains(supervisor: WorkerSupervisor, tmp_path: Path) -> None:
+    """On the one, on the other, and on both in turn, from group to group of a step."""
     services = await supervisor.services()
     trainers = services.trainers
-    assert list(trainers.trainers) == ["training", "training-2"]
-    assert {"training", "training-2", "rollout"} == set(supervisor.loads()) == set(supervisor.devices)
+    names = ["training", "training-2"]
+    assert list(trainers.trainers) == names
+    assert {*names, "rollout"} == set(supervisor.loads()) == set(supervisor.devices)
     task = TaskTrainer(trainers, Payer("ann", 1), alone=True)
-    first, second = await asyncio.gather(train(task, "a", tmp_path), train(task, "b", tmp_path))
-    assert set(homes(services).values()) == {"training", "training-2"} and first == second
+    first = await train(task, "a", tmp_path, lambda _: move(services, "a", names[0]))
+    second = await train(task, "b", tmp_path, lambda _: move(services, "b", names[1]))
     before = trainers.moved
-    assert await train(task, "c", tmp_path, moves=services) == first
-    assert trainers.moved == before + 2 * STEPS
+    third = await train(task, "c", tmp_path, lambda number: move(services, "c", names[number % 2]))
+    assert first == second == third
+    assert trainers.moved >= before + 2 * STEPS - 1 and homes(services) == {"a": names[0], "b": names[1], "c": names[1]}
 
 
 async def test_a_killed_trainer_costs_its_own_policies_alone(
@@ -102,8 +108,9 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(
     before = dict(supervisor.processes())
     task = TaskTrainer(services.trainers, Payer("ann", 1), alone=True)
     expected = await train(task, "a", tmp_path)
-    for policy in ("b", "c"):
+    for policy, name in (("b", "training"), ("c", "training-2")):
         await task.open(policy, CONFIG, str(tmp_path / f"{policy}-0"), False)
+        await move(services, policy, name)
         await task.accumulate(policy, (group(10),))
     there = homes(services)
     assert there["b"] != there["c"]

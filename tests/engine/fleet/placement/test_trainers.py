@@ -1,5 +1,7 @@
 """How many trainers there are, with which cores and cards, and what people are told of it."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -61,14 +63,14 @@ def test_one_that_shares_a_card_with_a_sampler_stays_alone() -> None:
     assert with_trainers(on_cards(1, "memory"), 0, small=True) == on_cards(1, "memory")
 
 
-def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Home) -> None:
+def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Path) -> None:
     one, two = (
         on_processor(BASE, Settings(training=TrainingSettings(trainers=count)), 4 << 30, range(4)) for count in (1, 2)
     )
     parts = [dict(plan.memory[0].parts) for plan in (one, two)]
     for what in ("the trainer's weights", "a training pass", "the trainer's program"):
         assert parts[1][what] == 2 * parts[0][what]
-    spec = trainer_spec(BASE, tmp_path, Settings(), two.memory[0], two.placement.trainers[1], 2)
+    spec = trainer_spec(BASE, Home(tmp_path), Settings(), two.memory[0], two.placement.trainers[1], 2)
     assert spec.kwargs["held"] == -(-two.memory[0].held // 2) and spec.kwargs["threads"] == 1
     assert spec.name == "training-2"
 
