@@ -169,6 +169,9 @@ class FakeTrainer:
         await self.workers.turn()
         self.steps.pop(policy, None)
 
+    async def prefetch(self, policy: str) -> None:
+        await self.workers.turn()
+
     def _result(self, policy: str, path: Path, write: bool) -> StepResult:
         step, adapter = self.steps[policy], {"m.lora_A": self.adapters[policy]}
         if write:
