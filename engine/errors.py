@@ -101,6 +101,10 @@ class WorkerDied(MarlaasError):
     """A worker process ended while a call to it was under way; the call may be made again."""
 
 
+class StateLost(WorkerDied):
+    """One of several trainers died, and with it the training state of a policy; all other workers go on."""
+
+
 class OutOfMemory(WorkerDied):
     """A worker ran out of memory: its process ends, and the one that replaces it may go on with less."""
 

@@ -60,6 +60,8 @@ class Wanted:
     """Policies that the trainer holds at the same time; others are paged out."""
     trains: bool = True
     """Whether there is a trainer beside the sampler."""
+    trainers: int = 1
+    """How many training workers there are, if any: each has the base, and the policies are divided among them."""
 
 
 def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
@@ -129,12 +131,14 @@ def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, i
 
 
 def _trainer(wanted: Wanted, context: int, room: int, slots: int) -> Iterator[tuple[str, int]]:
-    config = wanted.config
+    config, workers = wanted.config, wanted.trainers
     adapter = adapter_bytes(config, RANK)
-    yield "the trainer's weights", FLOAT * wanted.parameters
+    yield "the trainer's weights", workers * FLOAT * wanted.parameters
     prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the kernels' order
     # a step reuses the memory of a pass
-    yield "a training pass", max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
-    yield "gaps in the trainer's memory", GAPS
-    yield "adapters and their moments in the trainer", slots * slot_bytes(config, context)
-    yield "the trainer's program", TORCH_FLOOR
+    yield "a training pass", workers * max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
+    yield "gaps in the trainer's memory", workers * GAPS
+    # the setting is of each trainer
+    held = slots * workers if wanted.slots else slots
+    yield "adapters and their moments in the trainer", held * slot_bytes(config, context)
+    yield "the trainer's program", workers * TORCH_FLOOR

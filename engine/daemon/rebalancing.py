@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ..devices import Machine
-from ..fairness import TRAINING, Ledger
+from ..fairness import TRAINING, Ledger, stage_of
 from ..fleet import Balance, PlacementPlan, Times, Window, card_seconds, modelled
 
 INTERVAL = 60.0
@@ -52,7 +52,7 @@ class Rebalancing:
         self._log = log
         self._balance = Balance(restart=RESTART, moved=now)
         self._busy: dict[str, float] = dict(ledger.busy)
-        self._made = ledger.made[TRAINING]
+        self._made = _trained(ledger)
 
     @property
     def times(self) -> Times | None:
@@ -76,7 +76,8 @@ class Rebalancing:
         """Take in the last ``seconds``; returns whether the workers move. ``now`` is in seconds of any clock."""
         machine, present = self._supervisor.placement_plan.machine, self._supervisor.placement_plan.placement
         before, self._busy = self._busy, dict(self._ledger.busy)
-        tokens, self._made = self._ledger.made[TRAINING] - self._made, self._ledger.made[TRAINING]
+        made = _trained(self._ledger)
+        tokens, self._made = made - self._made, made
         if machine is None or modelled(present, machine, Times()) <= 0:
             return False
         busy = {name: total - before.get(name, 0.0) for name, total in self._busy.items()}
@@ -84,7 +85,10 @@ class Rebalancing:
             card_seconds(assignment.place, machine, busy.get(assignment.name, 0.0), "rollout")
             for assignment in present.samplers
         )
-        training = card_seconds(present.trainer.place, machine, busy.get(TRAINING, 0.0), TRAINING)
+        training = sum(
+            card_seconds(assignment.place, machine, busy.get(assignment.name, 0.0), TRAINING)
+            for assignment in present.trainers
+        )
         window = Window(seconds, tokens, sampling, training)
         self._balance, better = self._balance.after(
             window, now, present, machine, lambda times: self._plan(machine, times).placement
@@ -96,3 +100,8 @@ class Rebalancing:
         self._supervisor.move(self._plan(machine, times))
         self._balance = self._balance.begun(now)
         return True
+
+
+def _trained(ledger: Ledger) -> int:
+    """Tokens that all trainers together have trained on so far."""
+    return sum(tokens for worker, tokens in ledger.made.items() if stage_of(worker) == TRAINING)

@@ -39,7 +39,7 @@ class SamplerAssignment:
 
 @dataclass(frozen=True)
 class TrainerAssignment:
-    """The training worker in a placement plan: one process, however many cards it has."""
+    """A training worker in a placement plan: one process, however many cards it has."""
 
     name: str
     place: Place
@@ -54,11 +54,19 @@ class Placement:
 
     samplers: tuple[SamplerAssignment, ...]
     trainer: TrainerAssignment
+    """The first training worker, which is the only one unless there are ``more``."""
     reasons: tuple[str, ...] = ()
     """One sentence on each decision: what, and why."""
+    more: tuple[TrainerAssignment, ...] = ()
+    """Further training workers: ``training-2``, …"""
+
+    @property
+    def trainers(self) -> tuple[TrainerAssignment, ...]:
+        """All training workers."""
+        return (self.trainer, *self.more)
 
     @property
     def cards(self) -> frozenset[str]:
         """``Gpu.uuid`` of all cards that are assigned to a worker."""
-        places = [assignment.place for assignment in self.samplers] + [self.trainer.place]
+        places = [assignment.place for assignment in self.samplers] + [each.place for each in self.trainers]
         return frozenset(uuid for place in places for uuid in place.gpus)

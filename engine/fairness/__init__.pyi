@@ -21,6 +21,7 @@ from .line import (
     Payer as Payer,
     Serving as Serving,
     Standing as Standing,
+    together as together,
 )
 from .mixes import (
     Mix as Mix,

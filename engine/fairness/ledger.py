@@ -35,7 +35,7 @@ class Usage:
 class Ledger:
     """Sums since the last ``take``, and totals since the start of the engine.
 
-    The totals are by worker's name for the rollout stage, and by the stage's name for the others.
+    The totals are by worker's name for rollout and training, and by the stage's name for the environments.
     """
 
     def __init__(self) -> None:
@@ -84,14 +84,14 @@ class Ledger:
 
     def environment(self, task: int, seconds: float) -> None:
         """Count an episode that has ended, and the seconds that it spent with its environment."""
-        self._add(task, ENVIRONMENT, 0, seconds)
+        self._add(task, ENVIRONMENT, 0, seconds, ENVIRONMENT)
         for mix in self.mixes[task].values():
             mix.episode()
 
-    def training(self, task: int, tokens: int, seconds: float) -> None:
-        """Count a call of the trainer for a task."""
-        self.made[TRAINING] += tokens
-        self._add(task, TRAINING, tokens, seconds)
+    def training(self, task: int, tokens: int, seconds: float, worker: str = TRAINING) -> None:
+        """Count a call of a trainer for a task."""
+        self.made[worker] += tokens
+        self._add(task, TRAINING, tokens, seconds, worker)
 
     def take(self) -> list[Usage]:
         """Return the sums since the last call, and begin new ones."""
@@ -107,8 +107,8 @@ class Ledger:
             self._tokens[usage.task, usage.stage] += usage.tokens
             self._seconds[usage.task, usage.stage] += usage.seconds
 
-    def _add(self, task: int, stage: str, tokens: int, seconds: float) -> None:
-        self.busy[stage] += seconds
-        self.ended[stage] += 1
+    def _add(self, task: int, stage: str, tokens: int, seconds: float, worker: str) -> None:
+        self.busy[worker] += seconds
+        self.ended[worker] += 1
         self._tokens[task, stage] += tokens
         self._seconds[task, stage] += seconds

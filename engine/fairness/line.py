@@ -12,8 +12,9 @@ Pure, and cheap with thousands of items; knows nothing of the device, of asyncio
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from .clock import FairClock
@@ -58,6 +59,16 @@ class Standing:
     """Its items in the line."""
     behind: float
     """How much less service, divided by its weight, it has had than the tenant with the most; in the unit of costs."""
+
+
+def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
+    """Where tenants stand in several lines before one stage: the sum of what waits, the most that they are behind."""
+    stand: dict[str, Standing] = {}
+    for standing in chain.from_iterable(lines):
+        known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
+        waiting, behind = known.waiting + standing.waiting, max(known.behind, standing.behind)
+        stand[standing.tenant] = Standing(standing.tenant, waiting, behind)
+    return list(stand.values())
 
 
 class _Tenant(Generic[T]):
@@ -148,6 +159,14 @@ class Line(Generic[T]):
             self._here[payer.tenant] = None
             self.clock.join(payer.tenant)
         self._length += 1
+
+    def items(self) -> Iterator[T]:
+        """All items that wait, in no particular order."""
+        for tenant in self._here:
+            for tasks in self._tenants[tenant].ranks.values():
+                for policies in tasks.values():
+                    for items in policies.values():
+                        yield from items
 
     def peek(self) -> T:
         """The item that is served next. Raises ``LookupError`` where nothing waits."""

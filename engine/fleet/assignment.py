@@ -34,16 +34,18 @@ Handles = Mapping[str, WorkerHandle]
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
     """The specs of all processes that are to be started."""
     assignments, plans, machine = placement_plan.placement.samplers, placement_plan.memory, placement_plan.machine
-    trainer = trainer_spec(base, home, settings, plans[0], placement_plan.placement.trainer)
-    if placement_plan.placement.trainer.place.gpus and machine:
-        trainer = trainer_on_cards(trainer, placement_plan.placement.trainer, machine)
+    trainers = [
+        trainer_on_cards(spec, assignment, machine) if assignment.place.gpus and machine else spec
+        for assignment in placement_plan.placement.trainers
+        for spec in (trainer_spec(base, home, settings, plans[0], assignment, len(placement_plan.placement.trainers)),)
+    ]
     shared = sharing_assignment(placement_plan)
-    specs = [] if shared else [trainer]
+    specs = trainers[1:] if shared else trainers
     for assignment, plan in zip(assignments, plans, strict=True):
         spec = sampler_spec(base, home, settings, plan, assignment)
         if assignment.place.gpus and machine:
             spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
-        specs.append(shared_spec(spec, trainer, assignment.sharing) if assignment is shared else spec)
+        specs.append(shared_spec(spec, trainers[0], assignment.sharing) if assignment is shared else spec)
     return specs
 
 
@@ -68,9 +70,9 @@ def sampler_at(handles: Handles, placement_plan: PlacementPlan, assignment: Samp
     return sampler
 
 
-def trainer_at(handles: Handles, placement_plan: PlacementPlan) -> Trainer:
-    """A proxy for the trainer."""
-    shared = sharing_assignment(placement_plan)
-    name, part = (shared.name, TRAINER_PART) if shared else (placement_plan.placement.trainer.name, "")
-    trainer: Trainer = handles[name].proxy(Trainer, part=part)
+def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str) -> Trainer:
+    """A proxy for the trainer of that name."""
+    shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
+    worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
+    trainer: Trainer = handles[worker].proxy(Trainer, posted=("prefetch",), part=part)
     return trainer

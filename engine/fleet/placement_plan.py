@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..base import BaseModel, MemoryPlan, least_plan, plan_memory
+from ..base import BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
-from ..errors import ConfigError
+from ..errors import BaseModelError, ConfigError
 from ..home import Settings
 from .placement import processor
 from .placement.limits import memory_plans
 from .placement.place import decide
-from .placement.processor import on_cores
+from .placement.processor import is_small, on_cores
+from .placement.trainers import with_trainers
 from .placement.wishes import CPU, Times
 from .worker_specs import of_kind, wanted_of, with_sampler
 
@@ -54,10 +55,21 @@ def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence
     Raises ``BaseModelError`` where the base does not fit.
     """
     kinds = sampler_kinds(settings, base)
-    return PlacementPlan(
-        processor.on_cores(kinds, own_cores(settings.resources.cores) if cores is None else cores),
-        plans_of(base, settings, free, kinds),
-    )
+    cores = own_cores(settings.resources.cores) if cores is None else cores
+    return _fitting(base, settings, free, processor.on_cores(kinds, cores))
+
+
+def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan:
+    """The plan on the processor, with several trainers where the settings ask for them, or they pay and fit."""
+    asked, small = settings.training.trainers, is_small(parameters(base))
+    kinds = [assignment.kind for assignment in placement.samplers]
+    several = with_trainers(placement, asked, small)
+    try:
+        return PlacementPlan(several, plans_of(base, settings, free, kinds, len(several.trainers)))
+    except BaseModelError:
+        if asked or len(several.trainers) == 1:
+            raise
+        return PlacementPlan(placement, plans_of(base, settings, free, kinds))
 
 
 def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
@@ -66,12 +78,17 @@ def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...
     return tuple(cast(SamplerKind, kind) for kind in named)
 
 
-def plans_of(base: BaseModel, settings: Settings, free: int, kinds: Sequence[SamplerKind]) -> tuple[MemoryPlan, ...]:
-    """What fits into ``free`` bytes, for each sampler, the first beside the trainer; all with contexts of one length.
+def plans_of(
+    base: BaseModel, settings: Settings, free: int, kinds: Sequence[SamplerKind], trainers: int = 1
+) -> tuple[MemoryPlan, ...]:
+    """What fits into ``free`` bytes, for each sampler, the first beside the trainers; all with contexts of one length.
 
     The least that the others need is set aside for them. Raises ``BaseModelError`` where not even that fits.
     """
-    wanted = [wanted_of(base, of_kind(settings, kind), trains=place == 0) for place, kind in enumerate(kinds)]
+    wanted = [
+        replace(wanted_of(base, of_kind(settings, kind), trains=place == 0), trainers=trainers)
+        for place, kind in enumerate(kinds)
+    ]
     plans: list[MemoryPlan] = []
     for place, one in enumerate(wanted):
         kept = sum(least_plan(later).total for later in wanted[place + 1 :])
@@ -94,14 +111,12 @@ def on_machine(
 
     Raises ``BaseModelError`` where the base does not fit, and as ``placed`` does.
     """
-    placement = placed(base, settings, usable, software, times, without)
+    placement = _one_trainer(base, settings, usable, software, times, without)
     if not placement.cards:
-        return PlacementPlan(
-            placement, plans_of(base, settings, free, [assignment.kind for assignment in placement.samplers])
-        )
-    return PlacementPlan(
-        placement, memory_plans(placement, wanted_of(base, settings, trains=True), free), usable.machine
-    )
+        return _fitting(base, settings, free, placement)
+    placement = with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+    wanted = replace(wanted_of(base, settings, trains=True), trainers=len(placement.trainers))
+    return PlacementPlan(placement, memory_plans(placement, wanted, free), usable.machine)
 
 
 def placed(
@@ -117,6 +132,18 @@ def placed(
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
+    placement = _one_trainer(base, settings, usable, software, times, without)
+    return with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+
+
+def _one_trainer(
+    base: BaseModel,
+    settings: Settings,
+    usable: UsableResources,
+    software: Software,
+    times: Times | None,
+    without: Sequence[Sharing],
+) -> Placement:
     _check_samplers(settings)
     if not settings.rollout.samplers or _cards(settings.rollout.devices):
         return decide(settings, wanted_of(base, settings, trains=True), usable, software, times, without)

@@ -38,6 +38,14 @@ class WorkerProcesses:
     async def _spawn(self, spec: WorkerSpec) -> None:
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice)
 
+    async def start_again(self, spec: WorkerSpec) -> None:
+        """Start one whose process has died. Raises as ``WorkerSpec.spawn`` does."""
+        await self._spawn(spec)
+
+    def forget(self, name: str) -> None:
+        """Expect nothing more of a worker that has died."""
+        self._let_end(self.handles.pop(name))
+
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
         """Wait until a worker dies, or for one of ``others``; returns the errors of those that have died, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
@@ -48,12 +56,15 @@ class WorkerProcesses:
         """End all. If this is cancelled, the next call waits for those that are still ending."""
         handles, self.handles = list(self.handles.values()), {}
         for handle in handles:
-            ending = asyncio.ensure_future(_end(handle))
-            self._endings.add(ending)
-            ending.add_done_callback(self._endings.discard)
+            self._let_end(handle)
         if self._endings:
             await asyncio.wait(self._endings)
         self.cards = frozenset()
+
+    def _let_end(self, handle: WorkerHandle) -> None:
+        ending = asyncio.ensure_future(_end(handle))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
 
 
 async def _end(handle: WorkerHandle) -> None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from ..environments import ConstantBaselines, EnvironmentService
-from ..fairness import ROLLOUT, TRAINING, Payer, Standing
+from ..fairness import ROLLOUT, TRAINING, Payer, Standing, together
 from ..home import Home
 from ..rollout import Rollout, SamplerEndpoint
 from ..store import Store
 from ..training import PolicyTrainer
 from .routing.router import Router
+from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
-from .trainer import SharedTrainer, TaskTrainer
+from .trainer_pool import TrainerPool
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Services:
     """The sampler endpoints, by name."""
     router: Router
     """Which of them serve which task."""
-    shared: SharedTrainer
-    """The trainer of all tasks."""
+    trainers: TrainerPool
+    """The trainers of all tasks."""
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
@@ -58,27 +58,18 @@ class Services:
     def loads(self) -> dict[str, Load]:
         """The loads of the workers that tasks share, by worker."""
         slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
-        return slots | {TRAINING: Load(self.shared.waiting, self.shared.active)}
+        trainers = self.trainers.trainers.items()
+        return slots | {name: Load(trainer.waiting, trainer.active) for name, trainer in trainers}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the lines of the shared stages, by stage."""
         lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
-        return {ROLLOUT: together(lines), TRAINING: self.shared.standings()}
+        return {ROLLOUT: together(lines), TRAINING: self.trainers.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
         """The services for one task: its calls wait for its turn and are charged to its tenant."""
         return replace(
             self,
             rollout=self.rollout.of(payer, anew=deterministic),
-            trainer=TaskTrainer(self.shared, payer, alone=deterministic),
+            trainer=TaskTrainer(self.trainers, payer, alone=deterministic),
         )
-
-
-def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
-    """Where tenants stand in several lines before one stage: the sum of what waits, the most that they are behind."""
-    stand: dict[str, Standing] = {}
-    for standing in chain.from_iterable(lines):
-        known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
-        waiting, behind = known.waiting + standing.waiting, max(known.behind, standing.behind)
-        stand[standing.tenant] = Standing(standing.tenant, waiting, behind)
-    return list(stand.values())

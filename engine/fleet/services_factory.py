@@ -9,7 +9,7 @@ from functools import partial
 
 from ..base import BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
-from ..fairness import NOBODY, Ledger, Line, SharedClock
+from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..home import Home, Settings
 from ..rollout import Renderer, Rollout, SamplerEndpoint
 from ..store import Store
@@ -21,8 +21,10 @@ from .placement_plan import PlacementPlan
 from .routing.endpoints import SamplerEndpoints, open_endpoint, precision, rates_at
 from .routing.router import Router
 from .services import Services
+from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
-from .trainer import SharedTrainer, TaskTrainer
+from .trainer import Call, SharedTrainer
+from .trainer_pool import TrainerPool
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class ServicesFactory:
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
         """Ask the workers for their limits, and make services of them. Raises what they raise, and ``BaseModelError``
         where a sampler has another base than the trainer."""
-        trainer = trainer_at(handles, placement_plan)
-        endpoints = await self._endpoints(handles, placement_plan, trainer)
-        shared = SharedTrainer(trainer, Line(self._weight), self.ledger, self.settings.training.fuse)
+        trainers = self.trainers(handles, placement_plan)
+        endpoints = await self._endpoints(handles, placement_plan, trainers[0].trainer)
+        pool = TrainerPool(trainers, log=lambda words: self.log("trainer", words, "warning"))
         services = Services(
             home=self.home,
             store=self.store,
@@ -54,8 +56,8 @@ class ServicesFactory:
             rollout=Rollout(self.renderer, self.ledger),
             endpoints=endpoints.by_name,
             router=Router(tuple(endpoints.by_name.values()), endpoints.costs, self.ledger.mixes),
-            shared=shared,
-            trainer=TaskTrainer(shared, NOBODY, alone=True),
+            trainers=pool,
+            trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
             write_bare=partial(write_bare, self.base),
             baselines=self.baselines,
@@ -64,6 +66,19 @@ class ServicesFactory:
             draining=self.draining,
         )
         return services, endpoints
+
+    def trainers(self, handles: Handles, placement_plan: PlacementPlan) -> list[SharedTrainer]:
+        """All trainers, with lines that go by one clock."""
+        clock: SharedClock[str] = SharedClock()
+        names = (assignment.name for assignment in placement_plan.placement.trainers)
+        return [self.trainer(handles, placement_plan, name, clock) for name in names]
+
+    def trainer(
+        self, handles: Handles, placement_plan: PlacementPlan, name: str, clock: FairClock[str]
+    ) -> SharedTrainer:
+        """The trainer of that name, with a line that goes by ``clock``."""
+        line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
+        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         endpoints: list[SamplerEndpoint] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 
 from ..base import BaseModel
@@ -67,6 +67,10 @@ class WorkerSupervisor:
         """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
         """Set when the workers are to go over to other assignments."""
+        self._returned = asyncio.Event()
+        """Set when a trainer that had died alone has a successor."""
+        self._returning: dict[str, asyncio.Task[None]] = {}
+        """The starts of such trainers, by name."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
@@ -92,6 +96,9 @@ class WorkerSupervisor:
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
+        trainers = (assignment.name for assignment in placement_plan.placement.trainers)
+        self._apart = frozenset(trainers) & frozenset(self.devices)
+        """Trainers that are processes of their own."""
 
     @property
     def warning(self) -> str:
@@ -226,7 +233,11 @@ class WorkerSupervisor:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = await self._worker_processes.until_death(self._moved)
+            deaths = await self._worker_processes.until_death(self._moved, self._returned)
+            self._returned.clear()
+            if not self._moved.is_set() and self._others_train(deaths):
+                self._replace_trainers(deaths)
+                continue
             held = self._endpoints.conversations if self._endpoints else {}
             after = self._memory_backoff.after(deaths, self.placement_plan, held, self.devices)
             self.mended = bool(deaths) and after.mended
@@ -237,6 +248,39 @@ class WorkerSupervisor:
                 self._log("placement", self.placement_plan.words, "info")
             await self.stop()
             await self._bring_back(anew=bool(deaths))
+
+    def _others_train(self, deaths: Collection[str]) -> bool:
+        """Whether nobody has died, or trainers alone, and not all."""
+        trainers = set(self._services.trainers.trainers) if self._services else set()
+        return not deaths or (trainers > set(deaths) and set(deaths) <= self._apart)
+
+    def _replace_trainers(self, deaths: Mapping[str, WorkerDied]) -> None:
+        """Let the other trainers go on; what the dead ones held goes on from its last commit."""
+        services = self._services
+        for name, death in deaths.items():
+            if services is not None:
+                services.trainers.lose(name)
+                self._worker_processes.forget(name)
+                self.mended = False
+                self._log("worker", f"{death.message} A new one takes its place; other trainers go on.", "warning")
+                self._returning[name] = asyncio.ensure_future(self._return_trainer(name, services))
+
+    async def _return_trainer(self, name: str, services: Services) -> None:
+        """Start a trainer in place of a dead one, as often as it takes."""
+        (spec,) = (spec for spec in self._specs if spec.name == name)
+        told = ""
+        while True:
+            try:
+                await self._worker_processes.start_again(spec)
+                break
+            except (MarlaasError, ValueError, OSError) as error:
+                if told != (told := str(error)):
+                    self._log("worker", f"Worker {name} cannot be started: {told}", "error")
+                await asyncio.sleep(RETRY)
+        services.trainers.take_in(
+            self._opening.trainer(self._worker_processes.handles, self.placement_plan, name, services.trainers.clock)
+        )
+        self._returned.set()
 
     def _let_go(self) -> None:
         """Withdraw the services and set ``lost``."""
@@ -259,4 +303,9 @@ class WorkerSupervisor:
 
     async def stop(self) -> None:
         """End all workers; where this is cancelled, the next call ends those that are left."""
+        for returning in self._returning.values():
+            returning.cancel()
+        if self._returning:
+            await asyncio.wait(self._returning.values())
+            self._returning.clear()
         await self._worker_processes.stop()

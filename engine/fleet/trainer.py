@@ -1,30 +1,26 @@
-"""One trainer, many policies: tasks' calls go to it in fair order, and each is charged for the time that it took.
+"""One trainer, many policies: calls go to it in fair order, and each is charged for the time that it took.
 
-``SharedTrainer`` has the worker and the line before it; a ``TaskTrainer`` is one task's view of it. Calls of several
-tasks go to the worker in one pass where that costs nobody more than a moment.
+``SharedTrainer`` has the worker and the line before it. Calls of several policies go to the worker in one pass where
+that gains, as measured (``fusing``); who comes next is paged in meanwhile. It serves the policies that it is given:
+which those are, ``TrainerPool`` decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import Any
 
-from ..fairness import Ledger, Line, Payer, Serving, Standing
-from ..training import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
-from ..trajectories import Logprobs, Tokens
+from ..errors import MarlaasError
+from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
+from ..training import GroupStats, Job, Refused, StepResult, Trainer
+from .fusing import PassTimes, Piece, joins, patience
 
-FUSED_JOBS = 8
-"""Most policies in one pass: more gain nothing."""
-FUSED_SECONDS = 0.05
-"""Seconds that such a pass may be expected to take: a tenant that is behind and calls meanwhile waits for its end."""
-FUSED_TOKENS = 1024
-"""Tokens of such a pass, until the time of one was measured."""
 NEWEST = 0.25
-"""Weight of the newest call in the moving mean of the tokens that such a pass may hold."""
+"""Weight of the newest in moving means."""
 
 
 @dataclass(eq=False)
@@ -34,20 +30,18 @@ class Call:
     payer: Payer
     kind: str
     """The trainer's method."""
-    make: Callable[[], Awaitable[Any]]
+    policy: str
+    make: Callable[[Trainer], Awaitable[Any]]
     job: Job | None = None
     """The job of an accumulation that may share its pass with other policies."""
+    piece: Piece | None = None
+    """What an accumulation computes."""
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def urgent(self) -> bool:
         """Whether it goes before its tenant's accumulations."""
         return self.kind != "accumulate"
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of its groups, prompts included; 0 without a job."""
-        return sum(len(sequence.tokens) for group in self.job.groups for sequence in group.sequences) if self.job else 0
 
     def succeed(self, result: Any) -> None:
         """Give the caller its result, unless the caller is gone."""
@@ -66,16 +60,46 @@ Served = list[tuple[Call, Serving]]
 
 
 class SharedTrainer:
-    """Shares out the trainer. ``fuse``: whether several policies may be trained in one pass."""
+    """Shares out one trainer.
 
-    def __init__(self, trainer: Trainer, line: Line[Call], ledger: Ledger, fuse: bool = False) -> None:
+    ``fuse``: whether several policies may be trained in one pass; ``prefetch``: whether who comes next is paged in
+    meanwhile; ``name`` is the worker's; ``now`` counts seconds.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        line: Line[Call],
+        ledger: Ledger,
+        fuse: bool = False,
+        prefetch: bool = True,
+        name: str = TRAINING,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self.trainer = trainer
-        self._line = line
-        self._ledger = ledger
-        self._fuse = fuse
+        self.name = name
+        self.died = asyncio.Event()
+        """Set once the pool has given this worker up."""
+        self.rested: Callable[[], None] = _nothing
+        """Called when the worker has nothing left to do."""
+        self._line, self._ledger, self._fuse, self._prefetch, self._now = line, ledger, fuse, prefetch, now
         self._running: asyncio.Task[None] | None = None
-        self._fused_tokens = float(FUSED_TOKENS)
-        """Tokens of a pass that takes ``FUSED_SECONDS``."""
+        self._under_way: tuple[Call, ...] = ()
+        self._begun = 0.0
+        self._hinted = ""
+        self._hints: set[asyncio.Task[None]] = set()
+        self._times = PassTimes()
+        self._usual: dict[str, float] = {}
+        """Moving mean of the seconds of other calls than accumulations, by kind."""
+        self._asked: dict[str, float] = {}
+        """When each policy called last."""
+        self._intervals: dict[str, float] = {}
+        """Moving mean of the seconds between two calls of each policy."""
+
+    @property
+    def clock(self) -> FairClock[str]:
+        """The clock by which the line goes."""
+        return self._line.clock
 
     @property
     def waiting(self) -> int:
@@ -87,6 +111,18 @@ class SharedTrainer:
         """Calls that the worker has."""
         return int(self._running is not None)
 
+    @property
+    def remaining(self) -> float:
+        """Seconds that what the worker is at is expected to go on."""
+        if not self._under_way:
+            return 0.0
+        return max(0.0, self._together(self._under_way) - (self._now() - self._begun))
+
+    @property
+    def work(self) -> float:
+        """Seconds of all that the worker is at and of all that waits, as expected."""
+        return self.remaining + sum(self._together((call,)) for call in self._line.items())
+
     def standings(self) -> list[Standing]:
         """Where tenants stand in the line, in microseconds."""
         return self._line.standings()
@@ -96,32 +132,88 @@ class SharedTrainer:
 
         Where the caller is cancelled meanwhile, a call that the worker has goes on to its end and is paid for.
         """
-        self._line.add(call.payer, call, call.urgent)
-        self._dispatch()
+        self.take_in(call)
         try:
             return await call.answer
         finally:
             self._line.discard(call.payer, call, call.urgent)
 
-    def _dispatch(self) -> None:
-        if self._line and self._running is None:
-            self._running = asyncio.ensure_future(self._make(self._next()))
-            self._running.add_done_callback(self._made)
-
-    def _made(self, _: asyncio.Task[None]) -> None:
-        self._running = None
+    def take_in(self, call: Call) -> None:
+        """Put a call in line; whoever waits for its answer does so already, or will."""
+        if self.died.is_set():
+            raise RuntimeError(f"{self.name} serves nobody any more.")
+        self._rhythm(call.policy)
+        self._line.add(call.payer, call, call.urgent)
         self._dispatch()
 
+    def next(self) -> Call | None:
+        """The call whose turn is next; None where none waits."""
+        return self._line.peek() if self._line else None
+
+    def give(self, call: Call) -> None:
+        """Take a call out of the line, for another trainer to take it in."""
+        self._line.discard(call.payer, call, call.urgent)
+
+    def forget(self, policy: str) -> None:
+        """The policy is not served here any more."""
+        self._asked.pop(policy, None)
+        self._intervals.pop(policy, None)
+
+    def give_up(self, error: MarlaasError) -> None:
+        """The worker is gone: all that waits for it fails with ``error``."""
+        self.died.set()
+        while self._line:
+            self._line.take()[1].fail(error)
+
+    def _rhythm(self, policy: str) -> None:
+        now, before = self._now(), self._asked.get(policy)
+        self._asked[policy] = now
+        if before is not None:
+            usual = self._intervals.setdefault(policy, now - before)
+            self._intervals[policy] = usual + NEWEST * (now - before - usual)
+
+    def _together(self, calls: Sequence[Call]) -> float:
+        """Seconds that these are expected to take in one go; 0 where nothing is known."""
+        pieces = [call.piece for call in calls if call.piece]
+        return self._times.seconds(pieces) if pieces else self._usual.get(calls[0].kind, 0.0)
+
+    def _dispatch(self) -> None:
+        if self._line and self._running is None:
+            taken = self._next()
+            self._under_way, self._begun, self._hinted = tuple(call for call, _ in taken), self._now(), ""
+            self._running = asyncio.ensure_future(self._make(taken))
+            self._running.add_done_callback(self._made)
+        self._hint()
+
+    def _made(self, _: asyncio.Task[None]) -> None:
+        self._running, self._under_way = None, ()
+        self._dispatch()
+        if self._running is None:
+            self.rested()
+
+    def _hint(self) -> None:
+        """Let the policy be paged in whose call comes next, as the line stands."""
+        if not (self._prefetch and self._running and self._line):
+            return
+        policy = self._line.peek().policy
+        if policy != self._hinted and all(call.policy != policy for call in self._under_way):
+            self._hinted = policy
+            hint = asyncio.ensure_future(_quietly(self.trainer.prefetch(policy)))
+            self._hints.add(hint)
+            hint.add_done_callback(self._hints.discard)
+
     def _next(self) -> Served:
-        """Take the call whose turn it is, and those after it that may share its pass."""
+        """Take the call whose turn it is, and those after it that may share its pass and gain by it."""
         first = self._take()
-        calls, tokens = [first], first[0].tokens
-        while self._fuse and first[0].job and self._line and len(calls) < FUSED_JOBS:
+        calls, waits = [first], patience(self._intervals.values())
+        pieces = [first[0].piece]
+        while self._fuse and first[0].job and self._line:
             follower = self._line.peek()
-            tokens += follower.tokens
-            if follower.job is None or tokens > self._fused_tokens:
+            taken = [piece for piece in pieces if piece]
+            if follower.job is None or follower.piece is None or not joins(taken, follower.piece, self._times, waits):
                 break
             calls.append(self._take())
+            pieces.append(follower.piece)
         return calls
 
     def _take(self) -> tuple[Call, Serving]:
@@ -139,7 +231,7 @@ class SharedTrainer:
             await self._make_all(calls)
 
     async def _make_all(self, calls: Served) -> None:
-        began = monotonic()
+        began = self._now()
         try:
             results = await self._results([call for call, _ in calls])
         except BaseException as error:
@@ -149,27 +241,28 @@ class SharedTrainer:
             if not isinstance(error, Exception):
                 raise
             return
-        elapsed = monotonic() - began
+        elapsed = self._now() - began
+        self._learn([call for call, _ in calls], results, elapsed)
         for (call, serving), result in zip(calls, results, strict=True):
             self._charge(call, serving, result, elapsed)
-        self._learn([call for call, _ in calls], results)
 
     async def _results(self, calls: list[Call]) -> Sequence[Any]:
         jobs = tuple(call.job for call in calls if call.job)
-        if len(calls) > 1:
-            return await self.trainer.accumulate_together(jobs)
-        return [await calls[0].make()]
+        try:
+            if len(calls) > 1:
+                return await self.trainer.accumulate_together(jobs)
+            return [await calls[0].make(self.trainer)]
+        finally:
+            self._under_way = ()  # before the callers go on, and ask where the least work is
 
-    def _learn(self, calls: Sequence[Call], results: Sequence[Any]) -> None:
-        """Adjust how many tokens may go into a pass to how long the last ones took."""
-        made = [
-            (call.tokens, each.seconds)
-            for call, each in zip(calls, results, strict=True)
-            if isinstance(each, GroupStats)
-        ]
-        tokens, seconds = sum(each for each, _ in made), sum(each for _, each in made)
-        if tokens and seconds > 0:
-            self._fused_tokens += NEWEST * (FUSED_SECONDS * tokens / seconds - self._fused_tokens)
+    def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
+        """Take in how long a pass or another call took."""
+        pieces = [call.piece for call in calls if call.piece]
+        if pieces and all(isinstance(result, GroupStats) for result in results):
+            self._times.learn(pieces, sum(result.seconds for result in results))
+        elif not pieces:
+            usual = self._usual.setdefault(calls[0].kind, elapsed)
+            self._usual[calls[0].kind] = usual + NEWEST * (elapsed - usual)
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):
@@ -179,43 +272,15 @@ class SharedTrainer:
         seconds = result.seconds if isinstance(result, GroupStats | StepResult) else elapsed
         self._line.end(serving, round(1e6 * seconds))
         tokens = result.measured if isinstance(result, GroupStats) else 0
-        self._ledger.training(call.payer.task, tokens, seconds)
+        self._ledger.training(call.payer.task, tokens, seconds, self.name)
         call.succeed(result)
 
 
-class TaskTrainer:
-    """Implements ``training.protocol.PolicyTrainer``. ``alone``: its groups never share a pass with other policies'."""
+def _nothing() -> None:
+    """Nobody wants to know."""
 
-    def __init__(self, shared: SharedTrainer, payer: Payer, alone: bool) -> None:
-        self._shared = shared
-        self._trainer = shared.trainer
-        self._payer = payer
-        self._alone = alone
 
-    async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
-        """See the protocol."""
-        result: StepResult = await self._call("open", partial(self._trainer.open, policy, config, path, resume))
-        return result
-
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
-        """See the protocol."""
-        job = None if self._alone else Job(policy, groups)
-        stats: GroupStats = await self._call("accumulate", partial(self._trainer.accumulate, policy, groups), job)
-        return stats
-
-    async def step(self, policy: str, path: str) -> StepResult:
-        """See the protocol."""
-        result: StepResult = await self._call("step", partial(self._trainer.step, policy, path))
-        return result
-
-    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See the protocol."""
-        scores: Logprobs = await self._call("score", partial(self._trainer.score, policy, tokens, start, temperature))
-        return scores
-
-    async def close(self, policy: str) -> None:
-        """See the protocol; at once, for it costs nothing and frees memory."""
-        await self._trainer.close(policy)
-
-    async def _call(self, kind: str, make: Callable[[], Awaitable[Any]], job: Job | None = None) -> Any:
-        return await self._shared.call(Call(self._payer, kind, make, job))
+async def _quietly(hint: Awaitable[None]) -> None:
+    """Wait for what changes no result: whatever is wrong shows at the call that it was for."""
+    with contextlib.suppress(MarlaasError):
+        await hint

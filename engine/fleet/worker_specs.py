@@ -166,9 +166,14 @@ def sampler_spec(
 
 
 def trainer_spec(
-    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: TrainerAssignment | None = None
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    memory: MemoryPlan,
+    assignment: TrainerAssignment | None = None,
+    trainers: int = 1,
 ) -> WorkerSpec:
-    """The training worker at its assignment; without one, beside one sampler."""
+    """The training worker at its assignment, one of so many ``trainers``; without one, beside one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
@@ -177,7 +182,7 @@ def trainer_spec(
         "sync": settings.training.sync,
         "room": memory.room,
         "slots": settings.training.slots,
-        "held": memory.held,
+        "held": memory.held if assignment.place.gpus else -(-memory.held // trainers),
         "largest_rank": settings.training.largest_rank,
         "scratch": str(home.scratch),
         "precision": assignment.precision,

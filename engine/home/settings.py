@@ -63,18 +63,22 @@ DOCUMENTED = """\
 [training]
 # Bring every state file to the disk before its step commits: a power cut then costs a second of work at most.
 # sync = true
-# Policies that the trainer keeps in memory; those of further running tasks are paged to the disk between their turns.
-# 0 takes what fits into the memory.
+# Policies that each trainer keeps in memory; those of further running tasks are paged to the disk between their turns,
+# and back while others compute. 0 takes what fits into the memory.
 # slots = 0
 # The largest rank that a slot takes.
 # largest_rank = 256
+# Training workers: several train different policies at the same time, each on a part of the trainer's cores or cards
+# and with a base of its own; a policy's state moves between them. 0 leaves it to the placement: one for every two of
+# the trainer's cores where the base is small (up to 64 MB), at most four; else one.
+# trainers = 0
 # Where: "cpu", or cards, ["gpu 0"]; [] leaves it to the placement. All cards of the trainer hold the base.
 # devices = []
 # How the trainer keeps the base's frozen weights: "f32", "bf16", or "nf4" with four bits (cards only, by bitsandbytes);
 # adapters and their optimizers are float32. "auto" is f32 on the processor, bf16 on cards, and nf4 where that does not
 # fit: the sampler then differs from it by what four bits lose, which importance weights correct and the gap shows.
 # precision = "auto"
-# Train several tasks in one pass over the base: faster where steps are short, the same update but for the last bits
+# Train several policies in one pass over the base where that gains, as measured: the same update but for the last bits
 # (`make bench BENCH=tenants`). Tasks with `deterministic = true` have passes of their own in any case.
 # fuse = true
 
@@ -165,6 +169,7 @@ class TrainingSettings:
     sync: bool = True
     slots: int = between(0, 0, 1024)
     largest_rank: int = between(256, 1, 512)
+    trainers: int = between(0, 0, 64)
     devices: tuple[str, ...] = ()
     precision: str = one_of("auto", "auto", "f32", "bf16", "nf4")
     fuse: bool = True

@@ -20,6 +20,7 @@ from ..errors import (
     Fruitless,
     MarlaasError,
     Paused,
+    StateLost,
     StoreError,
     WorkerDied,
 )
@@ -92,7 +93,8 @@ async def run_task(
         except WorkerDied as error:
             step = learner.progress if learner else last
             yielding = supervisor.yielding is not None  # they were told to end, and died of nothing
-            await lost.wait()
+            if not isinstance(error, StateLost):  # else all others go on, and so does this task
+                await lost.wait()
             if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:

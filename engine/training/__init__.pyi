@@ -60,6 +60,9 @@ from .protocol import (
 from .rooms import (
     pass_room as pass_room,
 )
+from .signal import (
+    pass_tokens as pass_tokens,
+)
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,
 )

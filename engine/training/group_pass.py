@@ -20,7 +20,8 @@ from .importance import ImportanceNotes
 from .model import B, Model, Slopes
 from .policy_loss import PolicyLoss
 from .policy_memory import PolicyMemory
-from .protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
+from .protocol import GroupStats, TrainGroup, TrainSequence
+from .signal import has_signal
 from .tokens import Lesson, count_trained
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
@@ -113,18 +114,6 @@ def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
         proximal[sequence.mask != 0] = part
         noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
     return [TrainGroup(number, tuple(sequences)) for number, sequences in noted.items()]
-
-
-def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
-    """Whether the group's gradient can differ from zero."""
-    return config.kl > 0.0 or config.entropy > 0.0 or any(map(_pulls, group.sequences))
-
-
-def _pulls(sequence: TrainSequence) -> bool:
-    """Whether any sampled token has an advantage."""
-    if sequence.advantages is None:
-        return sequence.advantage != 0.0
-    return bool(sequence.advantages[sequence.mask != 0].any())
 
 
 def sequence_logprobs(

@@ -101,7 +101,7 @@ def card_seconds(place: Place, machine: Machine, busy: float, stage: str) -> flo
 def cards(placement: Placement) -> tuple[frozenset[str], frozenset[str]]:
     """Ids of the cards that sample, and of those that train."""
     return frozenset(uuid for assignment in placement.samplers for uuid in assignment.place.gpus), frozenset(
-        placement.trainer.place.gpus
+        uuid for assignment in placement.trainers for uuid in assignment.place.gpus
     )
 
 

@@ -5,6 +5,7 @@ The same arithmetic by which the bytes were planned gives the numbers for the wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...base import (
@@ -93,14 +94,17 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     computed on the processor does not fit.
     """
     first, *others = placement.samplers
-    plans = [_memory(first, placement.trainer, wanted, free)]
+    plans = [_memory(first, placement.trainers, wanted, free)]
     trains = bool(first.place.gpus) and not placement.trainer.place.gpus
     left = free - (_trainer_alone(wanted, free).total if trains else 0)
     beside = replace(wanted, context=plans[0].context)  # a conversation may go to any of them
-    return (*plans, *(_memory(assignment, None, beside, left) for assignment in others))
+    return (*plans, *(_memory(assignment, (), beside, left) for assignment in others))
 
 
-def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wanted: Wanted, free: int) -> MemoryPlan:
+def _memory(
+    assignment: SamplerAssignment, trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
+) -> MemoryPlan:
+    trainer, cards = trainers[0] if trainers else None, sum(len(each.place.gpus) for each in trainers)
     trains = trainer is not None and not trainer.place.gpus
     if not assignment.place.gpus:
         plan = plan_memory(replace(wanted, sampler=assignment.kind, trains=trains), free)
@@ -112,7 +116,7 @@ def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wa
         plan = replace(beside, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
     if trainer is not None and trainer.place.gpus:
         room = trainer_limits(trainer, wanted)
-        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * len(trainer.place.gpus)))
+        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * cards))
         plan = replace(plan, room=room.room, slots=room.slots, held=room.held, parts=parts)
     return plan
 

@@ -13,8 +13,20 @@ import pytest
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.trainer import FUSED_SECONDS, FUSED_TOKENS, Call, SharedTrainer, TaskTrainer
-from marlaas.engine.training.protocol import GroupStats, Job, Refused, StepResult, Trainer, TrainGroup, TrainSequence
+from marlaas.engine.fleet.fusing import LEAST_WAIT
+from marlaas.engine.fleet.task_trainer import TaskTrainer
+from marlaas.engine.fleet.trainer import Call, SharedTrainer
+from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.training.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+    TrainSequence,
+)
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
@@ -26,9 +38,13 @@ def group(tokens: int) -> TrainGroup:
     return TrainGroup(0, (sequence,))
 
 
-def stats(tokens: int) -> GroupStats:
+def stats(tokens: int, fixed: float = 0.0) -> GroupStats:
     """A token takes a millisecond."""
-    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, tokens / 1000, tokens)
+    return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, tokens / 1000 + fixed, tokens)
+
+
+def tokens_of(groups: tuple[TrainGroup, ...]) -> int:
+    return sum(len(sequence.tokens) for one in groups for sequence in one.sequences)
 
 
 async def settle() -> None:
@@ -43,7 +59,10 @@ class Device:
 
     under_way: deque[asyncio.Future[None]] = field(default_factory=deque)
     calls: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)
     broken: str = ""
+    fixed: float = 0.0
+    """Seconds that a pass takes beside its tokens."""
 
     async def work(self, call: str) -> None:
         self.calls.append(call)
@@ -60,11 +79,15 @@ class Device:
         await self.work(policy)
         if policy == self.broken:
             raise AdapterError("It is broken.")
-        return stats(sum(len(sequence.tokens) for one in groups for sequence in one.sequences))
+        return stats(tokens_of(groups), self.fixed)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         await self.work("+".join(job.policy for job in jobs))
-        return tuple(Refused("It is broken.") if job.policy == self.broken else stats(1) for job in jobs)
+        share = self.fixed / len(jobs)
+        return tuple(
+            Refused("It is broken.") if job.policy == self.broken else stats(tokens_of(job.groups), share)
+            for job in jobs
+        )
 
     async def step(self, policy: str, path: str) -> StepResult:
         await self.work(f"step {policy}")
@@ -77,6 +100,12 @@ class Device:
     async def close(self, policy: str) -> None:
         self.calls.append(f"close {policy}")
 
+    async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
+        return StepResult(0, path, "", 0, 0.0, 0.0)
+
+    async def prefetch(self, policy: str) -> None:
+        self.hints.append(policy)
+
 
 @dataclass
 class Bench:
@@ -84,14 +113,29 @@ class Bench:
 
     fuse: bool = False
     weights: dict[str, float] = field(default_factory=dict)
+    fixed: float = 0.0
+    now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.device, self.ledger = Device(), Ledger()
+        self.device, self.ledger = Device(fixed=self.fixed), Ledger()
         line: Line[Call] = Line(lambda tenant: self.weights.get(tenant, 1.0))
-        self.shared = SharedTrainer(cast(Trainer, self.device), line, self.ledger, self.fuse)
+        self.shared = SharedTrainer(cast(Trainer, self.device), line, self.ledger, self.fuse, now=lambda: self.now)
+        self.pool = TrainerPool([self.shared])
 
     def task(self, payer: Payer, alone: bool = False) -> TaskTrainer:
-        return TaskTrainer(self.shared, payer, alone)
+        return TaskTrainer(self.pool, payer, alone)
+
+    async def open(self, *policies: str) -> None:
+        for policy in policies:
+            await self.task(ANN).open(policy, PolicyConfig(), "path", False)
+
+    async def learn(self, *sizes: int) -> None:
+        """Passes alone over so many tokens, from which their times are learnt."""
+        for size in sizes:
+            learnt = start(self.task(ANN), "learnt", size)
+            await settle()
+            await self.finish(learnt)
+        self.device.calls.clear()
 
     async def busy(self) -> list[asyncio.Task[GroupStats]]:
         """A call of somebody else that keeps the device."""
@@ -203,19 +247,30 @@ async def test_what_a_call_raises_reaches_its_caller_alone() -> None:
 
 async def test_scores_are_paid_for_and_closing_waits_for_nobody() -> None:
     bench = Bench()
+    await bench.open("a")
     held = await bench.busy()
     score = asyncio.ensure_future(bench.task(ANN).score("a", np.zeros(2, np.int32), 1, 1.0))
     await bench.task(ANN).close("a")
     assert bench.device.calls == ["close a"]
     await bench.finish(*held)
+    bench.now += 1.0
     await bench.device.finish_one()
     assert len(await score) == 1
     (usage,) = [usage for usage in bench.ledger.take() if usage.task == 1]
     assert usage.tokens == 0 and usage.seconds > 0
 
 
-async def test_policies_in_line_share_a_pass_where_that_is_set() -> None:
-    bench = Bench(fuse=True)
+async def fusing(*policies: str, fixed: float = 1.0) -> Bench:
+    """A bench where policies are open, and passes alone have been measured."""
+    bench = Bench(fuse=True, fixed=fixed)
+    await bench.open("learnt", "else", *policies)
+    await bench.learn(1, 2, 3, 20)
+    return bench
+
+
+async def test_policies_in_line_share_a_pass_where_that_gains() -> None:
+    bench = await fusing("a0", "b0", "a1", "b1")
+    bench.shared._intervals["a0"] = 100.0  # who waits has time
     held = await bench.busy()
     calls = [start(bench.task(Payer(tenant, n)), f"{tenant}{n}") for n in range(2) for tenant in ("a", "b")]
     await settle()
@@ -223,37 +278,93 @@ async def test_policies_in_line_share_a_pass_where_that_is_set() -> None:
     assert bench.device.calls == ["a0+b0+a1+b1"]
 
 
-async def test_deterministic_tasks_and_large_groups_share_no_pass() -> None:
-    bench = Bench(fuse=True)
+async def test_what_takes_no_fixed_time_shares_no_pass() -> None:
+    bench = await fusing("a", "b", fixed=0.0)
+    bench.shared._intervals["a"] = 100.0
+    for _ in range(10):  # at first it is tried, and turns out to be worth nothing
+        held = await bench.busy()
+        calls = [start(bench.task(Payer(name, n)), name, 30) for n, name in enumerate("ab")]
+        await settle()
+        await bench.finish(*held, *calls)
+    assert bench.device.calls == ["a", "b"]
+
+
+async def test_before_anything_was_measured_no_pass_is_shared() -> None:
+    bench = Bench(fuse=True, fixed=1.0)
+    await bench.open("a", "b")
+    held = await bench.busy()
+    calls = [start(bench.task(Payer(name, n)), name) for n, name in enumerate("ab")]
+    await settle()
+    await bench.finish(*held, *calls)
+    assert bench.device.calls == ["a", "b"]
+
+
+async def test_deterministic_tasks_share_no_pass() -> None:
+    bench = await fusing("a", "b", "c")
     held = await bench.busy()
     calls = [start(bench.task(Payer("a", 0)), "a"), start(bench.task(Payer("b", 1), alone=True), "b")]
-    calls += [start(bench.task(Payer("c", 2)), "c"), start(bench.task(Payer("d", 3)), "d", FUSED_TOKENS)]
+    calls += [start(bench.task(Payer("c", 2)), "c")]
     await settle()
     await bench.finish(*held, *calls)
-    assert bench.device.calls == ["a", "b", "c", "d"]
+    assert bench.device.calls == ["a", "b", "c"]
 
 
-async def test_a_shared_pass_takes_no_longer_than_others_may_wait() -> None:
-    bench = Bench(fuse=True)
-    fits = round(1000 * FUSED_SECONDS)  # tokens, of a millisecond each
-    for _ in range(40):
-        learnt = start(bench.task(ANN), "a", fits)
-        await settle()
-        await bench.finish(learnt)
+async def test_a_shared_pass_lengthens_no_wait_beyond_its_share() -> None:
+    bench = await fusing(*"abcd")
     held = await bench.busy()
-    calls = [start(bench.task(Payer(name, n)), name, fits * 2 // 5) for n, name in enumerate("abcd")]
+    calls = [start(bench.task(Payer(name, n)), name, 20) for n, name in enumerate("abcd")]
     await settle()
     await bench.finish(*held, *calls)
-    assert bench.device.calls == ["a+b", "c+d"]
+    fits = round(1000 * LEAST_WAIT) // 20
+    assert bench.device.calls[0] == "+".join("abcd"[: 1 + fits]), "of 20 ms each; nobody called twice"
 
 
 async def test_a_job_that_is_refused_costs_the_others_nothing() -> None:
-    bench = Bench(fuse=True)
+    bench = await fusing("a", "b")
     bench.device.broken = "a"
     held = await bench.busy()
-    refused, sound = start(bench.task(ANN), "a"), start(bench.task(BOB), "b")
+    refused, sound = start(bench.task(BOB), "a"), start(bench.task(ANN), "b")
     await settle()
     await bench.finish(*held, refused, sound)
     assert bench.device.calls == ["a+b"] and sound.result().tokens == 1
     with pytest.raises(AdapterError, match="It is broken"):
         refused.result()
+
+
+async def test_who_comes_next_is_told_while_others_compute() -> None:
+    bench = Bench()
+    held = await bench.busy()
+    assert bench.device.hints == []
+    calls = [start(bench.task(Payer("ann", n)), f"p{n}") for n in range(3)]
+    await settle()
+    assert bench.device.hints == ["p0"], "also where the line was empty when the call before began"
+    await bench.device.finish_one()
+    assert bench.device.calls == ["p0"] and bench.device.hints == ["p0", "p1"]
+    step = asyncio.ensure_future(bench.task(Payer("ann", 9)).step("p9", "path"))
+    await settle()
+    assert bench.device.hints == ["p0", "p1", "p9"], "a step came, which goes first"
+    await bench.finish(*held, *calls, step)
+    assert bench.device.hints == ["p0", "p1", "p9", "p1", "p2"]
+
+
+async def test_nobody_is_told_of_a_policy_that_computes_already() -> None:
+    bench = Bench()
+    first, second = start(bench.task(ANN), "a"), start(bench.task(ANN), "a")
+    await settle()
+    await bench.finish(first, second)
+    assert bench.device.hints == []
+
+
+async def test_what_is_expected_is_what_similar_calls_took() -> None:
+    bench = Bench(fixed=0.5)
+    await bench.open("learnt", "else", "a", "b")
+    await bench.learn(10, 20, 30, 40)
+    calls = [start(bench.task(ANN), "a", 20), start(bench.task(ANN), "b", 40)]
+    await settle()
+    assert bench.shared.work == pytest.approx(0.52 + 0.54, rel=0.02)
+    bench.now += 0.2
+    assert bench.shared.remaining == pytest.approx(0.32, rel=0.02)
+    bench.now += 10.0
+    assert bench.shared.remaining == 0.0
+    await bench.finish(*calls)
+    assert bench.shared.work == 0.0

@@ -14,6 +14,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
 from marlaas.engine.fleet.trainer import SharedTrainer
+from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.run.recovery import open_policy
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.training.torch_trainer import TorchTrainer
@@ -51,7 +52,7 @@ async def test_a_state_of_another_base_is_void(tmp_path: Path, new_trainer: NewT
 
 async def test_a_rank_that_no_slot_takes_fails_its_task(tmp_path: Path, new_trainer: NewTrainer) -> None:
     world = World(tmp_path, replace(SPEC, policy=PolicySpec(rank=2)))
-    world.shared = SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())
+    world.trainers = TrainerPool([SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())])
     ending = await asyncio.wait_for(world.go(), 20)
     assert ending.state == "failed" and not ending.again
     assert "but a slot takes 1 at most: lower `rank` in the task file" in ending.reason.words

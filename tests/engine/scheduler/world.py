@@ -30,6 +30,7 @@ from marlaas.engine.fleet.services import Services
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.tolerance import Tolerance
 from marlaas.engine.fleet.trainer import SharedTrainer
+from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
@@ -168,6 +169,9 @@ class FakeTrainer:
         await self.workers.turn()
         self.steps.pop(policy, None)
 
+    async def prefetch(self, policy: str) -> None:
+        await self.workers.turn()
+
     def _result(self, policy: str, path: Path, write: bool) -> StepResult:
         step, adapter = self.steps[policy], {"m.lora_A": self.adapters[policy]}
         if write:
@@ -266,7 +270,7 @@ class World:
             rollout=self._rollout,
             endpoints={endpoint.name: endpoint for endpoint in self.endpoints},
             router=self.router,
-            shared=self.shared,
+            trainers=self.trainers,
             trainer=workers.trainer,
             tolerances={endpoint.name: Tolerance() for endpoint in self.endpoints},
             write_bare=write_bare,
@@ -283,7 +287,7 @@ class World:
         ]
         self.router = Router(self.endpoints, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
         self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
-        self.shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
+        self.trainers = TrainerPool([SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)])
 
     def _costs(self) -> list[TokenCosts]:
         """Other ones whenever the router looks, which is always: tasks move as often as they may."""

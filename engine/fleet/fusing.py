@@ -1,0 +1,143 @@
+"""Which policies are trained in one pass over the base: those by which it gains, as measured. Pure.
+
+A pass takes a fixed time, and time for each token. Groups of several policies in one pass pay the fixed time once, or
+most of it: how much that is depends on the base, the device and the policies' shape, so it is learnt from the passes
+that were made. What a shared pass costs is that others wait for its end, which is bounded by a share of the time that
+they have between their calls anyway.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..training import PolicyConfig
+
+GAIN = 0.05
+"""Share of the time that a policy's groups take alone which a shared pass must save to be worth its wait."""
+WAIT = 0.25
+"""Share of the time between two calls of a policy by which a shared pass may lengthen the wait of others."""
+LEAST_WAIT = 0.05
+"""Seconds by which it always may."""
+MOST = 32
+"""Policies in one pass, at most."""
+KEPT = 0.97
+"""What an older pass counts after each further one: after a hundred it counts little, and what was learnt of shared
+passes is forgotten where none are made, so that one is tried again at times."""
+PRIOR = 1e-3
+"""Weight, in passes, of believing before anything was measured that a pass costs as much fixed as by its tokens, and
+that further policies add nothing to what is fixed."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides how long a policy's tokens take, beside their number."""
+
+    rank: int
+    kl: bool
+    """Whether the base alone is computed, too."""
+    entropy: bool
+
+    @classmethod
+    def of(cls, config: PolicyConfig) -> Shape:
+        """The shape of a policy that is trained so."""
+        return cls(config.rank, config.kl > 0.0, config.entropy > 0.0)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One policy's part of a pass."""
+
+    shape: Shape
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a pass: ``first + (policies - 1) · further + tokens · token``."""
+
+    first: float
+    further: float
+    token: float
+
+
+@dataclass
+class _Fit:
+    """Least squares of the relative error over the passes of one shape, in which older ones count less."""
+
+    products: NDArray[np.float64] = field(default_factory=lambda: np.zeros((3, 3)))
+    answers: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
+    tokens: float = 0.0
+    seconds: float = 0.0
+    passes: float = 0.0
+
+    def add(self, policies: int, tokens: int, seconds: float) -> None:
+        row = np.array([1.0, policies - 1.0, tokens]) / seconds
+        self.products = KEPT * self.products + np.outer(row, row)
+        self.answers = KEPT * self.answers + row
+        self.tokens = KEPT * self.tokens + tokens
+        self.seconds = KEPT * self.seconds + seconds
+        self.passes = KEPT * self.passes + 1.0
+
+    def solved(self) -> Times:
+        mean, tokens = self.seconds / self.passes, max(1.0, self.tokens / self.passes)
+        scale = np.array([mean, mean, mean / tokens])  # each number then is a share of a mean pass
+        believed = np.array([0.5, 0.0, 0.5])
+        products = scale[:, None] * self.products * scale + PRIOR * np.eye(3)
+        first, further, token = np.linalg.solve(products, scale * self.answers + PRIOR * believed) * scale
+        return Times(max(0.0, float(first)), max(0.0, float(further)), max(0.0, float(token)))
+
+
+class PassTimes:
+    """Learns how long passes take, for each shape of policies."""
+
+    def __init__(self) -> None:
+        self._fits: defaultdict[Shape, _Fit] = defaultdict(_Fit)
+        self._solved: dict[Shape, Times] = {}
+
+    def learn(self, pieces: Sequence[Piece], seconds: float) -> None:
+        """Take in a pass. Those over nothing, and over policies of different shapes, teach nothing."""
+        shapes, tokens = {piece.shape for piece in pieces}, sum(piece.tokens for piece in pieces)
+        if len(shapes) == 1 and tokens and seconds > 0.0:
+            (shape,) = shapes
+            self._fits[shape].add(len(pieces), tokens, seconds)
+            self._solved.pop(shape, None)
+
+    def of(self, shape: Shape) -> Times | None:
+        """What was learnt of a shape; None where nothing was."""
+        if shape not in self._solved and self._fits[shape].passes:
+            self._solved[shape] = self._fits[shape].solved()
+        return self._solved.get(shape)
+
+    def seconds(self, pieces: Sequence[Piece]) -> float:
+        """How long a pass over these takes, at least one; 0 where nothing is known."""
+        known = [(piece, times) for piece in pieces if (times := self.of(piece.shape))]
+        if not known:
+            return 0.0
+        first = max((times for _, times in known), key=lambda times: times.first)
+        further = sum(times.further for _, times in known) - first.further
+        return first.first + further + sum(times.token * piece.tokens for piece, times in known)
+
+
+def joins(taken: Sequence[Piece], piece: Piece, times: PassTimes, patience: float) -> bool:
+    """Whether a further policy's groups go into the pass with those ``taken``, at least one.
+
+    ``patience`` is how many seconds others may wait longer than for the first one alone. Where nothing is known of a
+    shape, none join: the first passes are measured alone.
+    """
+    if len(taken) >= MOST or any(times.of(each.shape) is None for each in (*taken, piece)):
+        return False
+    together = times.seconds([*taken, piece])
+    alone = times.seconds([piece])
+    saved = times.seconds(taken) + alone - together
+    return saved >= GAIN * alone and together - times.seconds(taken[:1]) <= patience
+
+
+def patience(intervals: Iterable[float]) -> float:
+    """Seconds by which others may wait longer, by the time between two calls of each policy that is known."""
+    known = tuple(intervals)
+    return max(LEAST_WAIT, WAIT * sum(known) / len(known)) if known else LEAST_WAIT
