@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marlaas.engine.devices.plan import SamplerKind
@@ -15,7 +15,7 @@ from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ..machinery.workers import Run, Workers, workers
 from ..report.figures import Row, Series
-from .by_number import by_number
+from .other_ways import by_number, staying
 
 BOTH: tuple[SamplerKind, SamplerKind] = ("llama.cpp", "torch")
 TORCH: tuple[SamplerKind, SamplerKind] = ("torch", "torch")
@@ -23,7 +23,7 @@ LLAMA: tuple[SamplerKind, SamplerKind] = ("llama.cpp", "llama.cpp")
 SEQUENCES, CONTEXT = 32, 512
 """Few conversations at a time, as where a card's memory is short: then they are what a sampler runs out of."""
 ROUTED, EVEN = "routed", "evenly over both kinds"
-LEAST, NUMBER = "where it is done first", "by the number of the group"
+LEAST, NUMBER, STAYING = "where it is done first", "by the number of the group", "each episode where it began"
 READERS = WRITERS = 2
 """Tasks of either kind."""
 METHOD = """\
@@ -37,10 +37,14 @@ router has to find out in each what they ask for. **evenly**: half of every task
 
 **Two samplers that are alike** (torch): one task, staleness 0, {alone}, replies of up to 64 tokens. Its turns go where
 they are done first, or by the number of their group, as a hash would have them. Processor time is that of the sampler
-that takes the most of it.
+that takes the most of it. **Episodes of many turns**: a group of {chained} a step of `benchmarks/plugins/chains`
+(8 turns on average, 24 at most) on two samplers of {few} conversations; turns may move, or stay where their episode
+began.
 """
 ALONE = {"one group of 64": (1, 64), "two groups of 32": (2, 32), "eight groups of 8": (8, 8)}
 """Groups of a step, and members of each."""
+CHAINED, FEW = 16, 4
+"""Episodes of a group whose members have very different turns, and conversations of each sampler then."""
 OFTEN = 2
 """Steps of a task that writes for each step of one that reads: so both kinds take about as long."""
 
@@ -51,6 +55,7 @@ class Measured:
 
     mixed: Mapping[str, Sequence[Run]]
     alone: Mapping[str, Mapping[str, Sequence[Run]]]
+    chained: Mapping[str, Sequence[Run]]
     routes: str
 
 
@@ -86,6 +91,13 @@ def single(steps: int, shape: tuple[int, int]) -> TaskSpec:
     return _task("alone", steps, shape, 0, 24, SamplingSpec(max_tokens=64, max_episode_tokens=64, temperature=4.0))
 
 
+def chains(steps: int) -> TaskSpec:
+    """One synchronous task of one group, whose episodes have one to 24 turns."""
+    sampling = SamplingSpec(max_tokens=8, max_episode_tokens=256, temperature=4.0)
+    spec = _task("chains", steps, (1, CHAINED), 0, 0, sampling)
+    return replace(spec, environment="chains", environment_config={})
+
+
 def _task(
     name: str, steps: int, shape: tuple[int, int], staleness: int, preamble: int, sampling: SamplingSpec
 ) -> TaskSpec:
@@ -109,6 +121,7 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
     """``steps`` of the mixed tasks, ``alone`` of the single one."""
     mixed: dict[str, list[Run]] = {}
     found: dict[str, dict[str, list[Run]]] = {shape: {} for shape in ALONE}
+    chained: dict[str, list[Run]] = {LEAST: [], STAYING: []}
     routes = ""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
@@ -118,6 +131,7 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
                 )
                 for kinds in (BOTH, TORCH, LLAMA)
             }
+            few = await stack.enter_async_context(workers(Path(folder) / "few", ["chains"], TORCH, FEW, CONTEXT))
             for _ in range(repetitions + 1):
                 router = _watched(live[BOTH])
                 arms = {
@@ -131,6 +145,10 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
                         mixed.setdefault(name, []).append(await place.train(mix(steps), routing))
                     print(f"  {name}: {mixed[name][-1].makespan:.2f} s", flush=True)
                 routes = _told(router)
+                for name in chained:
+                    with staying() if name == STAYING else nullcontext():
+                        chained[name].append(await few.train([chains(alone)], _everywhere(few)))
+                    print(f"  many turns, {name}: {chained[name][-1].steps[0]:.3f} s a step", flush=True)
                 for shape, size in ALONE.items():
                     for name, numbered in ((LEAST, False), (NUMBER, True)):
                         with _way(numbered):
@@ -139,7 +157,10 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
                         print(f"  {shape}, {name}: {run.steps[0]:.3f} s a step", flush=True)
     counted = {name: runs[1:] for name, runs in mixed.items()}
     return Measured(
-        counted, {shape: {name: runs[1:] for name, runs in arms.items()} for shape, arms in found.items()}, routes
+        counted,
+        {shape: {name: runs[1:] for name, runs in arms.items()} for shape, arms in found.items()},
+        {name: runs[1:] for name, runs in chained.items()},
+        routes,
     )
 
 
@@ -171,13 +192,23 @@ def rows(measured: Measured) -> tuple[Row, ...]:
         for shape, arms in measured.alone.items()
         for what, figure in alone.items()
     ]
+    found += [
+        Row(
+            f"episodes of many turns, two samplers alike: {what}",
+            "s",
+            _series(measured.chained[LEAST], figure),
+            _series(measured.chained[STAYING], figure),
+            STAYING,
+        )
+        for what, figure in alone.items()
+    ]
     return tuple(found)
 
 
 def remarks(measured: Measured) -> str:
     """Where tasks went in the end, how turns were divided, and what was read for it."""
     parts = [f"In the end the router had the tasks with a trainer here: {measured.routes}."]
-    for shape, arms in measured.alone.items():
+    for shape, arms in [*measured.alone.items(), ("many turns", measured.chained)]:
         words = "; ".join(
             f"{arm}: {' and '.join(map(str, runs[-1].turns))} turns at the two samplers, {runs[-1].read:,} tokens read"
             for arm, runs in arms.items()

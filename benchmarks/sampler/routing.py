@@ -66,6 +66,8 @@ def measure(quick: bool) -> Section:
         "steps": steps,
         "repetitions": repetitions,
         "sequences": affinity.SEQUENCES,
+        "chained": affinity.CHAINED,
+        "few": affinity.FEW,
     }
     return replace(
         alone,

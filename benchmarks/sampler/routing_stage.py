@@ -33,7 +33,7 @@ from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.workers.handle import WorkerHandle
 
-from .by_number import sampler_of
+from .other_ways import sampler_of
 
 ASKED = 0.25
 """Seconds between two looks at what the samplers did."""

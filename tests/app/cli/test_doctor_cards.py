@@ -14,6 +14,7 @@ import pytest
 from marlaas.app.home.doctor import machine as checks
 from marlaas.engine.devices import calibration, survey
 from marlaas.engine.devices.machine import Rates, Software
+from marlaas.engine.fleet.placement.speed import CORE
 from marlaas.engine.home.paths import Home
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
@@ -75,6 +76,23 @@ def test_eight_unequal_cards(marlaas: Commander, cards: ImaginaryMachine, home: 
         "✓ gpu 0", "! gpu 1", "✓ gpu 2", "✓ gpu 3", "! gpu 4", "! gpu 5", "! gpu 7:0", "✓ gpu 7:1", "! gpu",
     ]  # fmt: skip
     assert "gpu 6 cannot be used: GPU is lost" in said.out and "compute for nobody" in said.out
+
+
+def test_the_processor_beside_a_card(
+    marlaas: Commander, cards: ImaginaryMachine, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards.have(Card(), Card())
+    able = Software(vllm="0.32.0", torch_cuda=True, llama_backend="cuda")
+    monkeypatch.setattr(survey, "usable_software", lambda gpus: able)
+    monkeypatch.setattr(calibration, "measure", lambda device: Rates(8e14, 3e12) if "uuid" in dir(device) else CORE)
+    both = '[rollout]\ndevices = ["gpu 0", "cpu"]\nsamplers = ["vllm", "torch"]\n[training]\ndevices = ["gpu 1"]\n'
+    home.create().config.write_text(both)
+    said = marlaas("doctor", "--measure").out
+    assert "vLLM 0.32.0 samples on gpu 0" in said and "Training is on gpu 1" in said
+    assert "The processor samples beside them, with the torch sampler" in said
+    assert "to the cards' speed" in said, "rates are measured"
+    home.config.write_text(both.replace(', "cpu"', ""))
+    assert "`samplers` and `devices` under [rollout] do not go together" in marlaas("doctor").out
 
 
 def test_a_driver_without_cuda(marlaas: Commander, cards: ImaginaryMachine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.sampler.by_number import sampler_of
+from benchmarks.sampler.other_ways import sampler_of
 from benchmarks.sampler.routing import READERS, READS, WRITERS, WRITES, _even, _work, _wrong
 from marlaas.engine.fleet.routing.router import under_way
 

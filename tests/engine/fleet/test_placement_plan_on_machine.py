@@ -10,7 +10,10 @@ from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor
+from marlaas.engine.fleet.routing.endpoints import precision
+from marlaas.engine.fleet.tolerance import EXACT, HALF
 from marlaas.engine.fleet.worker_specs import (
     WorkerSpec,
     sampler_on_card,
@@ -146,3 +149,63 @@ def test_vllm_gets_less_cache_where_memory_ran_out() -> None:
     half = replace(placement_plan, memory=(replace(plan, sequences=plan.sequences // 2),))
     before, after = (specs(each, ON_CARDS)[0].kwargs for each in (placement_plan, half))
     assert (after["sequences"], after["memory"]) == (before["sequences"] // 2, before["memory"] // 2)
+
+
+MIXED = Settings(
+    rollout=RolloutSettings(samplers=("vllm", "torch"), devices=("gpu 0", "cpu")),
+    training=TrainingSettings(devices=("gpu 1",)),
+)
+
+
+def test_a_card_and_the_processor_sample_side_by_side() -> None:
+    plan = staffed(machine("A100", "A100"), settings=MIXED)
+    assert shape(plan.placement) == "vllm 0 + torch cpu:16 | 1 bf16" and len(plan.memory) == 2
+    trainer, card, processor = worker_specs(BASE, Home(Path("home")), MIXED, plan)
+    assert (card.device, processor.device, trainer.device) == ("gpu 0", "cores 0-15", "gpu 1")
+    assert processor.environment["CUDA_VISIBLE_DEVICES"] == "" and card.environment["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+    assert card.kwargs["context"] == processor.kwargs["context"] == plan.context
+    assert plan.kinds == "vllm + torch"
+    assert "The processor samples beside them, with the torch sampler on 16 cores" in plan.words
+
+
+def test_weights_are_those_of_llama_cpp_alone() -> None:
+    rollout = replace(MIXED.rollout, samplers=("vllm", "llama.cpp"), weights="q4_k_m")
+    settings = replace(MIXED, rollout=rollout)
+    plan = staffed(machine("A100", "A100"), settings=settings)
+    _, card, processor = worker_specs(BASE, Home(Path("home")), settings, plan)
+    assert processor.kwargs["weights"] == plan.memory[1].weights == "q4_k_m" and "weights" not in card.kwargs
+    with pytest.raises(ConfigError, match=r"`weights` under \[rollout\] is llama.cpp's"):
+        staffed(machine("A100", "A100"), settings=replace(MIXED, rollout=replace(MIXED.rollout, weights="q8_0")))
+
+
+def test_each_sampler_has_its_own_tolerance() -> None:
+    plan = staffed(machine("A100", "A100"), settings=MIXED)
+    found = [
+        precision(BASE, MIXED, assignment, memory, plan.placement.trainer)
+        for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True)
+    ]
+    assert [tolerance for _, tolerance in found] == [HALF, HALF], "the trainer keeps bfloat16"
+    exact = replace(MIXED, training=TrainingSettings(devices=("cpu",)))
+    plan = staffed(machine("A100"), settings=exact)
+    found = [
+        precision(BASE, exact, assignment, memory, plan.placement.trainer)
+        for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True)
+    ]
+    assert [tolerance for _, tolerance in found] == [HALF, EXACT], "the processor's sampler and its trainer are float32"
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        RolloutSettings(samplers=("vllm", "torch")),
+        RolloutSettings(samplers=("vllm", "torch"), devices=("cpu",)),
+        RolloutSettings(samplers=("vllm", "torch"), devices=("gpu 0",)),
+        RolloutSettings(samplers=("torch", "llama.cpp"), devices=("gpu 0", "cpu")),
+        RolloutSettings(samplers=("llama.cpp", "vllm"), devices=("gpu 0", "cpu")),
+        RolloutSettings(samplers=("vllm", "torch", "torch"), devices=("gpu 0", "cpu")),
+    ],
+)
+def test_lists_that_do_not_fit_their_devices_are_refused(rollout: RolloutSettings) -> None:
+    with pytest.raises(ConfigError, match="`samplers`") as refused:
+        staffed(machine("A100"), settings=Settings(rollout=rollout))
+    assert '`devices = ["gpu 0", "cpu"]`' in str(refused.value.hint)

@@ -1,4 +1,4 @@
-"""Groups at samplers by their number alone, as a hash would have them: what the engine does not do."""
+"""Ways to divide turns among samplers that the engine does not have: by a group's number, and for a whole episode."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.run.selfplay.match import Match
 from marlaas.engine.run.selfplay.participants import Participants
+from marlaas.engine.trajectories import Tokens
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, less their whole part, fill the interval from 0 to 1 evenly, however many there are."""
@@ -40,6 +42,20 @@ def by_number() -> Iterator[None]:
         return {name: _one(found, number) for name, found in usual(self, match).items()}
 
     with patch.object(Participants, "replicas", replicas):
+        yield
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """While the block runs, an episode has all its turns where it had its first."""
+    usual = Replicas.choose
+
+    def choose(
+        self: Replicas, tokens: Tokens, reply: float, here: SamplerEndpoint | None = None, held: int = 0
+    ) -> tuple[SamplerEndpoint, int]:
+        return usual(self, tokens, reply) if here is None else (here, len(tokens) - held)
+
+    with patch.object(Replicas, "choose", choose):
         yield
 
 

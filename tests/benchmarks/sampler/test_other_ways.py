@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.sampler.by_number import sampler_of
+from benchmarks.sampler.other_ways import sampler_of
 from marlaas.engine.fleet.routing.assignment import Share
 
 
