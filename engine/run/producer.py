@@ -140,7 +140,9 @@ class Producer:
         participants: Participants,
         prompts: TaskPrompts,
         bias: BiasWatch,
+        early: bool = True,
     ) -> None:
+        """``early``: whether groups may close before their play is over."""
         self._services = services
         self._task = task
         self._spec = spec
@@ -148,6 +150,7 @@ class Producer:
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
+        self._early = early
         self._replacements = replacements(spec)
         self._trained = len(participants.agent_map.trained)
         self._leading = next(iter(participants.agent_map.trained))
@@ -273,7 +276,7 @@ class Producer:
 
     def _close_early(self, run: _Attempt) -> None:
         """Store and hand over the groups of policies whose agents are done; where that fails, they wait."""
-        for policy in run.left:
+        for policy in run.left if self._early else ():
             done = run.early.episodes(policy.name)
             if done is None:
                 continue
