@@ -11,15 +11,17 @@ import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
+from types import MappingProxyType
+from typing import Any, cast
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.plan import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.ledger import TRAINING, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import on_processor
@@ -31,9 +33,12 @@ from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
+from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
+from marlaas.engine.run.ablation import NOTHING, Without
 from marlaas.engine.run.learner import Learner
+from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -64,6 +69,10 @@ class Scene:
 
     kept: Mapping[str, Part] | None = None
     """By policy; None: all slots are for all, and routes are the router's."""
+    without: Without = NOTHING
+    """What of the engine is left out."""
+    late: Mapping[str, float] = field(default_factory=dict)
+    """By policy, seconds by which each of its versions is served later, as over a slow link."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,14 @@ class Outcome:
     """Mean seconds that a turn waited for its slot."""
     routes: Mapping[str, Sequence[Share]]
     """In the end; nothing where they were fixed."""
+    sampling: float = 0.0
+    """Share of the time in which the samplers computed."""
+    training: float = 0.0
+    """The same of the trainer."""
+    last: Mapping[str, float] = field(default_factory=dict)
+    """Seconds from the beginning to the last step."""
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of the last versions."""
 
 
 class WatchedSlots(SamplerSlots):
@@ -113,6 +130,24 @@ class FixedRouter(WatchedRouter):
         return (Share(policy, 1.0),)
 
 
+class LateSampler:
+    """A sampler that loads some policies' versions late; all else is the real one's."""
+
+    def __init__(self, sampler: Sampler, late: Mapping[str, float]) -> None:
+        self._sampler = sampler
+        self._late = late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+    async def load(self, name: str, path: str) -> str:
+        """See ``Sampler``; ``name`` is that of a version, such as task-1/judge-v3-i1."""
+        policy, _, number = name.rpartition("/")[2].partition("-v")
+        if number and not number.startswith("0-"):
+            await asyncio.sleep(self._late.get(policy, 0.0))
+        return await self._sampler.load(name, path)
+
+
 class Stage:
     """Workers, an environment and a store; made by ``stage``."""
 
@@ -130,20 +165,37 @@ class Stage:
         (task,) = submit(self._home.database, [submission(spec)])
         own = services.of(Payer(spec.tenant, task), spec.train.deterministic)
         looking = asyncio.ensure_future(self._look())
+        began, busy = time(), await self._busy()
         try:
-            await Learner(own, task, spec, lambda learner: None).run()
+            await Learner(own, task, spec, lambda learner: None, scene.without).run()
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
+        wall, sampled = time() - began, await self._busy()
+        trained = agent_map_of(spec).trained
         with Reader(self._home.database) as reader:
-            made = {policy: [step.created for step in reader.steps(task, policy=policy)] for policy in spec.policies}
-        step = {policy: (times[-1] - times[settled - 1]) / (len(times) - settled) for policy, times in made.items()}
-        return Outcome(step, {policy: sum(found) / len(found) for policy, found in waits.items()}, router.last)
+            made = {policy: [step.created for step in reader.steps(task, policy=policy)] for policy in trained}
+            versions = sorted(reader.versions(task), key=lambda version: version.number)
+        return Outcome(
+            step={policy: (times[-1] - times[settled - 1]) / (len(times) - settled) for policy, times in made.items()},
+            wait={policy: sum(found) / len(found) for policy, found in waits.items()},
+            routes=router.last,
+            sampling=(sampled[0] - busy[0]) / wall / len(self._services.endpoints),
+            training=(sampled[1] - busy[1]) / wall,
+            last={policy: times[-1] - began for policy, times in made.items()},
+            adapters={version.policy: version.checksum for version in versions},
+        )
+
+    async def _busy(self) -> tuple[float, float]:
+        """Seconds for which samplers and trainer have computed."""
+        stats = await self._endpoints.stats(10.0)
+        return sum(one.busy_seconds for one in stats.values()), self._ledger.busy[TRAINING]
 
     def _services_of(self, scene: Scene, waits: Mapping[str, list[float]]) -> tuple[WatchedRouter, Services]:
         services = self._services
         if scene.kept is None:
-            endpoints = {name: self._endpoint(name, name, self._slots, waits) for name in services.endpoints}
+            late = scene.late
+            endpoints = {name: self._endpoint(name, name, self._slots, waits, late) for name in services.endpoints}
             router = WatchedRouter(tuple(endpoints.values()), self._endpoints, self._ledger)
             return router, replace(services, endpoints=endpoints, router=router)
         endpoints = {policy: self._endpoint(policy, p.sampler, p.slots, waits) for policy, p in scene.kept.items()}
@@ -151,9 +203,18 @@ class Stage:
         tolerances = {policy: services.tolerances[part.sampler] for policy, part in scene.kept.items()}
         return router, replace(services, endpoints=endpoints, router=router, tolerances=tolerances)
 
-    def _endpoint(self, name: str, sampler: str, slots: int, waits: Mapping[str, list[float]]) -> SamplerEndpoint:
+    def _endpoint(
+        self,
+        name: str,
+        sampler: str,
+        slots: int,
+        waits: Mapping[str, list[float]],
+        late: Mapping[str, float] = MappingProxyType({}),
+    ) -> SamplerEndpoint:
         """An endpoint over a sampler, be it one of several."""
-        return replace(self._services.endpoints[sampler], name=name, slots=WatchedSlots(slots, waits))
+        found = self._services.endpoints[sampler]
+        own = cast(Sampler, LateSampler(found.sampler, late)) if late else found.sampler
+        return replace(found, name=name, slots=WatchedSlots(slots, waits), sampler=own)
 
     async def _look(self) -> None:
         while True:

@@ -4,16 +4,19 @@ Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group 
 step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
 ``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
 
-``Admitting`` begins a task's groups by number as soon as the rule of every policy that needs them allows it: first
-those that an earlier run stored and did not consume, then new ones. It also waits for room for their episodes: a group
-that begins later is played with a newer version. All policies of a task number their groups alike,
-so a group that several need is played once.
+``Admitting`` begins a task's groups by number as soon as the rule of each policy that is to be trained on them allows
+it: first those that an earlier run stored and did not consume, then new ones. It also waits for room for their
+episodes: a group that begins later is played with a newer version. All policies of a task number their groups alike, so
+that a group which several need is played once, unless some would wait too long for others (``next_play``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf
 from time import monotonic
 from typing import Protocol
 
@@ -22,6 +25,7 @@ from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
 from .group_pool import GroupPool
+from .next_play import NextPlay, Waits, Wish, next_play
 from .producer import Producer, Wanting
 from .rules import closing_rules
 
@@ -81,8 +85,11 @@ class Admitting:
         policies: Sequence[Admitted],
         moved: asyncio.Event,
         draining: asyncio.Event,
+        together: bool = False,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Once ``draining`` is set, only groups begin that the steps under way need."""
+        """Once ``draining`` is set, only groups begin that the steps under way need. ``together``: no policy ever goes
+        on without another that needs the same group."""
         self._experience = experience
         self._policies = policies
         self._draining = draining
@@ -91,6 +98,15 @@ class Admitting:
         self._members = 0
         """Members of groups that were begun which are to be played, or are played."""
         self._moved = moved
+        self._together = together or any(policy.spec.train.deterministic for policy in policies)
+        self._clock = clock
+        self._waits = Waits(clock)
+        self._alone: dict[str, int] = {}
+        """By policy, the number below which it need not wait for others."""
+        self._next: dict[str, int] = {}
+        """By policy, the number behind the last that has begun for it."""
+        self._under_way: Counter[str] = Counter()
+        """By policy, groups that have begun for it and are not closed."""
 
     def stop(self) -> None:
         """Begin no further group."""
@@ -103,37 +119,77 @@ class Admitting:
             self._stored = {policy.name: self._take_up(policy) for policy in self._policies}
         except Exception as error:
             return self._fail(error)
-        first, end = min(policy.first for policy in self._policies), max(policy.end for policy in self._policies)
-        for number in range(first, end):
-            await self._allowed(number)
-            if self._wanting(number) and not self._stopped:
-                await producer.room(number)
-                await self._allowed(number)  # the engine may drain by now
-            if self._stopped:
-                return
-            wanting = self._wanting(number)
-            if wanting:
-                self._more(wanting[0].spec.train.begun_members)
-                background.produce(self._fill(producer, number, wanting))
+        self._next = {policy.name: policy.first for policy in self._policies}
+        while (play := await self._allowed()) is not None:
+            await producer.room(play.number)
+            if self._choose() != play:
+                continue  # the engine may drain by now, or others may join in
+            wanting = tuple(policy for policy in self._policies if policy.name in play.policies)
+            self._more(wanting[0].spec.train.begun_members)
+            for policy in wanting:
+                self._next[policy.name] = play.number + 1
+                self._under_way[policy.name] += 1
+            background.produce(self._fill(producer, play.number, wanting))
 
-    async def _allowed(self, number: int) -> None:
-        """Wait until group ``number`` may begin, or none may any more."""
-        while not self._stopped and self._waits(number):
+    async def _allowed(self) -> NextPlay | None:
+        """Wait until a play may begin; None: no further one will."""
+        while not self._stopped:
+            if (play := self._choose()) is not None:
+                return play
+            wishes = self._wishes()
+            if not wishes:
+                return None
             began, idle = monotonic(), not self._members
             self._moved.clear()
-            await self._moved.wait()
-            for policy in self._wanting(number) if idle else ():
-                policy.held_up(number, began)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience(wishes)):
+                    await self._moved.wait()
+            for wish in wishes if idle else ():
+                self._policy(wish).held_up(wish.number, began)
+        return None
 
-    def _wanting(self, number: int) -> tuple[Admitted, ...]:
-        """The policies that are to be trained on a group that is not stored for them."""
-        return tuple(p for p in self._policies if p.needs(number) and number not in self._stored[p.name])
+    def _policy(self, wish: Wish) -> Admitted:
+        return next(one for one in self._policies if one.name == wish.policy)
 
-    def _waits(self, number: int) -> bool:
-        draining, wanting = self._draining.is_set(), self._wanting(number)
-        if wanting and not has_room(self._members):
-            return True
-        return any(not policy.may_begin(number, draining) for policy in wanting)
+    def _choose(self) -> NextPlay | None:
+        """The play that may begin now."""
+        if self._stopped or not has_room(self._members):
+            return None
+        wishes = self._wishes()
+        play = next_play(wishes, self._alone)
+        if play is None:
+            for wish in wishes:
+                if self._waits.left(wish.policy, self._starved(wish)) == 0:
+                    self._alone[wish.policy] = self._bound(wish)
+            play = next_play(wishes, self._alone)
+        return play
+
+    def _wishes(self) -> list[Wish]:
+        """The next group of each policy that needs a further one."""
+        draining, found = self._draining.is_set(), []
+        for policy in self._policies:
+            number, stored = self._next[policy.name], self._stored[policy.name]
+            while number in stored:
+                number += 1
+            if number < policy.end and policy.needs(number):
+                found.append(Wish(policy.name, number, policy.may_begin(number, draining)))
+        return found
+
+    def _starved(self, wish: Wish) -> bool:
+        """Whether only others keep a policy from going on, and nothing is being played for it."""
+        free = not (self._together or self._draining.is_set())
+        return free and wish.allowed and not self._under_way[wish.policy]
+
+    def _patience(self, wishes: Sequence[Wish]) -> float | None:
+        """Seconds until some policy goes on alone; None: none does."""
+        left = min(self._waits.left(wish.policy, self._starved(wish)) for wish in wishes)
+        return left if left < inf else None
+
+    def _bound(self, wish: Wish) -> int:
+        """The number behind the last that a policy's bound allows at the moment."""
+        policy = self._policy(wish)
+        numbers = range(wish.number, policy.end)
+        return next((number for number in numbers if not policy.may_begin(number, False)), policy.end)
 
     def _take_up(self, policy: Admitted) -> set[int]:
         """Put a policy's stored groups into its pool and return their numbers."""
@@ -147,17 +203,23 @@ class Admitting:
 
     async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
         left = wanting[0].spec.train.begun_members
+        pools, began = {policy.name: policy.pool for policy in wanting}, self._clock()
 
         def more(members: int) -> None:
             nonlocal left
             left += members
             self._more(members)
 
+        def put(policy: str, closed: ClosedGroup) -> None:
+            pools.pop(policy).put(closed)
+            self._under_way[policy] -= 1
+            self._moved.set()
+
         try:
-            pools = {policy.name: policy.pool for policy in wanting}
-            closed = await producer.fill(number, wanting, more, lambda policy, group: pools.pop(policy).put(group))
-            for policy, pool in pools.items():
-                pool.put(closed[policy])
+            closed = await producer.fill(number, wanting, more, put)
+            for policy in [*pools]:
+                put(policy, closed[policy])
+            self._waits.took(self._clock() - began)
         except Exception as error:
             self._fail(error)
         finally:

@@ -15,8 +15,10 @@ runs no other task has its turn."""
 class GroupPool:
     """Groups by number, ``batch`` of them for each step; ``fail`` lets the taker learn of a producer that gave up."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, whole: bool = False) -> None:
+        """``whole``: a step's groups are taken once all of them are there."""
         self._batch = batch
+        self._whole = whole
         self._groups: dict[int, ClosedGroup] = {}
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
@@ -40,14 +42,16 @@ class GroupPool:
         """
         candidates = sorted(wanted)
         enough = 1 if len(candidates) == self._batch else (len(candidates) + 1) // 2
-        if one_by_one:
+        if self._whole:
+            enough = len(candidates)
+        elif one_by_one:
             candidates, enough = candidates[:1], 1
         while True:
             if self._failure:
                 raise self._failure
             ready = [number for number in candidates if number in self._groups]
             if len(ready) >= enough:
-                return self._take(ready)
+                return self._take(ready[:1] if one_by_one else ready)
             self._arrived.clear()
             await self._arrived.wait()
 

@@ -16,6 +16,7 @@ from ..fleet import Services
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
 from ..store import Version
+from .ablation import NOTHING, Without
 from .admission import Admitting
 from .background import Background
 from .bias_watch import BiasWatch
@@ -33,8 +34,16 @@ from .trained_policy import TrainedPolicy
 class Learner:
     """Trains one task's policies with one incarnation of the workers."""
 
-    def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[Learner], None]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        task: int,
+        spec: TaskSpec,
+        started: Callable[[Learner], None],
+        without: Without = NOTHING,
+    ) -> None:
         self._services = services
+        self._without = without
         self._started = started
         self._task = task
         self._spec = spec
@@ -82,16 +91,20 @@ class Learner:
             await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
     async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
-        services, mixture, moved = self._services, self._mixture, asyncio.Event()
+        services, mixture, moved, without = self._services, self._mixture, asyncio.Event(), self._without
         prompts = TaskPrompts(services, self._task, self._policies[0], mixture)
         await prompts.look()
         self._learners = learners = tuple(
-            PolicyLearner(services, policy, version, participants, mixture, prompts, moved, self._hopeless)
+            PolicyLearner(
+                services, policy, version, participants, mixture, prompts, moved, self._hopeless, without.pipeline
+            )
             for policy, version in zip(self._policies, versions, strict=True)
         )
-        admitting = Admitting(services.store.experience, learners, moved, services.draining)
+        admitting = Admitting(services.store.experience, learners, moved, services.draining, without.going_alone)
         bias = BiasWatch(services.store, self._task)
-        producer = Producer(services, self._task, self._spec, mixture, participants, prompts, bias)
+        producer = Producer(
+            services, self._task, self._spec, mixture, participants, prompts, bias, not without.early_groups
+        )
         await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(admitting.run(producer, background))

@@ -48,15 +48,17 @@ class PolicyLearner:
         prompts: TaskPrompts,
         moved: asyncio.Event,
         hopeless: Callable[[], bool],
+        whole: bool = False,
     ) -> None:
         """``version`` is where the policy stands, and is being served.
 
         ``moved`` is set when another version is served, or none will be; ``hopeless`` says whether a policy that learns
-        nothing has no other to wait for; ``prompts`` knows of the rows that its groups drew.
+        nothing has no other to wait for; ``prompts`` knows of the rows that its groups drew; ``whole`` as in
+        ``GroupPool``.
         """
         self.name, self.policy, self.spec = trained.name, trained.number, trained.spec
         spec = self.spec
-        self.pool = GroupPool(spec.train.groups_per_step)
+        self.pool = GroupPool(spec.train.groups_per_step, whole)
         self.first = version.number * self._batch
         """Number of the first group that it has not consumed."""
         self.step = version.number

@@ -141,7 +141,9 @@ class Producer:
         participants: Participants,
         prompts: TaskPrompts,
         bias: BiasWatch,
+        early: bool = True,
     ) -> None:
+        """``early``: whether groups may close before their play is over."""
         self._services = services
         self._task = task
         self._spec = spec
@@ -149,6 +151,7 @@ class Producer:
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
+        self._early = early
         self._replacements = replacements(spec)
         self._trained = len(participants.agent_map.trained)
         self._leading = next(iter(participants.agent_map.trained))
@@ -297,9 +300,7 @@ class Producer:
 
         With redundant members none closes early: which of them count is known when enough have ended.
         """
-        if self._spec.train.redundant:
-            return
-        for policy in run.left:
+        for policy in run.left if self._early and not self._spec.train.redundant else ():
             done = run.early.episodes(policy.name)
             if done is None:
                 continue

@@ -11,13 +11,18 @@ from marlaas.plugins import Episode, env
 
 
 @env(agents=("writer", "judge"))
-async def drafts(ep: Episode, count: int = 10, prompt: int = 24) -> dict[str, float]:
-    """Pays each agent the share of its characters that are odd digits: what any base can learn."""
+async def drafts(ep: Episode, count: int = 10, prompt: int = 24, tool: float = 0.0) -> dict[str, float]:
+    """Pays each agent the share of its characters that are odd digits: what any base can learn.
+
+    The writer is done when its drafts are there; the judge begins after ``tool`` seconds.
+    """
     writer, text = ep.agent("writer"), "".join(ep.rng.choices("0123456789 ", k=prompt))
     replies = await asyncio.gather(*(writer.fork().ask(text) for _ in range(count)))
     said = [reply.text for reply in replies]
+    ep.reward(_odd("".join(said)), agent="writer", final=True)
+    await asyncio.sleep(tool)
     verdict = await ep.agent("judge").ask(said[0][:prompt] or "0")
-    return {"writer": _odd("".join(said)), "judge": _odd(verdict.text)}
+    return {"judge": _odd(verdict.text)}
 
 
 def _odd(text: str) -> float:

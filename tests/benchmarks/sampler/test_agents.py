@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.sampler import agents_ablation
 from benchmarks.sampler.agents import (
     APART,
     BY_HAND,
@@ -18,7 +19,7 @@ from benchmarks.sampler.agents import (
     rows,
     spec_of,
 )
-from benchmarks.sampler.agents_stage import Outcome
+from benchmarks.sampler.agents_stage import Outcome, Scene
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.spec.agents import agent_map_of
 
@@ -49,3 +50,38 @@ def test_ratios_are_of_the_same_repetition() -> None:
     halves = found["one sampler: a step of the judge", IN_HALVES]
     assert halves is not None and halves.values == (2.0, 1.0)
     assert "writer: 55% rollout, 45% rollout-2; judge: 100% rollout-2" in remarks(one, two)
+
+
+def ablated(seconds: float) -> Outcome:
+    last = dict.fromkeys(POLICIES, 9 * seconds)
+    return Outcome({WRITER: seconds, JUDGE: seconds / 2}, {}, {}, 0.5, 0.25, last)
+
+
+def test_the_ablation_compares_a_step_of_the_slower_policy() -> None:
+    cases = {
+        case.words: {arm: [ablated(2.0 if arm == agents_ablation.FULL else 3.0)] for arm in case.arms}
+        for case in agents_ablation.CASES
+    }
+    late = {agents_ablation.FULL: [ablated(1.0)], agents_ablation.WAITING: [ablated(2.0)]}
+    exact = {arm: {WRITER: "a", JUDGE: "b"} for arm in agents_ablation.ARMS}
+    found = agents_ablation.Ablated(cases, late, exact)
+    ratios = {(row.what, row.other): row.ratio.values for row in agents_ablation.rows(found) if row.ratio is not None}
+    assert set(ratios.values()) == {(1.5,), (2.0,)} and len(ratios) == 5 + 5 + 2 + 2
+    assert ratios["10:1: a step", agents_ablation.ONE_BY_ONE] == (1.5,)
+    said = agents_ablation.remarks(found)
+    assert "10:1, full: sampler 50%, trainer 25%" in said and "bit for bit the same" in said
+    exact["without pipeline"] = {WRITER: "a", JUDGE: "c"}
+    assert "others in without pipeline" in agents_ablation.remarks(found)
+
+
+def test_arms_leave_out_what_they_say() -> None:
+    kept = {arm: bool(scene.kept) for arm, scene in agents_ablation.ARMS.items()}
+    assert [arm for arm in kept if kept[arm]] == ["without balance", "without balance and pipeline"]
+    assert all(("pipeline" in arm) is scene.without.pipeline for arm, scene in agents_ablation.ARMS.items())
+    assert agents_ablation.ARMS[agents_ablation.FULL] == Scene()
+    assert agents_ablation.exact_spec().train.deterministic
+
+
+def test_tasks_one_after_another_add_up() -> None:
+    both = agents_ablation.together([ablated(1.0), ablated(3.0)])
+    assert agents_ablation.slower(both) == 4.0 and (both.sampling, both.training) == (0.5, 0.25)

@@ -194,7 +194,7 @@ def ended(member: int, status: str = "ok") -> Member:
     return Member(Played(Episode(member, outcome.status, ()), {}, None, outcome))
 
 
-def test_a_group_is_there_when_all_its_agents_are_done_in_all_members() -> None:
+def test_a_group_waits_for_all_its_agents_in_all_members() -> None:
     early = EarlyGroups(MATCH, 3)
     for member in range(2):
         early.note(settled(member, "third"))

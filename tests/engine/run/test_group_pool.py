@@ -81,3 +81,16 @@ async def test_a_producer_that_gave_up_is_heard() -> None:
     pool.fail(ValueError("no environment"))
     with pytest.raises(ValueError, match="no environment"):
         await taking
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_without_the_pipeline_a_step_begins_when_all_are_there(one_by_one: bool) -> None:
+    pool = GroupPool(batch=3, whole=True)
+    pool.put(closed(0))
+    pool.put(closed(1))
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 2}, one_by_one))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(2))
+    assert await waiting == ([0] if one_by_one else [0, 1, 2])

@@ -184,7 +184,7 @@ async def test_members_of_a_version_that_is_gone_go_with_it(tmp_path: Path, fate
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_policy_that_has_its_group_already_learns_nothing_twice(tmp_path: Path) -> None:
+async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path) -> None:
     """The solver's group was stored early; the next engine plays what is missing for the critic alone."""
     over = asyncio.Event()
     here = World(tmp_path / "home", TWO)
