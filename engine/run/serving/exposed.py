@@ -1,7 +1,7 @@
 """How long a policy waits for its versions to be served: its steps before their update, its groups before they begin.
 
-What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt, 2512.22560).
-Moments flow in, seconds flow out; knows nothing of samplers.
+What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt,
+2512.22560). Moments flow in, seconds flow out; knows nothing of samplers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ExposedTime:
         self._served = self._clock()
 
     def held_up(self, began: float) -> None:
-        """Since ``began``, a moment of ``monotonic``, nothing was played, and a group has waited that the newest committed
-        version lets begin."""
+        """Since ``began``, a moment of ``monotonic``, nothing was played, and a group has waited that the newest
+        committed version lets begin."""
         self._groups += unserved(began, self._clock(), self._committed, self._served)
 
     def take(self) -> dict[str, float]:
