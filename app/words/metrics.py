@@ -142,6 +142,16 @@ _KNOWN = {
     "training_seconds": Words(
         "training time", "of the training worker, for this step", normal="below time, as sampling runs beside it"
     ),
+    "publish_wait_seconds": Words(
+        "publish wait",
+        "time for which the step waited until the version before was served and checked by the canary",
+        normal="below 2 % of time, as both happen beside the step; more on a machine that is overloaded",
+    ),
+    "begin_wait_seconds": Words(
+        "begin wait",
+        "time for which groups waited for a committed version to be served while no other group was played",
+        normal="below 2 % of time; with `max_staleness = 0` and very short steps up to a tenth",
+    ),
     "learning_rate": Words("learning rate", "as the schedule has it at this step", normal="as the task file says"),
     "replaced": Words(
         "replaced",
@@ -235,6 +245,8 @@ BANDS = {REWARD: ("reward_min", "reward_max")}
 """Metrics that are the lower and upper edge of another metric's band."""
 ROWS = "rows"
 """A metric that stands in the line of ``epoch``: the rows of the train split."""
+WAITS = ("publish_wait_seconds", "begin_wait_seconds")
+"""Metrics that are shown as a share of the step's time."""
 _EDGES = {ROWS, *(edge for edges in BANDS.values() for edge in edges)}
 
 
@@ -280,9 +292,18 @@ def value_text(name: str, value: float | None) -> str:
 
 
 def newest_text(name: str, values: Mapping[str, float]) -> str:
-    """The value of a metric among those of its step, which may say more of it: epoch 1.4 of 2,000 rows."""
-    text = value_text(name, values.get(name))
+    """The value of a metric among those of its step, which may say more of it: epoch 1.4 of 2,000 rows, or a wait of
+    12 ms, 1.5 % of the step."""
+    value, seconds = values.get(name), values.get("seconds", 0.0)
+    if name in WAITS and value is not None and seconds > 0:
+        return f"{_moment(value)}, {100 * value / seconds:.1f} %"
+    text = value_text(name, value)
     return f"{text} of {values[ROWS]:,.0f} rows" if name == "epoch" and ROWS in values else text
+
+
+def _moment(seconds: float) -> str:
+    """A short span of time: 12 ms, 1.4 s."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else duration(seconds)
 
 
 def exact(value: float | None) -> str:

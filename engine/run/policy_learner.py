@@ -1,8 +1,8 @@
 """One policy's training loop: groups in by number, one optimizer step per batch, one commit, one publish.
 
 Reads from top to bottom as the algorithm. It goes on from whatever the store says until the last step. While a version
-is being published and checked by the canary, the groups of the next step run already; its optimizer step waits for
-both. Knows nothing of the task's other policies: each steps when its own batch is there.
+is being published and checked by the canary, the next step is made already; its commit waits for both. Knows nothing of
+the task's other policies: each steps when its own batch is there.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PolicyLearner:
         return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
 
     def held_up(self, number: int, began: float) -> None:
-        """Group ``number`` has waited since ``began`` for a later version: count for how long it was committed."""
+        """Group ``number`` has waited since ``began`` for a later version: count the time since its commit."""
         if may_begin(number, self.step, self._batch, self.spec.train.max_staleness):
             self._exposed.held_up(began)
 
@@ -159,14 +159,19 @@ class PolicyLearner:
         self._measuring.first(before, background)
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
+        shares = services.router.shares(self._task, self.name)
+        endpoints = [services.endpoints[share.sampler] for share in shares]
+        names = {share.sampler for share in shares}
         with self._exposed.step():
-            await self._served()
-            shares = services.router.shares(self._task, self.name)
-            endpoints = [services.endpoints[share.sampler] for share in shares]
-            await self._published.spread(before, shares)
-            await self._canary.before(before.name, endpoints, tally.groups)
+            if self.spec.train.deterministic or self._canary.due(names):
+                await self._served()
+            if self._canary.due(names):
+                await self._published.spread(before, shares)
+                await self._canary.before(before.name, endpoints, tally.groups)
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
+        with self._exposed.step():
+            await self._served()
         metrics = tally.metrics(result, monotonic() - started)
         metrics |= self._prompts.metrics((step + 1) * self._batch) | self._exposed.take()
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
@@ -199,7 +204,7 @@ class PolicyLearner:
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
 
     async def _served(self) -> None:
-        """Wait until the last version is published and checked: the next step changes the weights that are compared.
+        """Wait until the last version is published and checked: no step is committed on top of one that is not.
 
         Raises what went wrong there.
         """

@@ -127,7 +127,7 @@ class ThreadedSampler:
         """Free what computes; the last thing that the thread does."""
 
     async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
-        """Run ``work`` on the thread between two steps and return its value."""
+        """Run ``work`` on the thread between two steps and return its value; where it presses, before the next step."""
         answer: Answer[T] = Answer(self._answers)
 
         def begun() -> None:
@@ -137,15 +137,17 @@ class ThreadedSampler:
 
         if pressing:
             self._pressing.append(None)
-        self._post(begun, answer)
+        self._post(begun, answer, pressing)
         return await answer.future
 
-    def _post(self, work: Work, answer: Answer[Any]) -> None:
+    def _post(self, work: Work, answer: Answer[Any], pressing: bool = False) -> None:
         def guarded() -> None:
             try:
                 work()
             except Exception as error:
                 answer.fail(as_shortage(error))
+            if pressing:
+                self._answers.flush()
 
         self._inbox.put(guarded)
 

@@ -75,6 +75,8 @@ class _Probe:
     """By endpoint."""
     age: int = 0
     """How many versions were compared on them."""
+    told: bool = True
+    """Whether the last step moved the policy far enough on them to tell its versions apart."""
 
 
 class Canary:
@@ -94,15 +96,18 @@ class Canary:
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
         """By endpoint, the largest difference from the trainer on any token so far; at first the tolerance's."""
 
+    def due(self, names: Set[str]) -> bool:
+        """Whether new tokens are to be compared after the next step, which endpoints of these names will serve."""
+        probe = self._probe
+        return probe is None or not probe.told or probe.age >= RENEW or not names <= probe.names
+
     async def before(self, version: str, endpoints: Sequence[SamplerEndpoint], groups: Sequence[ClosedGroup]) -> None:
-        """Before a step, ask for new tokens under the present version if they are due or an endpoint is new.
+        """Before a step, ask about new tokens under the present version.
 
         Returns once the trainer has answered. ``endpoints`` will serve the next version and have this one loaded;
         ``groups`` are those that the step consumes. Raises what the trainer raises.
         """
-        probe, names = self._probe, {endpoint.name for endpoint in endpoints}
-        if probe is not None and probe.age < RENEW and names <= probe.names:
-            return
+        names = frozenset(endpoint.name for endpoint in endpoints)
         rounded = any(math.isinf(self._tolerances[endpoint.name].largest) for endpoint in endpoints)
         chosen = choose(groups, SEVERAL if rounded else 1)
         self._probe = None
@@ -127,8 +132,8 @@ class Canary:
     ) -> CanaryReport:
         """After ``ask``, ``publish`` the version, ask the endpoints that serve it, and compare.
 
-        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what workers
-        raised since ``before``.
+        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what the
+        workers raised since ``before``.
         """
         probe, asked = self._probe, self._asked
         if probe is None or asked is None:
@@ -156,11 +161,9 @@ class Canary:
             self._judge(name, version, reports[-1])
         report = worst(reports)
         self._round(served, trained)
-        self._probe = None
-        if report.resolved:
-            answer: asyncio.Future[dict[str, Nats]] = asyncio.get_running_loop().create_future()
-            answer.set_result(served)
-            self._probe = _Probe(probe.chosen, trained, probe.names, answer, probe.age + 1)
+        answer: asyncio.Future[dict[str, Nats]] = asyncio.get_running_loop().create_future()
+        answer.set_result(served)
+        self._probe = _Probe(probe.chosen, trained, probe.names, answer, probe.age + 1, report.resolved)
         return report
 
     def _judge(self, name: str, version: str, report: CanaryReport) -> None:

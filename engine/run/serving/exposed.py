@@ -1,8 +1,7 @@
 """How long a policy waits for its versions to be served: its steps before their update, its groups before they begin.
 
-What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt, arXiv
-2512.22560).
-Moments flow in, seconds flow out; knows nothing of samplers.
+What happens beside other work costs nothing; what is counted here is the rest, the *exposed* time (RollArt,
+2512.22560). Moments flow in, seconds flow out; knows nothing of samplers.
 """
 
 from __future__ import annotations

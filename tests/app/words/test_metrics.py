@@ -36,6 +36,14 @@ def test_a_metric_of_strangers() -> None:
     assert (exact(None), exact(0.123456789)) == ("-", "0.123457")
 
 
+def test_a_wait_is_a_share_of_its_step() -> None:
+    values = {"publish_wait_seconds": 0.012, "begin_wait_seconds": 1.5, "seconds": 0.8}
+    assert newest_text("publish_wait_seconds", values) == "12 ms, 1.5 %"
+    assert newest_text("begin_wait_seconds", values) == "1.5 s, 187.5 %"
+    assert newest_text("publish_wait_seconds", {"publish_wait_seconds": 0.5}) == "0.5 s"
+    assert in_order(values) == ["seconds", "publish_wait_seconds", "begin_wait_seconds"]
+
+
 def test_an_epoch_says_of_how_many_rows() -> None:
     values = {"epoch": 1.4, "rows": 2000.0, "loss": 0.5}
     assert newest_text("epoch", values) == "1.4 of 2,000 rows"

@@ -182,6 +182,28 @@ async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
         assert len(all.begun) == 32
 
 
+async def test_only_a_group_that_waits_beside_nothing_counts() -> None:
+    all, moved = Everything(), asyncio.Event()
+    allowed, all.end = 2, 4
+    all.place.set()
+    policies = [cast(Admitted, all)]
+    all.may_begin = lambda number, draining: number < allowed  # type: ignore[method-assign]
+    admission = Admitting(cast(ExperienceTable, all), policies, moved, asyncio.Event())
+    async with Background() as background:
+        background.produce(admission.run(cast(Producer, all), background))
+        await settled()
+        assert (all.begun, all.held) == ([0, 1], [])
+        all.close.release()
+        await settled()
+        assert all.held == [], "another group is still played"
+        all.close.release()
+        await settled()
+        allowed = 4
+        moved.set()
+        await settled()
+        assert all.begun == [0, 1, 2, 3] and all.held == [2]
+
+
 async def test_an_engine_that_drains_begins_nothing_that_waited() -> None:
     all, draining = Everything(), asyncio.Event()
     async with Background() as background:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.truncation import WHOLE, Truncation
+from marlaas.engine.run import policy_learner
+from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
@@ -160,9 +163,12 @@ async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None
     check_history(world)
 
 
-async def test_groups_train_but_the_step_waits_for_publishing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_is_made_but_not_committed_before_publishing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampler, trainer, published = world.workers.sampler, world.workers.trainer, asyncio.Event()
-    load = sampler.load
+    load, now = sampler.load, [0.0]
+    monkeypatch.setattr(policy_learner, "ExposedTime", lambda: ExposedTime(lambda: now[0]))
 
     async def slow(version: str, path: str) -> str:
         if "-v1-" in version:
@@ -171,14 +177,41 @@ async def test_groups_train_but_the_step_waits_for_publishing(world: World, monk
 
     monkeypatch.setattr(sampler, "load", slow)
     run = asyncio.ensure_future(world.go())
-    while sorted(trainer.pending.get("task-1/policy", [])) != [2, 3]:
+    while trainer.steps.get("task-1/policy", 0) < 2:
         await asyncio.sleep(0)
     for _ in range(100):
         await asyncio.sleep(0)
-    assert trainer.steps == {"task-1/policy": 1}
+    assert trainer.steps == {"task-1/policy": 2}
+    assert [row["number"] for row in world.query("SELECT number FROM steps")] == [1]
+    now[0] = 7.0
     published.set()
     assert await asyncio.wait_for(run, 20) == Ending("done")
     check_history(world)
+    waited = world.query("SELECT step, value FROM metrics WHERE name = 'publish_wait_seconds' AND value > 0")
+    assert [(row["step"], row["value"]) for row in waited] == [(2, 7.0)]
+
+
+async def test_the_trainer_answers_the_canary_before_it_trains_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, calls = world.workers.trainer, list[str]()
+    for name in ("score", "accumulate", "step"):
+        monkeypatch.setattr(trainer, name, in_some_turns(name, getattr(trainer, name), calls))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    after = [calls[place + 1 :][0] for place, call in enumerate(calls) if call == "step"]
+    assert after == ["score"] * SPEC.steps, calls
+
+
+def in_some_turns(name: str, call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    """The method, which writes down that it was called, and answers after some turns of the loop, as a worker does."""
+
+    async def made(*words: Any) -> Any:
+        calls.append(name)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return await call(*words)
+
+    return made
 
 
 async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

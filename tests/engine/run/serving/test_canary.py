@@ -60,7 +60,8 @@ class Pair:
     ) -> CanaryReport:
         """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
         endpoints = [self.first] if second is None else [self.first, self.other]
-        await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
+        if self.canary.due({endpoint.name for endpoint in endpoints}):
+            await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
         self.trainer.value = trained
         self.canary.ask()
 
