@@ -8,18 +8,24 @@ sampled by version *n* − 1 and trainer and sampler differ by precision alone.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+from marlaas.engine.base import BaseModel
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from tools.random_base.make import make_base
 
 from ..beside_trl.workload import Workload
+from ..machinery.cores import all_cores
 from ..machinery.fleet import TaskRun, fleet
 from ..report.figures import Row, Section, Series
 from .learned import Scores, difference, held_out, rewarded, rewards, scores
@@ -107,20 +113,21 @@ def measure(quick: bool) -> Section:
     arms = (*ARMS, UNWEIGHTED)
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         wide = make_wide(Path(name) / "wide")
-        first = interleaved(trained, wide.path, arms)
+        first = interleaved(trained, wide, arms)
         large = make_base(Path(name) / "half", "qwen2.5", "0.5b")
-        second = in_turn(half, large.path, (EXACT, ARMS[-1]) if quick else arms)
+        second = in_turn(half, large, (EXACT, ARMS[-1]) if quick else arms)
     table = (*rows(trained, first), *rows(half, second))
     return Section("quantised", "Rollouts by a quantised base", method(trained, half), table, remarks(first, second))
 
 
-def interleaved(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
+def interleaved(case: Case, base: BaseModel, arms: Sequence[Arm]) -> Found:
     """An engine for each precision, all of them up; seed by seed each arm has its turn, so that a pair sees the same
     machine."""
+    ready = partial(prepare, case, written(base, arms))
     found: dict[Arm, list[TaskRun]] = {arm: [] for arm in arms}
     with ExitStack() as stack:
         homes = {
-            weights: stack.enter_context(fleet(settings=settings(case, base, weights)))
+            weights: stack.enter_context(fleet(settings=settings(case, base.path, weights), prepare=ready))
             for weights in dict.fromkeys(arm.weights for arm in arms)
         }
         for seed in range(case.seeds):
@@ -130,16 +137,32 @@ def interleaved(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
     return found
 
 
-def in_turn(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
+def in_turn(case: Case, base: BaseModel, arms: Sequence[Arm]) -> Found:
     """One engine after another, because a large base fits the memory once; those of one precision share one."""
+    ready = partial(prepare, case, written(base, arms))
     found: dict[Arm, list[TaskRun]] = {}
     for weights in dict.fromkeys(arm.weights for arm in arms):
-        with fleet(settings=settings(case, base, weights)) as home:
-            install(home.home, LETTERS, LETTERS.environment, case.steps, 0, case.prompts)
+        with fleet(settings=settings(case, base.path, weights), prepare=ready) as home:
             for arm in (arm for arm in arms if arm.weights == weights):
                 found[arm] = list(home.run([case.task(seed, arm) for seed in range(case.seeds)]).tasks)
         print(f"  {case.name}: {_newest(case, found)}", flush=True)
     return found
+
+
+def written(base: BaseModel, arms: Sequence[Arm]) -> Path:
+    """The folder, beside the base, with llama.cpp's files of it in each precision: made once, for all homes."""
+    folder = base.path.with_name(f"{base.path.name}-gguf")
+    for weights in dict.fromkeys(arm.weights for arm in (EXACT, *arms)):  # the others are made from f32
+        ensure_base_gguf(base, folder, weights, len(all_cores()))
+    return folder
+
+
+def prepare(case: Case, folder: Path, home: Home) -> None:
+    """Put the files in ``folder`` and the rows into a home."""
+    for file in folder.iterdir():
+        os.link(file, home.base / file.name)
+    if case.letters:
+        install(home, LETTERS, LETTERS.environment, case.steps, 0, case.prompts)
 
 
 def settings(case: Case, base: Path, weights: str) -> str:

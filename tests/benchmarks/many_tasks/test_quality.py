@@ -11,7 +11,6 @@ import pytest
 from benchmarks.beside_trl.workload import SHORT
 from benchmarks.many_tasks import learned, quality
 from benchmarks.many_tasks.quality import ENVIRONMENTS, QUICK, SUMS
-from benchmarks.many_tasks.rows import install
 from benchmarks.report import headline, tables
 from benchmarks.report.figures import Row, Section
 from marlaas.engine.home.paths import Home
@@ -90,10 +89,9 @@ def test_tasks_are_valid_and_differ_by_seed_alone() -> None:
 
 def test_each_seed_has_rows_of_its_own(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.scratch.mkdir(parents=True)
     home.plugins.mkdir()
-    for seed in (0, 1):
-        install(home, SHORT, f"sums_{seed}", 2, seed, 3)
+    quality.prepare(replace(QUICK, seeds=2, steps=2, prompts=3), home)
+    assert (home.plugins / "reverse_words.py").exists()
     train, held = ((home.plugins / "sums_0" / name).read_text().splitlines() for name in ("train.jsonl", "eval.jsonl"))
     assert len(train) == 2 * SHORT.groups and len(held) == 3 and not set(train) & set(held)
     assert train != (home.plugins / "sums_1" / "train.jsonl").read_text().splitlines()
