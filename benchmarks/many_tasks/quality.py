@@ -139,8 +139,8 @@ def ends(run: FleetRun) -> tuple[float, ...]:
 def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, FleetRun]) -> Iterator[Row]:
     """Curves of both arms in each environment, differences there, and of all pairs."""
     first, second = ({name: ends(found) for name, found in arm.items()} for arm in (together, alone))
-    means = (Series((fmean(map(fmean, arm.values())),)) for arm in (first, second))
-    yield Row("held-out score, mean of all tasks, at once", "%", *means, ALONE, higher_is_better=True)
+    ours, theirs = (Series((fmean(map(fmean, arm.values())),)) for arm in (first, second))
+    yield Row("held-out score, mean of all tasks, at once", "%", ours, theirs, ALONE, higher_is_better=True)
     pairs = [(one, other) for name in first for one, other in zip(first[name], second[name], strict=True)]
     what = "all environments, at once − alone"
     yield difference(what, [one for one, _ in pairs], [other for _, other in pairs], GOAL)
@@ -153,10 +153,11 @@ def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, Fleet
 
 def against(theirs: Sequence[float], ours: Mapping[str, Sequence[float]]) -> Iterator[Row]:
     """Each arm of ours against TRL: the means of as many seeds as TRL ran, and the difference seed by seed."""
+    mean = Series((fmean(theirs),))
     for arm, found in ours.items():
         own = tuple(found[: len(theirs)])
-        means = (Series((fmean(side),)) for side in (own, theirs))
-        yield Row(f"held-out score, sums, {arm}", "%", *means, f"TRL {TRL}", higher_is_better=True)
+        what = f"held-out score, sums, {arm}"
+        yield Row(what, "%", Series((fmean(own),)), mean, f"TRL {TRL}", higher_is_better=True)
         yield difference(f"sums, {arm} − TRL", own, theirs, "0 inside")
 
 

@@ -196,8 +196,8 @@ def rows(case: Case, found: Found) -> Iterator[Row]:
         yield Row(f"{case.name}: gained in an hour, {arm.name}", "points", hourly, interval=True)
     for arm, runs in found.items():
         if arm is not EXACT:
-            pairs = ([case.scores(run)[-1] for run in side] for side in (runs, exact))
-            yield difference(f"{case.name}: {arm.name} − f32, at the end", *pairs, goal="0 inside")
+            ours, theirs = ([case.scores(run)[-1] for run in side] for side in (runs, exact))
+            yield difference(f"{case.name}: {arm.name} − f32, at the end", ours, theirs, "0 inside")
 
 
 def method(trained: Case, half: Case) -> str:
