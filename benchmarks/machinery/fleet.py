@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,15 +140,28 @@ class Fleet:
             raise RuntimeError(f"The engine ended: {words[-1] if words else 'it left no word.'}")
 
 
+def _nothing(home: Home) -> None:
+    """Needs nothing else in the home."""
+
+
 @contextmanager
-def fleet(plugins: Sequence[str] = (), settings: str = "", module: str = ENGINE) -> Iterator[Fleet]:
-    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine, warm."""
+def fleet(
+    plugins: Sequence[str] = (),
+    settings: str = "",
+    module: str = ENGINE,
+    prepare: Callable[[Home], None] = _nothing,
+) -> Iterator[Fleet]:
+    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine, warm.
+
+    ``prepare`` puts further files into the home before the engine starts.
+    """
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-", ignore_cleanup_errors=True) as folder:
         home = Home(Path(folder) / "home")
         create_database(home)
         home.config.write_text(settings, encoding="utf-8")
         for name in plugins:
             shutil.copytree(PLUGINS / name, home.plugins / name, ignore=shutil.ignore_patterns("__pycache__"))
+        prepare(home)
         with _engine(home, module) as process:
             found = Fleet(home, process)
             found.wait()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 
+from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from .. import ROOT
@@ -19,7 +21,7 @@ from ..beside_trl import trl_side, workload as fixed
 from ..beside_trl.trl_venv import TRL, TrlUnavailable, ensure_trl
 from ..beside_trl.workload import SHORT
 from ..machinery.cores import all_cores
-from ..machinery.fleet import Fleet, FleetRun, fleet
+from ..machinery.fleet import FleetRun, fleet
 from ..report.figures import Row, Section, Series
 from .learned import difference, held_out, scores
 from .rows import install
@@ -92,18 +94,17 @@ def run(
     staleness: int = TRAIN.max_staleness,
 ) -> FleetRun:
     """All tasks in one queue, as many at a time as the ``marlaas.toml`` says."""
-    with fleet(settings=settings) as home:
-        prepare(home, size)
+    with fleet(settings=settings, prepare=partial(prepare, size)) as home:
         found = home.run(tasks(size, environments, staleness))
     print(f"  {len(found.tasks)} tasks: {found.makespan:.0f} s", flush=True)
     return found
 
 
-def prepare(home: Fleet, size: Size) -> None:
+def prepare(size: Size, home: Home) -> None:
     """Put the environments into a home: the example, and for each seed the sums of its own rows."""
     for seed in range(size.seeds):
-        install(home.home, SHORT, f"sums_{seed}", size.steps, seed, size.prompts)
-    shutil.copy(EXAMPLE, home.home.plugins)
+        install(home, SHORT, f"sums_{seed}", size.steps, seed, size.prompts)
+    shutil.copy(EXAMPLE, home.plugins)
 
 
 def beside(size: Size) -> tuple[list[float], str]:
@@ -138,8 +139,8 @@ def ends(run: FleetRun) -> tuple[float, ...]:
 def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, FleetRun]) -> Iterator[Row]:
     """Curves of both arms in each environment, differences there, and of all pairs."""
     first, second = ({name: ends(found) for name, found in arm.items()} for arm in (together, alone))
-    means = (Series((fmean(map(fmean, arm.values())),)) for arm in (first, second))
-    yield Row("held-out score, mean of all tasks, at once", "%", *means, ALONE, higher_is_better=True)
+    ours, theirs = (Series((fmean(map(fmean, arm.values())),)) for arm in (first, second))
+    yield Row("held-out score, mean of all tasks, at once", "%", ours, theirs, ALONE, higher_is_better=True)
     pairs = [(one, other) for name in first for one, other in zip(first[name], second[name], strict=True)]
     what = "all environments, at once − alone"
     yield difference(what, [one for one, _ in pairs], [other for _, other in pairs], GOAL)
@@ -152,10 +153,11 @@ def rows(size: Size, together: Mapping[str, FleetRun], alone: Mapping[str, Fleet
 
 def against(theirs: Sequence[float], ours: Mapping[str, Sequence[float]]) -> Iterator[Row]:
     """Each arm of ours against TRL: the means of as many seeds as TRL ran, and the difference seed by seed."""
+    mean = Series((fmean(theirs),))
     for arm, found in ours.items():
         own = tuple(found[: len(theirs)])
-        means = (Series((fmean(side),)) for side in (own, theirs))
-        yield Row(f"held-out score, sums, {arm}", "%", *means, f"TRL {TRL}", higher_is_better=True)
+        what = f"held-out score, sums, {arm}"
+        yield Row(what, "%", Series((fmean(own),)), mean, f"TRL {TRL}", higher_is_better=True)
         yield difference(f"sums, {arm} − TRL", own, theirs, "0 inside")
 
 
@@ -169,7 +171,7 @@ def method(size: Size) -> str:
         " all of them in one queue. *Alone*: one after another. Scores are those on"
         f" {size.prompts} held-out prompts, greedily. Seed *i* has the same prompts, noise and adapter to begin with in"
         " both arms; differences are taken seed by seed, and intervals are Student's, 95 %, of the mean over seeds."
-        f" TRL {TRL} trains on the same rows of sums in the same order and is measured on the same held-out rows:"
+        f" TRL {TRL} trains on the same rows of sums, each once, and is measured on the same held-out rows:"
         f" {size.theirs} seeds, synchronous, the same learning rate, betas, clip, rank, loss and denominator. Our own"
         " synchronous runs stand beside it, too."
     )

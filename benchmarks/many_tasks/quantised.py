@@ -8,18 +8,24 @@ sampled by version *n* − 1 and trainer and sampler differ by precision alone.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+from marlaas.engine.base import BaseModel
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from tools.random_base.make import make_base
 
 from ..beside_trl.workload import Workload
+from ..machinery.cores import all_cores
 from ..machinery.fleet import TaskRun, fleet
 from ..report.figures import Row, Section, Series
 from .learned import Scores, difference, held_out, rewarded, rewards, scores
@@ -40,7 +46,7 @@ class Arm:
 EXACT = Arm("f32", "f32")
 ARMS = (EXACT, Arm("f16", "f16"), Arm("q8_0", "q8_0"), Arm("q4_k_m", "q4_k_m"))
 UNWEIGHTED = Arm("q4_k_m, importance weights off", "q4_k_m", "none")
-"""The ablation, on both bases."""
+"""The ablation, on the trained base."""
 SETTINGS = """\
 base = {base}
 [engine]
@@ -91,7 +97,7 @@ class Case:
         return rewards(run) if self.letters else scores(run)
 
 
-TRAINED = Case("trained base", 64, seeds=5, steps=40, every=10, prompts=256)
+TRAINED = Case("trained base", 64, seeds=5, steps=30, every=10, prompts=256)
 HALF = Case("0.5 B shape", 16, seeds=5, steps=4, every=0, prompts=1, letters=True)
 QUICK = (
     Case("trained base", 64, seeds=2, steps=4, every=2, prompts=64),
@@ -104,23 +110,23 @@ Found = Mapping[Arm, Sequence[TaskRun]]
 def measure(quick: bool) -> Section:
     """About 15 minutes; three when quick, with f32 and q4_k_m alone on the shape of 0.5 B."""
     trained, half = QUICK if quick else (TRAINED, HALF)
-    arms = (*ARMS, UNWEIGHTED)
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         wide = make_wide(Path(name) / "wide")
-        first = interleaved(trained, wide.path, arms)
+        first = interleaved(trained, wide, (*ARMS, UNWEIGHTED))
         large = make_base(Path(name) / "half", "qwen2.5", "0.5b")
-        second = in_turn(half, large.path, (EXACT, ARMS[-1]) if quick else arms)
+        second = in_turn(half, large, (EXACT, ARMS[-1]) if quick else ARMS)
     table = (*rows(trained, first), *rows(half, second))
     return Section("quantised", "Rollouts by a quantised base", method(trained, half), table, remarks(first, second))
 
 
-def interleaved(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
+def interleaved(case: Case, base: BaseModel, arms: Sequence[Arm]) -> Found:
     """An engine for each precision, all of them up; seed by seed each arm has its turn, so that a pair sees the same
     machine."""
+    ready = partial(prepare, case, written(base, arms))
     found: dict[Arm, list[TaskRun]] = {arm: [] for arm in arms}
     with ExitStack() as stack:
         homes = {
-            weights: stack.enter_context(fleet(settings=settings(case, base, weights)))
+            weights: stack.enter_context(fleet(settings=settings(case, base.path, weights), prepare=ready))
             for weights in dict.fromkeys(arm.weights for arm in arms)
         }
         for seed in range(case.seeds):
@@ -130,16 +136,31 @@ def interleaved(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
     return found
 
 
-def in_turn(case: Case, base: Path, arms: Sequence[Arm]) -> Found:
-    """One engine after another, because a large base fits the memory once; those of one precision share one."""
-    found: dict[Arm, list[TaskRun]] = {}
-    for weights in dict.fromkeys(arm.weights for arm in arms):
-        with fleet(settings=settings(case, base, weights)) as home:
-            install(home.home, LETTERS, LETTERS.environment, case.steps, 0, case.prompts)
-            for arm in (arm for arm in arms if arm.weights == weights):
-                found[arm] = list(home.run([case.task(seed, arm) for seed in range(case.seeds)]).tasks)
+def in_turn(case: Case, base: BaseModel, arms: Sequence[Arm]) -> Found:
+    """One engine after another, because a large base fits the memory once."""
+    ready = partial(prepare, case, written(base, arms))
+    found: dict[Arm, Sequence[TaskRun]] = {}
+    for arm in arms:
+        with fleet(settings=settings(case, base.path, arm.weights), prepare=ready) as home:
+            found[arm] = home.run([case.task(seed, arm) for seed in range(case.seeds)]).tasks
         print(f"  {case.name}: {_newest(case, found)}", flush=True)
     return found
+
+
+def written(base: BaseModel, arms: Sequence[Arm]) -> Path:
+    """The folder, beside the base, with llama.cpp's files of it in each precision: made once, for all homes."""
+    folder = base.path.with_name(f"{base.path.name}-gguf")
+    for weights in dict.fromkeys(arm.weights for arm in (EXACT, *arms)):  # the others are made from f32
+        ensure_base_gguf(base, folder, weights, len(all_cores()))
+    return folder
+
+
+def prepare(case: Case, folder: Path, home: Home) -> None:
+    """Put the files in ``folder`` and the rows into a home."""
+    for file in folder.iterdir():
+        os.link(file, home.base / file.name)
+    if case.letters:
+        install(home, LETTERS, LETTERS.environment, case.steps, 0, case.prompts)
 
 
 def settings(case: Case, base: Path, weights: str) -> str:
@@ -173,8 +194,8 @@ def rows(case: Case, found: Found) -> Iterator[Row]:
         yield Row(f"{case.name}: gained in an hour, {arm.name}", "points", hourly, interval=True)
     for arm, runs in found.items():
         if arm is not EXACT:
-            pairs = ([case.scores(run)[-1] for run in side] for side in (runs, exact))
-            yield difference(f"{case.name}: {arm.name} − f32, at the end", *pairs, goal="0 inside")
+            ours, theirs = ([case.scores(run)[-1] for run in side] for side in (runs, exact))
+            yield difference(f"{case.name}: {arm.name} − f32, at the end", ours, theirs, "0 inside")
 
 
 def method(trained: Case, half: Case) -> str:
@@ -185,8 +206,9 @@ def method(trained: Case, half: Case) -> str:
         " wider shape (`benchmarks/many_tasks/wide_base.py`), the same function in rows of 256 and 512, so that every"
         f" matrix can be q4_k or q6_k; the bundled `arithmetic`, {trained.seeds} seeds, {trained.steps} steps of 8"
         f" groups of 8 at a learning rate of 0.0005, {trained.prompts} held-out prompts, greedily by the same sampler;"
-        " an engine for each precision, which have their turns seed by seed. *0.5 B shape*: random weights in the"
-        " sizes of Qwen2.5-0.5B, whose rows of 896 hold q8_0 and, instead of q4_k, q5_0;"
+        " an engine for each precision, which have their turns seed by seed; one arm is without importance weights."
+        " *0.5 B shape*: random weights in the sizes of Qwen2.5-0.5B, whose `q4_k_m` has k-quants in the rows of 4,864"
+        " alone, and q5_0 or q8_0 in those of 896;"
         f" {half.seeds} seeds, {half.steps} steps of 2 groups of 8 replies of {LETTERS.max_tokens} tokens, paid by the"
         " share of vowels, at a learning rate of 0.0001 (at 0.0005 one step is enough to say one token for ever); the"
         " score is the reward in training. Seed *i* has the same prompts, noise and adapter to begin with in all arms."

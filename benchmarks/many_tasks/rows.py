@@ -11,8 +11,6 @@ from ..beside_trl.workload import Workload
 
 
 def install(home: Home, workload: Workload, name: str, steps: int, seed: int, held_out: int) -> None:
-    """Make the plugin ``name``: a row for each group of ``steps``, and ``held_out`` more. The engine may be running."""
-    made = home.scratch / name
-    shutil.copytree(workload.plugin, made, ignore=shutil.ignore_patterns("__pycache__"))
-    fixed.write_rows(workload, steps, seed, made, held_out)
-    made.rename(home.plugins / name)  # so that it is seen whole
+    """Make the plugin ``name``: a row for each group of ``steps``, and ``held_out`` more."""
+    shutil.copytree(workload.plugin, home.plugins / name, ignore=shutil.ignore_patterns("__pycache__"))
+    fixed.write_rows(workload, steps, seed, home.plugins / name, held_out)

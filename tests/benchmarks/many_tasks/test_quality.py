@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.beside_trl.workload import SHORT
+from benchmarks.machinery.fleet import FleetRun
 from benchmarks.many_tasks import learned, quality
 from benchmarks.many_tasks.quality import ENVIRONMENTS, QUICK, SUMS
-from benchmarks.many_tasks.rows import install
 from benchmarks.report import headline, tables
 from benchmarks.report.figures import Row, Section
 from marlaas.engine.home.paths import Home
@@ -20,7 +20,7 @@ from marlaas.engine.spec.task import parse
 from . import runs
 
 
-def arm(better: float) -> dict[str, runs.FleetRun]:
+def arm(better: float) -> dict[str, FleetRun]:
     """Two seeds of each environment; the second learns ``better`` more than the first, in percent."""
     tasks = [
         runs.learned(name, f"{name}, seed {seed}", (0.3, 0.4, 0.5 + place / 10 + seed * better / 100))
@@ -43,7 +43,7 @@ def test_arms_are_compared_seed_by_seed() -> None:
     rows = found()
     whole = rows["held-out score, mean of all tasks, at once"]
     assert whole.theirs is not None
-    assert (whole.ours.middle, whole.theirs.middle) == (pytest.approx(67.0), pytest.approx(66.0))
+    assert whole.ours.middle == pytest.approx(67.0) and whole.theirs.middle == pytest.approx(66.0)
     low, mean, high = rows["sums, at once − alone: mean and 95 % interval"].ours.values
     assert mean == pytest.approx(1.0) and high - mean == pytest.approx(12.706)  # of 0 and 2
     pooled = rows["all environments, at once − alone: mean and 95 % interval"].ours
@@ -54,7 +54,7 @@ def test_arms_are_compared_seed_by_seed() -> None:
 def test_curves_have_a_row_for_each_measured_step() -> None:
     rows = found()
     assert rows["held-out score after 20 steps, guess, at once"].ours.values[1] == pytest.approx(62.0)
-    assert rows["held-out score, untrained, guess"].ours.values == (pytest.approx(30.0),)
+    assert rows["held-out score, untrained, guess"].ours.middle == pytest.approx(30.0)
     assert all(row.noise == 0.0 for what, row in rows.items() if " after " in what)
 
 
@@ -90,10 +90,9 @@ def test_tasks_are_valid_and_differ_by_seed_alone() -> None:
 
 def test_each_seed_has_rows_of_its_own(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.scratch.mkdir(parents=True)
     home.plugins.mkdir()
-    for seed in (0, 1):
-        install(home, SHORT, f"sums_{seed}", 2, seed, 3)
+    quality.prepare(replace(QUICK, seeds=2, steps=2, prompts=3), home)
+    assert (home.plugins / "reverse_words.py").exists()
     train, held = ((home.plugins / "sums_0" / name).read_text().splitlines() for name in ("train.jsonl", "eval.jsonl"))
     assert len(train) == 2 * SHORT.groups and len(held) == 3 and not set(train) & set(held)
     assert train != (home.plugins / "sums_1" / "train.jsonl").read_text().splitlines()

@@ -57,6 +57,18 @@ def test_remarks_say_how_far_apart_both_are() -> None:
     assert "| 0.5 B shape | q4_k_m, importance weights off | 0.25 | 1.5 | 2.00% | 1.010 | 90.0% |" in text
 
 
+def test_a_home_gets_files_and_rows_before_its_engine_starts(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    for folder in (tmp_path / "base-gguf", home.base, home.plugins):
+        folder.mkdir(parents=True)
+    (tmp_path / "base-gguf" / "0-q8_0.gguf").write_bytes(b"GGUF")
+    for case, rows in ((TRAINED, False), (HALF, True)):
+        quantised.prepare(case, tmp_path / "base-gguf", home)
+        assert (home.base / "0-q8_0.gguf").read_bytes() == b"GGUF"
+        assert (home.plugins / "letters" / "train.jsonl").exists() is rows
+        (home.base / "0-q8_0.gguf").unlink()
+
+
 @pytest.mark.parametrize("arm", [*ARMS, UNWEIGHTED], ids=lambda arm: arm.name)
 def test_tasks_and_settings_are_valid(tmp_path: Path, arm: Arm) -> None:
     for case in (TRAINED, HALF, *quantised.QUICK):
