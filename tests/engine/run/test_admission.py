@@ -183,9 +183,10 @@ async def test_groups_wait_while_episodes_wait_for_a_place() -> None:
 
 
 async def test_only_a_group_that_waits_beside_nothing_counts() -> None:
-    all, moved = Everything(), asyncio.Event()
+    all, moved = Everything(group_size=1), asyncio.Event()
     allowed, all.end = 2, 4
     all.place.set()
+    all.scored.set()
     policies = [cast(Admitted, all)]
     all.may_begin = lambda number, draining: number < allowed  # type: ignore[method-assign]
     admission = Admitting(cast(ExperienceTable, all), policies, moved, asyncio.Event())
@@ -193,10 +194,10 @@ async def test_only_a_group_that_waits_beside_nothing_counts() -> None:
         background.produce(admission.run(cast(Producer, all), background))
         await settled()
         assert (all.begun, all.held) == ([0, 1], [])
-        all.close.release()
+        all.over.release()
         await settled()
         assert all.held == [], "another group is still played"
-        all.close.release()
+        all.over.release()
         await settled()
         allowed = 4
         moved.set()

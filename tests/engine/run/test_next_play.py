@@ -109,6 +109,9 @@ class Policy:
     def may_begin(self, number: int, draining: bool) -> bool:
         return may_begin(number, self.version, self.batch, 0 if draining else self.bound)
 
+    def held_up(self, number: int, began: float) -> None:
+        assert self.needs(number)
+
     def put(self, began: Any) -> None:
         number, version = began
         assert number not in self.there, "it is trained on a number twice"
@@ -138,12 +141,13 @@ class Stage:
         for _ in range(self.random.randint(0, 3)):
             await asyncio.sleep(0)
 
-    async def fill(self, number: int, wanting: Any, put: Any) -> dict[str, Any]:
+    async def fill(self, number: int, wanting: Any, more: Any, put: Any) -> dict[str, Any]:
         over, names = asyncio.Event(), frozenset(policy.name for policy in wanting)
         began = {policy.name: (number, policy.version) for policy in wanting}
         self.plays.append((number, names))
         self.playing.append((over, names))
         await over.wait()
+        more(-wanting[0].spec.train.begun_members)
         for name in self.random.sample(sorted(names), self.random.randint(0, len(names))):
             put(name, began.pop(name))
         return began
