@@ -26,7 +26,7 @@ STEPS = 6
 """Of a situation in which no score is reached; a multiple of the versions that a stale arm has in flight."""
 MOST = 30
 """Steps within which the score is to be reached."""
-TARGET, EVERY, PROMPTS = 0.8, 2, 64
+TARGET, EVERY, PROMPTS = 0.8, 2, 32
 REDUNDANT = 2
 
 
