@@ -135,7 +135,7 @@ class Crew:
     playing: int = 0
     """Processes that play episodes."""
     scoring: int = 0
-    """Processes that score or compare."""
+    """Processes that score or compare its episodes, or did so last: versions share them."""
     live: int = 0
     """Episodes under way."""
     waiting: int = 0

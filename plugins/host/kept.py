@@ -71,6 +71,8 @@ class Kept:
         self._prefix = f"{path.parent}{os.sep}"
         self._name = f"plugin_{path.name if path.is_dir() else path.stem}"
         self._modules: dict[str, ModuleType] = {}
+        self._before: set[str] = set()
+        """Names of all modules that were there when it was last entered."""
         variables = base.variables | {"TMPDIR": str(scratch)}
         self._own = Surroundings(base.search, variables, base.handlers, base.recursion)
 
@@ -82,6 +84,7 @@ class Kept:
         """From here on, its code finds what is its own."""
         self._own.restore()
         sys.modules.update(self._modules)
+        self._before = set(sys.modules)
         sys.argv = [str(self._path)]
         tempfile.tempdir = None
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -92,9 +95,9 @@ class Kept:
     def leave(self) -> None:
         """From here on, nobody else finds what is its own."""
         self._own = Surroundings.here()
-        self._modules = {name: module for name, module in sys.modules.copy().items() if self._has(name, module)}
-        for name in self._modules:
-            del sys.modules[name]
+        came = sys.modules.keys() - self._before  # of all there may be thousands
+        own = {name for name in came if self._has(name, sys.modules[name])} | self._modules.keys() & sys.modules.keys()
+        self._modules = {name: sys.modules.pop(name) for name in own}
 
     def _has(self, name: str, module: object) -> bool:
         """Whether a module was made of the version's files."""

@@ -50,6 +50,8 @@ _RECORDS: list[Record] = [
     {"op": "end", "episode": 2, "status": "played", "task": {"row": [1, "x"]}, "paid": [{"agent": "a", "turns": 1}]},
     {"op": "end", "episode": 2, "status": "error", "failure": _FAILURE, "seconds": 0.5},
     {"op": "ranked", "episode": 2, "rewards": [{"a": 1}, {"a": 0.5}]},
+    {"op": "ready"},
+    {"op": "loaded", "episode": 2, "left": True},
 ]
 
 

@@ -104,6 +104,8 @@ async def test_a_version_that_keeps_dying_rests(bad: World) -> None:
         b'{"op":"end","episode":1,"status":"ok","rewards":{"agent":NaN}}',
         b'{"op":"ask","id":1,"episode":99,"agent":"a","messages":[{"role":"user","content":""}]}',
         b'{"op":"hello","environments":[]}',
+        b'{"op":"ready"}',
+        b'{"op":"loaded","episode":1}',
         b'{"op":"rm -rf"}',
         b"[]",
         b"not json",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.process.scoring_wire import encode_rank, encode_score
-from marlaas.engine.environments.process.wire import Ended, WireError, decode
-from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking, Unscored
+from marlaas.engine.environments.process.scoring_wire import encode_load, encode_rank, encode_score
+from marlaas.engine.environments.process.wire import Ended, Ready, WireError, decode
+from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Ranking, Unscored
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import read_transcript
 from marlaas.plugins.messages import Message, ToolCall
@@ -78,3 +79,12 @@ def nested(depth: int) -> Any:
 def test_what_is_not(record: Record) -> None:
     with pytest.raises(WireError):
         decode(record)
+
+
+def test_a_version_is_named_by_its_number() -> None:
+    load = sent(encode_load(3, 8, Path("v/p.py"), Path("work/p"), ""))
+    assert load == {"op": "load", "episode": 3, "version": 8, "path": "v/p.py", "scratch": "work/p", "log": ""}
+    assert sent(encode_rank(4, 8, "e", [], 2.0))["version"] == 8
+    assert decode({"op": "loaded", "episode": 3}) == Ended(3, Loaded())
+    assert decode({"op": "loaded", "episode": 3, "left": True}) == Ended(3, Loaded(), left=True)
+    assert decode({"op": "ready"}) == Ready()
