@@ -38,8 +38,8 @@ router has to find out in each what they ask for. **evenly**: half of every task
 **Two samplers that are alike** (torch): one task, staleness 0, {alone}, replies of up to 64 tokens. Its turns go where
 they are done first, or by the number of their group, as a hash would have them. Processor time is that of the sampler
 that takes the most of it. **Episodes of many turns**: a group of {chained} a step of `benchmarks/plugins/chains`
-(8 turns on average, 24 at most) on two samplers of {few} conversations; turns may move, or stay where their episode
-began.
+(8 turns on average, 24 at most) at two samplers of {few} conversations, and beside it a task that writes groups of 16
+at the first of them alone; turns may move, or stay where their episode began.
 """
 ALONE = {"one group of 64": (1, 64), "two groups of 32": (2, 32), "eight groups of 8": (8, 8)}
 """Groups of a step, and members of each."""
@@ -67,6 +67,16 @@ class Everywhere(Router):
         return tuple(Share(endpoint.name, 1 / len(self._endpoints)) for endpoint in self._endpoints)
 
 
+class Lopsided(Router):
+    """The task with many turns at both samplers, others at the first alone."""
+
+    def shares(self, task: int, policy: str) -> tuple[Share, ...]:
+        """See ``Router``."""
+        names = [endpoint.name for endpoint in self._endpoints]
+        names = names if self._tasks[task].spec.environment == "chains" else names[:1]
+        return tuple(Share(name, 1 / len(names)) for name in names)
+
+
 class Watched(Router):
     """The engine's own, which keeps its last answer for each task."""
 
@@ -91,11 +101,11 @@ def single(steps: int, shape: tuple[int, int]) -> TaskSpec:
     return _task("alone", steps, shape, 0, 24, SamplingSpec(max_tokens=64, max_episode_tokens=64, temperature=4.0))
 
 
-def chains(steps: int) -> TaskSpec:
-    """One synchronous task of one group, whose episodes have one to 24 turns."""
+def chains(steps: int) -> list[TaskSpec]:
+    """One synchronous task of one group, whose episodes have one to 24 turns; and one that writes meanwhile."""
     sampling = SamplingSpec(max_tokens=8, max_episode_tokens=256, temperature=4.0)
-    spec = _task("chains", steps, (1, CHAINED), 0, 0, sampling)
-    return replace(spec, environment="chains", environment_config={})
+    spec = replace(_task("chains", steps, (1, CHAINED), 0, 0, sampling), environment="chains", environment_config={})
+    return [spec, replace(single(steps, (1, 16)), name="beside")]
 
 
 def _task(
@@ -131,7 +141,9 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
                 )
                 for kinds in (BOTH, TORCH, LLAMA)
             }
-            few = await stack.enter_async_context(workers(Path(folder) / "few", ["chains"], TORCH, FEW, CONTEXT))
+            few = await stack.enter_async_context(
+                workers(Path(folder) / "few", ["chains", "babble"], TORCH, FEW, CONTEXT)
+            )
             for _ in range(repetitions + 1):
                 router = _watched(live[BOTH])
                 arms = {
@@ -147,7 +159,7 @@ async def measure(steps: int, alone: int, repetitions: int) -> Measured:
                 routes = _told(router)
                 for name in chained:
                     with staying() if name == STAYING else nullcontext():
-                        chained[name].append(await few.train([chains(alone)], _everywhere(few)))
+                        chained[name].append(await few.train(chains(alone), _lopsided(few)))
                     print(f"  many turns, {name}: {chained[name][-1].steps[0]:.3f} s a step", flush=True)
                 for shape, size in ALONE.items():
                     for name, numbered in ((LEAST, False), (NUMBER, True)):
@@ -194,7 +206,7 @@ def rows(measured: Measured) -> tuple[Row, ...]:
     ]
     found += [
         Row(
-            f"episodes of many turns, two samplers alike: {what}",
+            f"episodes of many turns, two samplers alike, one with other work: {what}",
             "s",
             _series(measured.chained[LEAST], figure),
             _series(measured.chained[STAYING], figure),
@@ -233,6 +245,10 @@ def _watched(place: Workers) -> Watched:
 
 def _everywhere(place: Workers) -> Everywhere:
     return Everywhere(tuple(place.endpoints.by_name.values()), place.endpoints.costs, place.ledger.mixes)
+
+
+def _lopsided(place: Workers) -> Lopsided:
+    return Lopsided(tuple(place.endpoints.by_name.values()), place.endpoints.costs, place.ledger.mixes)
 
 
 def _told(router: Watched) -> str:

@@ -51,7 +51,10 @@ def test_who_stays_is_where_the_first_turn_was() -> None:
 def test_the_tasks_are_as_the_method_says() -> None:
     specs = mix(6)
     assert [spec.steps for spec in specs] == [6] * READERS + [12] * WRITERS
-    assert {spec.train.max_staleness for spec in specs} == {1} and chains(3).environment == "chains"
+    assert {spec.train.max_staleness for spec in specs} == {1} and [spec.environment for spec in chains(3)] == [
+        "chains",
+        "babble",
+    ]
 
 
 def test_rows_pair_ours_with_every_other_way() -> None:
