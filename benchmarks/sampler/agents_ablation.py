@@ -170,16 +170,12 @@ def rows(found: Ablated) -> tuple[Row, ...]:
         return Row(f"{case.words}: a step", "s", ours, theirs, arm)
 
     ablated = [row(case, arm) for case in CASES for arm in case.arms if arm != FULL]
-    late = [
-        Row(
-            f"late versions of the judge: to the {policy}'s last step",
-            "s",
-            *(Series(tuple(one.last[policy] for one in found.late[arm])) for arm in (FULL, WAITING)),
-            WAITING,
-        )
-        for policy in POLICIES
-    ]
-    return (*ablated, *late)
+
+    def late(policy: str) -> Row:
+        ours, theirs = (Series(tuple(one.last[policy] for one in found.late[arm])) for arm in (FULL, WAITING))
+        return Row(f"late versions of the judge: to the {policy}'s last step", "s", ours, theirs, WAITING)
+
+    return (*ablated, *map(late, POLICIES))
 
 
 def remarks(found: Ablated) -> str:
