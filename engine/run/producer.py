@@ -143,7 +143,9 @@ class Producer:
         bias: BiasWatch,
         early: bool = True,
     ) -> None:
-        """``early``: whether groups may close before their play is over."""
+        """``early``: whether groups may close before their play is over. Those of a deterministic task never do: were
+        the engine to die then, the rest would be played with other versions, once the ones that spoke are gone.
+        """
         self._services = services
         self._task = task
         self._spec = spec
@@ -151,7 +153,7 @@ class Producer:
         self._participants = participants
         self._prompts = prompts
         self._bias = bias
-        self._early = early
+        self._early = early and not spec.train.deterministic
         self._replacements = replacements(spec)
         self._trained = len(participants.agent_map.trained)
         self._leading = next(iter(participants.agent_map.trained))

@@ -19,6 +19,7 @@ from marlaas.engine.run.members import Member
 from marlaas.engine.run.selfplay.match import Match
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.trajectories import Episode, Failure
 from marlaas.plugins.messages import Answer
 
@@ -168,16 +169,25 @@ async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:
     assert ending.state == "paused" and "asked the agent 'solver', whose reward is final" in ending.reason.words
 
 
-async def test_two_agents_of_one_policy_are_both_waited_for(tmp_path: Path) -> None:
-    policies = {"player": NamedPolicySpec(rank=1)}
+WAITING = {
+    "two agents of one policy": replace(
+        SPEC, policies={"player": NamedPolicySpec(rank=1)}, agents=dict.fromkeys(AGENTS, "player")
+    ),
+    "deterministic": replace(TWO, train=replace(TWO.train, deterministic=True, max_staleness=0)),
+}
+
+
+@pytest.mark.parametrize("spec", WAITING.values(), ids=WAITING)
+async def test_some_groups_close_when_the_play_is_over(tmp_path: Path, spec: TaskSpec) -> None:
+    """Where another agent of the policy goes on, and in deterministic tasks."""
     over = asyncio.Event()
-    spec = replace(SPEC, policies=policies, agents=dict.fromkeys(AGENTS, "player"))
     here, environment = paying(tmp_path, spec=spec, pause=lambda spec: over)
     run = asyncio.ensure_future(here.go())
-    await until(lambda: len(environment.begun) == 8)
+    most = 2 * 2 * (spec.train.max_staleness + 1)
+    await until(lambda: len(environment.begun) == most)
     for _ in range(200):
         await asyncio.sleep(0)
-    assert groups(here, "player") == []
+    assert here.query("SELECT 1 FROM groups WHERE split = 'train'") == []
     over.set()
     assert await run == Ending("done")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from marlaas.app.audit.audit import audit
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.run import open_plays
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
@@ -138,6 +138,28 @@ async def test_another_version_of_the_environment_plays_all_anew(tmp_path: Path)
     assert begun(here)[0, 0] == 1
     check_history(here)
     assert here.query("SELECT 1 FROM open_plays") == []
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_ranking_compares_members_of_both_engines(tmp_path: Path) -> None:
+    compared: list[list[str]] = []
+
+    def ranking(members: Sequence[EpisodeOutcome]) -> Ranking:
+        compared.append([member.metrics["word"] for member in members if isinstance(member.metrics["word"], str)])
+        return Ranking(tuple({"agent": float(place)} for place, _ in enumerate(members)))
+
+    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
+    here.environments.ranking = ranking
+    await dies(here, lambda: (0, 0) in kept(here))
+    environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    assert begun(here)[0, 0] == 0 and ["x", "x"] in compared
+    check_history(here)
+    rewards = here.query(
+        "SELECT t.reward FROM trajectories t JOIN groups g ON g.id = t.\"group\" WHERE g.split = 'train'"
+        " AND g.number = 0 ORDER BY t.member"
+    )
+    assert [row["reward"] for row in rewards] == [0.0, 1.0]
 
 
 def late(spec: EpisodeSpec) -> bool:
