@@ -18,8 +18,10 @@ from time import perf_counter
 
 import psutil
 
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.statistics import Statistics
 from marlaas.plugins.messages import Ask, Reply
@@ -125,8 +127,10 @@ def measure(quick: bool) -> Section:
                     one = measured(home, grader.task(arm))
                     found.setdefault((grader.words, arm.name), []).append(one)
                     print(f"  {grader.words}, {arm.name}: {one.step:.2f} s a step, {one.busy:.0f} %", flush=True)
-    together = [in_a_home(partial(scores, shared=shared)) for _ in range(2 if quick else 5) for shared in (True, False)]
-    table = (*rows(graders, found), *sharing(together[::2], together[1::2]))
+    repetitions = range(2 if quick else 5)
+    together = [in_a_home(partial(scores, shared=shared)) for _ in repetitions for shared in (True, False)]
+    waits = [in_a_home(partial(waited, most=most)) for _ in repetitions for most in (0, len(all_cores()) + 1)]
+    table = (*rows(graders, found), *sharing(together[::2], together[1::2]), waiting(waits[::2], waits[1::2]))
     return Section("rewards", "Graders that compute", method(graders), table, remarks(found))
 
 
@@ -227,7 +231,56 @@ async def scores(home: Path, shared: bool) -> Scores:
         return Scores(1000 * sum(took) / len(took), float(len(workers)), memory)
     finally:
         await service.stop()
-        await asyncio.sleep(0)
+
+
+WAITS, WAIT = 32, 0.5
+"""Scores that wait for somebody else, and the seconds of each."""
+WAITING = f"""
+import asyncio
+from marlaas.plugins import env
+
+
+@env
+async def waits(ep):
+    ep.task = {{}}
+    await ep.ask("x")
+
+
+@waits.score
+async def score(task, transcript):
+    await asyncio.sleep({WAIT})
+    return 1.0
+"""
+
+
+def waiting(ours: Sequence[float], theirs: Sequence[float]) -> Row:
+    """Functions that wait need no core."""
+    what = f"{WAITS} scores that each wait {WAIT:g} s for somebody else"
+    return Row(what, "s", Series(tuple(ours)), Series(tuple(theirs)), "one worker, and one for each core")
+
+
+async def waited(home: Path, most: int) -> float:
+    """Seconds until all of ``WAITS`` episodes have such a score, with at most so many scoring workers."""
+    (home / "plugins" / "waits.py").write_text(WAITING)
+    interpreters = Interpreters(home / "venvs", EnvironmentSettings(scoring_workers=most))
+    service = EnvironmentService([home / "plugins"], home / "scratch", interpreters=interpreters)
+    await service.start()
+
+    async def answer(_: Ask) -> Reply:
+        return Reply("7", "stop", 0)
+
+    try:
+        with await service.bind("waits") as lease:
+            spec = EpisodeSpec("train", 0, 0, 0)
+            await service.play(lease, spec, answer)
+            began = perf_counter()
+            outcomes = await asyncio.gather(*(service.play(lease, spec, answer) for _ in range(WAITS)))
+            took = perf_counter() - began
+        if any(outcome.status != "ok" for outcome in outcomes):
+            raise RuntimeError(f"a score that waits ended as {outcomes[0].status}: {outcomes[0].failure}")
+        return took
+    finally:
+        await service.stop()
 
 
 def method(graders: Sequence[Grader]) -> str:
@@ -242,7 +295,8 @@ def method(graders: Sequence[Grader]) -> str:
         f" there is work for, up to the budget of the machine ({len(all_cores())} cores here). Every arm has a home of"
         " its own, with a warm engine; arms take turns. The sampler's time is what the ledger books for the task."
         f" *{PLUGINS} plugins*: each has one episode scored, one after the other, from the last reply to the score; by"
-        " workers that they share, and with `shared_scoring = false`."
+        " workers that they share, and with `shared_scoring = false`. *Scores that wait*: episodes at once, with"
+        " `scoring_workers` of 0, and of what the cores alone would allow."
     )
 
 

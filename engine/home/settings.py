@@ -94,7 +94,7 @@ DOCUMENTED = """\
 # plugin is served.
 # sandbox = false
 # Most processes that score and compare episodes, of all plugins; each kind of interpreter may have one. 0: as many as
-# there is work for, up to the number of cores. Allow more where graders wait for something, such as a model elsewhere.
+# there is work for, up to the number of cores, or up to eight times that where graders do nothing but wait.
 # scoring_workers = 0
 
 [notify]

@@ -9,6 +9,7 @@ long. A worker has one request at a time, so the one that it dies of is known.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,9 +20,9 @@ from ...fairness import FairClock
 from ...trajectories import Failure
 from ..budget import ProcessBudget
 from ..process.child import Owner
-from ..process.scorer import Loadable, ScoringChild
+from ..process.scorer import NOTHING, Loadable, ScoringChild, Spent
 from ..protocol import EpisodeOutcome
-from .sizing import Waiting, wanted
+from .sizing import Requests, Waiting, wanted
 
 PATIENCE = 0.25
 """Seconds between two looks at what waits, while it waits."""
@@ -29,6 +30,8 @@ PRICE = 0.2
 """Least seconds that starting a worker counts as: it also takes a core from those who compute meanwhile."""
 REST = 60.0
 """Seconds after which workers beyond the first end, unless they are needed just then."""
+LONG = 0.05
+"""Seconds of a request from which it is looked at what it computes."""
 KEPT = 8
 """Versions that a worker keeps loaded: those that were used last."""
 _MICRO = 1e6
@@ -49,8 +52,8 @@ class Version:
         self.tell = tell
         self.ends = 0
         """How often it was ended."""
-        self.seconds: float | None = None
-        """That a request of it takes: a mean in which the newest counts most."""
+        self.requests = Requests()
+        """What those took that have ended."""
         self.loading = 0.0
         """Seconds that loading it took last."""
 
@@ -70,6 +73,10 @@ class Worker:
     busy: bool = True
     reserved: int = 0
     """Microseconds that its request is expected to take."""
+    began: float = 0.0
+    """When its request began, with all that it needs loaded; 0 before."""
+    spent: Spent = NOTHING
+    """What its process had spent when that was looked at last."""
 
     @property
     def mixed(self) -> bool:
@@ -85,6 +92,16 @@ class Worker:
     def fits(self, version: Version, fresh: bool) -> bool:
         """Whether a request of ``version`` may be given to it; a ``fresh`` one wants no other version's traces."""
         return not fresh or self.seen <= {version.loadable.number}
+
+    def took(self, child: ScoringChild, wall: float) -> tuple[float, float]:
+        """Processor seconds of a request of ``wall`` seconds, and those in which it waited for a core.
+
+        A short one counts as computing: to look would cost more than is known by it.
+        """
+        if wall < LONG:
+            return wall, 0.0
+        before, self.spent = self.spent, child.spent
+        return self.spent.computed - before.computed, self.spent.delayed - before.delayed
 
     def died(self, failure: Failure) -> None:
         """See ``child.Owner``."""
@@ -138,8 +155,9 @@ class ScoringPool:
 
     @property
     def further(self) -> int:
-        """See ``budget.Pool``: as many as have work for different versions are due in any case, up to the cores."""
-        return max(0, self.size - self._due)
+        """See ``budget.Pool``: as many as have work for different versions are due in any case, up to the cores. Those
+        whose functions wait more than they compute count as fewer."""
+        return max(0, math.ceil(self._weight) - self._due)
 
     def pids(self, version: Version) -> list[int]:
         """Ids of the processes that serve ``version``, or served it last."""
@@ -154,16 +172,15 @@ class ScoringPool:
         ends = version.ends
         self._users.add(version)
         worker = await self._turn(version, fresh)
-        began = time.monotonic()
         try:
             if worker.child is None:
                 await self._begin(worker)
             if version.ends != ends:
                 raise Ended
-            began = time.monotonic()
+            worker.began = time.monotonic()
             yield worker
         finally:
-            self._put_back(worker, time.monotonic() - began)
+            self._put_back(worker)
 
     async def load(self, worker: Worker, patience: float) -> EpisodeOutcome | None:
         """Make sure that a worker has loaded the version that it serves; an outcome says why that failed."""
@@ -179,6 +196,7 @@ class ScoringPool:
         if isinstance(loaded, EpisodeOutcome):
             return loaded
         worker.kept.append(version)
+        worker.began, worker.spent = time.monotonic(), child.spent
         for old in worker.kept[:-KEPT]:
             child.forget(old.loadable.number)
         del worker.kept[:-KEPT]
@@ -229,7 +247,7 @@ class ScoringPool:
             return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._put_back(turn.result(), 0.0)
+                self._put_back(turn.result())
             elif version in self._queues:
                 with suppress(ValueError):
                     self._queues[version].remove(request)
@@ -250,7 +268,9 @@ class ScoringPool:
             self._settled(version)
             self._running[version] += 1
             worker.busy, worker.version = True, version
-            worker.reserved = round(_MICRO * (PATIENCE if version.seconds is None else version.seconds))
+            seconds = version.requests.seconds
+            worker.reserved = round(_MICRO * (PATIENCE if seconds is None else seconds))
+            worker.began = 0.0
             self._clock.begin(version, worker.reserved)
             self._workers.remove(worker)
             self._workers.append(worker)
@@ -274,8 +294,9 @@ class ScoringPool:
     def _further(self, request: _Request) -> Worker | None:
         """A further worker, where what waits asks for it, or in the place of an idle one that does not fit."""
         idle = [one for one in self._workers if not one.busy]
-        room = self._room()
-        spare = room if room is not None else self._budget.left + max(0, self._due - self.size)
+        room, weight = self._room(), self._weight
+        left = self._budget.left + max(0, self._due - math.ceil(weight)) + math.ceil(weight) - weight
+        spare = room if room is not None else int(left / request.version.requests.weight)
         price = self._price + request.version.loading
         if not idle and wanted(self.size, self._waiting(), price, spare) <= self.size:
             return None
@@ -291,7 +312,8 @@ class ScoringPool:
             allowed = len(queue) if version.most is None else version.most - self._running[version]
             for request in list(queue)[: max(0, allowed)]:
                 requests += 1
-                seconds += now - request.came if version.seconds is None else version.seconds
+                known = version.requests.seconds
+                seconds += now - request.came if known is None else known
         return Waiting(requests, seconds)
 
     @property
@@ -310,13 +332,19 @@ class ScoringPool:
             self._reap(child)
             raise Ended
 
-    def _put_back(self, worker: Worker, seconds: float) -> None:
+    @property
+    def _weight(self) -> float:
+        """How many workers all count as."""
+        return math.fsum(one.version.requests.weight for one in self._workers)
+
+    def _put_back(self, worker: Worker) -> None:
         version, child = worker.version, worker.child
+        wall = time.monotonic() - worker.began if worker.began else 0.0
         self._running[version] -= 1
         if not self._running[version]:
             del self._running[version]
         self._clock.give_back(version, worker.reserved)
-        self._clock.charge(version, round(seconds * _MICRO))
+        self._clock.charge(version, round(wall * _MICRO))
         if worker in self._workers:
             worker.busy = False
             if child is None or child.dead is not None:
@@ -326,8 +354,7 @@ class ScoringPool:
             elif child.left and self.shared:
                 self._close(worker, "something was left behind in it that could disturb others")
             else:
-                before = version.seconds
-                version.seconds = seconds if before is None else 0.7 * before + 0.3 * seconds
+                version.requests = version.requests.after(wall, *worker.took(child, wall))
         self._serve()
         if self.size > 1 and self._rest is None:
             self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)

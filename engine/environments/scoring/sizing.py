@@ -9,6 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+PER_CORE = 8
+"""Most workers that count as one: those of a version whose function does nothing but wait."""
+ENOUGH = 0.5
+"""Seconds of requests from which a version's share of a core is known."""
+FADING = 0.9
+"""What one request before the last counts in that."""
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -18,6 +25,39 @@ class Waiting:
     seconds: float = 0.0
     """That they will take one worker, as far as is known: each as long as others of its version, or as it has waited
     where none of its version has ended."""
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What the requests of a version took, the newest counting most."""
+
+    number: float = 0.0
+    wall: float = 0.0
+    computed: float = 0.0
+    delayed: float = 0.0
+
+    def after(self, wall: float, computed: float, delayed: float) -> Requests:
+        """With one more, in seconds: in all, of processor time, and in which it waited for a core."""
+        return Requests(
+            FADING * self.number + 1,
+            FADING * self.wall + wall,
+            FADING * self.computed + computed,
+            FADING * self.delayed + delayed,
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """That one takes; None where none has ended."""
+        return self.wall / self.number if self.number else None
+
+    @property
+    def weight(self) -> float:
+        """How many workers one of it counts as, by the share of a core that it needs: a function that waits for a
+        model elsewhere may have more of them than there are cores. Waiting for a core is no waiting."""
+        if self.wall < ENOUGH:
+            return 1.0
+        own = self.wall - self.delayed
+        return min(1.0, max(1 / PER_CORE, self.computed / own)) if own > 0 else 1.0
 
 
 def wanted(now: int, waiting: Waiting, price: float, spare: int) -> int:

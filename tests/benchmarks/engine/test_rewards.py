@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.engine import rewards
 from benchmarks.engine.environments import in_a_home
-from benchmarks.engine.rewards import ARMS, GRADERS, QUICK, Grader, Measured, rows, scores, sharing
+from benchmarks.engine.rewards import ARMS, GRADERS, QUICK, Grader, Measured, rows, scores, sharing, waited
 from benchmarks.machinery.fleet import FleetRun, TaskRun
 from benchmarks.machinery.meter import Usage
 from benchmarks.report.headline import PICKS
@@ -42,6 +43,12 @@ def test_its_tasks_can_be_submitted(grader: Grader) -> None:
     for arm in ARMS:
         config = submission(grader.task(arm)).config
         assert config["environment"] == arm.environment and config["environment_config"]["seconds"] == grader.seconds
+
+
+@pytest.mark.processes
+def test_waiting_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewards, "WAITS", 2)
+    assert in_a_home(lambda home: waited(home, 1)) >= 2 * rewards.WAIT, "one after the other"
 
 
 @pytest.mark.processes

@@ -11,7 +11,7 @@ from typing import cast
 from marlaas.engine.environments.budget import ProcessBudget
 from marlaas.engine.environments.process.child import BrokenPlugin, Owner
 from marlaas.engine.environments.process.launch import Folders, Runtime
-from marlaas.engine.environments.process.scorer import Loadable, ScoringChild
+from marlaas.engine.environments.process.scorer import NOTHING, Loadable, ScoringChild, Spent
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Unscored
 from marlaas.engine.environments.recorder import Recorder
@@ -45,6 +45,7 @@ class FakeChild:
     verdict: asyncio.Future[EpisodeOutcome] = field(default_factory=asyncio.Future)
     refuses: Callable[[FakeChild, int], bool] = lambda child, number: False
     gone: bool = False
+    spent: Spent = NOTHING
 
     async def take_in(self, version: Loadable, patience: float) -> Loaded | EpisodeOutcome:
         self.loaded.append(version.number)
@@ -126,6 +127,8 @@ class Version:
         folders = Folders(Path("work"), Path("log"), runtime)
         self.scoring = VersionScoring(Path("p.py"), folders, self.told.append, cast(ScoringPools, made))
         self.number = self.scoring.number
+        self.known = self.scoring._version
+        """What the pool knows of it."""
 
     def score(self) -> asyncio.Task[EpisodeOutcome]:
         recorder = Recorder(cast(Answer, None))

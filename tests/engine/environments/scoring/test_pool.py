@@ -10,6 +10,7 @@ import pytest
 from marlaas.engine.environments.process.child import BrokenPlugin
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.scoring import pool
+from marlaas.engine.environments.scoring.sizing import Requests
 from marlaas.engine.trajectories import Failure
 
 from .fakes import DIED, OK, FakeChild, Pool, settled
@@ -65,6 +66,21 @@ async def test_each_of_several_versions_may_have_one(eager: None) -> None:
     for child in made.children:
         child.verdict.set_result(OK)
     assert await asyncio.gather(*requests) == [OK] * 15
+
+
+async def test_functions_that_wait_have_more_than_the_cores(eager: None) -> None:
+    made = Pool(cores=2)
+    version = made.version()
+    version.known.requests = Requests().after(2.0, 0.5, 0.0)
+    requests = [version.score() for _ in range(20)]
+    await made.until_started(12)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(made.children) == 12 and made.pool.further == 2, "each counts as a quarter"
+    for request in requests:
+        request.cancel()
+    await asyncio.wait(requests)
+    assert not made.living and made.budget.left == 2
 
 
 async def test_a_worker_scores_for_any_version_next() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.scoring.sizing import Waiting, wanted
+from marlaas.engine.environments.scoring.sizing import PER_CORE, Requests, Waiting, wanted
 
 
 def test_the_first_needs_no_reason() -> None:
@@ -28,3 +28,19 @@ def test_slow_work_gets_as_many_as_it_is_worth() -> None:
 def test_they_stay_within_their_bounds(now: int, requests: int, seconds: float, price: float, spare: int) -> None:
     found = wanted(now, Waiting(requests, seconds), price, spare)
     assert now <= found <= now + max(spare, not now) and found <= now + requests
+
+
+def test_who_waits_for_others_may_have_more_workers_than_cores() -> None:
+    assert Requests().weight == 1.0 and Requests().seconds is None
+    assert Requests().after(0.2, 0.0, 0.0).weight == 1.0, "too little is known"
+    assert Requests().after(2.0, 2.0, 0.0).weight == 1.0
+    assert Requests().after(2.0, 0.5, 0.0).weight == 0.25
+    assert Requests().after(2.0, 0.01, 0.0).weight == 1 / PER_CORE
+    assert Requests().after(8.0, 2.0, 6.0).weight == 1.0, "it only waited for a core"
+
+
+def test_the_newest_requests_count_most() -> None:
+    requests = Requests()
+    for wall in [4.0] * 50 + [1.0] * 50:
+        requests = requests.after(wall, wall, 0.0)
+    assert requests.seconds is not None and abs(requests.seconds - 1.0) < 0.05
