@@ -105,9 +105,9 @@ class Terms:
         self.graph = room.graph(results)
         room.done()
         self._words = np.array([room.word(each) for group in (*matrices, results) for each in group])
-        x = [FLOAT * inputs * window(run, rows)[0] for run, _, _ in own]
-        y = [FLOAT * outputs * run.begin for run, _, _ in own]
-        self._starts = np.array([x, y, y], np.uint64)
+        of_inputs = [FLOAT * inputs * window(run, rows)[0] for run, _, _ in own]
+        of_outputs = [FLOAT * outputs * run.begin for run, _, _ in own]
+        self._starts = np.array([of_inputs, of_outputs, of_outputs], np.uint64)
 
     def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
         """What ``move`` wants for a layer with these ``matrices`` (runs, 2), whose data are at these addresses."""
