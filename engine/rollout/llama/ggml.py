@@ -53,6 +53,11 @@ class Tensor(ctypes.Structure):
     ]
 
 
+def operation(tensor: int, at: int = int(Tensor.op.offset)) -> int:
+    """The number of the operation of the tensor at an address; the fastest way to know it."""
+    return ctypes.c_int.from_address(tensor + at).value
+
+
 class _Room(ctypes.Structure):
     """``struct ggml_init_params``"""
 

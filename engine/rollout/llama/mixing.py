@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ...base import GgufNames, linear_shapes, pairs
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints
-from .ggml import Ggml, Tensor, Unknown, ggml
+from .ggml import Ggml, Tensor, Unknown, ggml, operation
 from .terms import Adapter, Layout, OtherForm, Run, micro_batches, runs
 
 LAYOUTS = 16
@@ -57,6 +57,8 @@ class Mixing:
         """Products of one run after the other."""
         self._parts: list[Handles] = []
         """The adapters of the rows of each micro-batch of this call, where there are several."""
+        self._keys: list[bytes] = []
+        """What their arrangements are known by."""
         self._one: int | None = None
         """The adapter of all rows, where there is only one."""
         self._part = 0
@@ -109,6 +111,7 @@ class Mixing:
             self._one = int(adapters[0])
         elif len(adapters):
             self._parts = [adapters[rows] for rows in micro_batches(sequences, self._most)]
+            self._keys = [part.tobytes() for part in self._parts]
 
     def end(self) -> None:
         """The call has returned. Raises ``DecodeFailed`` unless every term was added."""
@@ -135,7 +138,7 @@ class Mixing:
 
     def _called(self, address: int, ask: bool, _: object) -> bool:
         """See ``ggml_backend_sched_eval_callback``: asked whether we want to see a tensor, then shown it."""
-        if self._error is not None:
+        if self._error is not None or (ask and operation(address) != self._ggml.products):
             return False
         try:
             if ask:
@@ -147,8 +150,7 @@ class Mixing:
         return True
 
     def _asks(self, tensor: Tensor) -> bool:
-        if tensor.op != self._ggml.products:
-            return False
+        """Whether a product is one that an adapter of this call may change."""
         number = self._weights.get(tensor.left)
         if number is None:
             number = self._numbers.get(Tensor.from_address(tensor.left).name, -1)
@@ -156,6 +158,7 @@ class Mixing:
         return number >= 0 and (self._one is not None or bool(self._parts))
 
     def _show(self, result: Tensor) -> None:
+        """Add to a product what the adapters change."""
         number = self._weights[result.left]
         if number in self._seen:  # the next micro-batch has begun
             if error := self._missing():
@@ -175,7 +178,7 @@ class Mixing:
         if self._one is not None:
             key: bytes | tuple[int, int] = (self._one, rows)
         else:
-            key = self._parts[self._part].tobytes()
+            key = self._keys[self._part]
         layout = self._layouts.get(key)
         if layout is None:
             own = [Run(0, rows, self._one)] if self._one is not None else runs(self._parts[self._part])
@@ -184,4 +187,6 @@ class Mixing:
             places = [(run, self._adapters[run.adapter]) for run in own]
             layout = Layout(self._ggml, own[-1].end, places, int(self._scratch.ctypes.data))
             self._layouts[key] = layout
+        if layout.rows != rows:
+            raise OtherForm(f"llama.cpp made a micro-batch of {rows} rows instead of {layout.rows}")
         return layout

@@ -36,15 +36,16 @@ class LlamaSampler(BatchingSampler):
         gguf: str = "",
         devices: Sequence[str] = (),
         memory: int = 0,
-        mixes: bool = True,
+        mixes: bool | None = None,
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
         a multiple of 256) are held at once, fewer where there is less memory than that takes: ``limits`` says so.
         ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
-        taken instead. ``exact`` keeps memory and attention in float32, up to twice as slow. ``mixes`` lets rows of all
-        versions share a call on the processor where the base is so large that this is faster, with the same results.
+        taken instead. ``exact`` keeps memory and attention in float32, up to twice as slow. ``mixes`` says whether rows
+        of all versions share a call on the processor; None: where the base is so large that this is faster. The results
+        are the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
         each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
@@ -56,7 +57,7 @@ class LlamaSampler(BatchingSampler):
         file = base_file(model, Path(cache), weights, gguf, threads)
         room, size = memory * len(devices), file.path.stat().st_size
         layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
-        mixes = mixes and large(size) and plain_layers(file.path, file.names)
+        mixes = (large(size) if mixes is None else mixes) and plain_layers(file.path, file.names)
         counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
         opened = open_base(file, counts, length, threads, exact, devices, _choices(model.config, layers), mixes)
         llama = opened.context

@@ -105,21 +105,28 @@ class Terms:
         self.graph = room.graph(results)
         room.done()
         self._words = np.array([room.word(each) for group in (*matrices, results) for each in group])
-        self._data = np.zeros((5, len(own)), np.uint64)
-        self._starts = np.array(
-            [
-                [FLOAT * inputs * window(run, rows)[0] for run, _, _ in own],
-                [FLOAT * outputs * run.begin for run, _, _ in own],
-            ],
-            np.uint64,
-        )
+        of_inputs = [FLOAT * inputs * window(run, rows)[0] for run, _, _ in own]
+        of_outputs = [FLOAT * outputs * run.begin for run, _, _ in own]
+        self._starts = np.array([of_inputs, of_outputs, of_outputs], np.uint64)
 
-    def move(self, matrices: Pointers, inputs: int, outputs: int) -> None:
-        """Let the graph compute with ``matrices`` (runs, 2) of a layer, whose data are at these addresses."""
-        self._data[:2] = matrices.T
-        self._data[2] = self._starts[0] + np.uint64(inputs)
-        self._data[3:] = self._starts[1] + np.uint64(outputs)
-        self._room.words[self._words] = self._data.ravel()
+    def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
+        """What ``move`` wants for a layer with these ``matrices`` (runs, 2), whose data are at these addresses."""
+        of_rows = self._starts + np.array([[inputs], [outputs], [outputs]], np.uint64)
+        return np.concatenate([matrices.T.ravel(), of_rows.ravel()])
+
+    def move(self, addresses: Pointers) -> None:
+        """Let the graph compute for another layer."""
+        self._room.words[self._words] = addresses
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a module's terms are computed with, as long as its input and output stay where they are."""
+
+    terms: Terms
+    inputs: int
+    outputs: int
+    addresses: Pointers
 
 
 class Layout:
@@ -135,23 +142,36 @@ class Layout:
         self._ranks = np.stack([adapter.ranks for _, adapter in own], 1)
         self.modules = frozenset(np.flatnonzero(self._ranks.any(1)).tolist())
         """The numbers of the modules that any of the adapters changes."""
+        self._layers: dict[int, Layer] = {}
         self._terms: dict[tuple[int, int, bytes], Terms] = {}
+        """By the shapes of layers, and the ranks of the adapters."""
 
     def terms(self, number: int, inputs: Tensor, result: Tensor) -> Terms | None:
-        """What is to be added to a module's ``result``, or None if no adapter changes it."""
+        """What is to be added to a module's ``result``, or None if no adapter changes it.
+
+        Raises ``OtherForm`` where the tensors are not as expected.
+        """
         if number not in self.modules:
             return None
-        for tensor, columns in ((inputs, inputs.columns), (result, result.columns)):
-            if tensor.type != F32 or tensor.stride != FLOAT * columns or tensor.rows != self.rows:
-                raise OtherForm("llama.cpp computes a layer in another form")
+        layer, x, y = self._layers.get(number), inputs.data, result.data
+        if layer is None or layer.inputs != x or layer.outputs != y:
+            for tensor in (inputs, result):
+                if tensor.type != F32 or tensor.stride != FLOAT * tensor.columns or tensor.rows != self.rows:
+                    raise OtherForm("llama.cpp computes a layer in another form")
+            terms = self._terms_of(number, inputs.columns, result.columns)
+            used = self._ranks[number] > 0
+            layer = Layer(terms, x, y, terms.addresses(self._pointers[number][used], x, y))
+            self._layers[number] = layer
+        layer.terms.move(layer.addresses)
+        return layer.terms
+
+    def _terms_of(self, number: int, inputs: int, outputs: int) -> Terms:
         ranks = self._ranks[number]
-        key = (inputs.columns, result.columns, ranks.tobytes())
+        key = (inputs, outputs, ranks.tobytes())
         terms = self._terms.get(key)
         if terms is None:
             own = [(run, adapter, int(rank)) for (run, adapter), rank in zip(self._own, ranks, strict=True) if rank]
-            terms = Terms(self._ggml, inputs.columns, result.columns, self.rows, own, self._scratch)
-            self._terms[key] = terms
-        terms.move(self._pointers[number][ranks > 0], inputs.data, result.data)
+            terms = self._terms[key] = Terms(self._ggml, inputs, outputs, self.rows, own, self._scratch)
         return terms
 
 

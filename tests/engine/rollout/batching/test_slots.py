@@ -62,3 +62,9 @@ def test_a_group_that_finds_no_run_takes_what_there_is() -> None:
     for slot in (1, 4, 5, 6):
         slots.give_back(slot)
     assert slots.take("b", 4) == [4, 5, 1, 6]
+
+
+def test_larger_holes_are_filled_where_that_is_asked_for() -> None:
+    active = np.array([0, 1, 6, 7], np.int32)
+    assert rows_with_fillers(active, 3).tolist() == [0, 1, 6, 7]
+    assert rows_with_fillers(active, 4).tolist() == list(range(8))

@@ -4,13 +4,16 @@ import asyncio
 import ctypes
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from marlaas.engine.base.gguf import brought
 from marlaas.engine.base.gguf.brought import plain_layers
+from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.batching import pace
@@ -22,6 +25,7 @@ from marlaas.engine.rollout.llama.ggml import Ggml, Tensor, Unknown
 from marlaas.engine.rollout.llama.mixing import Mixing
 from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from tools.random_base.make import make_base
 
 from ..contract import State, alone, request, same
 from ..random_base import write_base
@@ -89,7 +93,20 @@ ROWS = {
 def test_mixed_rows_have_the_bits_of_calls_of_their_own(
     file: BaseFile, base: BaseModel, case: str, exact: bool
 ) -> None:
-    rows, owners = ROWS[case]
+    compare(file, base, *ROWS[case], exact)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "llama3"])
+def test_every_family_mixes_with_the_same_bits(family: str, tmp_path: Path) -> None:
+    """Qwen2 has biases; llama.cpp has the rows of Llama's queries and keys in an order of its own, and its head has an
+    adapter."""
+    base = make_base(tmp_path / "base", family, rows=1500)
+    compare(base_file(base, tmp_path / "cache"), base, *ROWS["unequal"], exact=True)
+
+
+def compare(file: BaseFile, base: BaseModel, rows: list[int], owners: list[int], exact: bool) -> None:
+    """Decode ``rows``, sequences, under the adapters ``owners`` in one call, and each by itself with llama.cpp's own
+    adapters."""
     logits: dict[bool, list[bytes]] = {}
     for mixes in (False, True):
         context = opened(file, mixes, exact=exact)
@@ -99,10 +116,10 @@ def test_mixed_rows_have_the_bits_of_calls_of_their_own(
         for _ in range(3):
             if mixes:
                 found = decode(context, [handles[owner] for owner in owners], rows)
-            else:  # llama.cpp's own adapters; beside a lone row the twin in which nobody is interested
+            else:
                 found = np.empty((len(rows), context.vocabulary), np.float32)
                 for place, (row, owner) in enumerate(zip(rows, owners, strict=True)):
-                    pair = sorted((row, row ^ 1))
+                    pair = sorted((row, row ^ 1))  # a lone row would have other bits; nobody is interested in its twin
                     length = int(context.held[row ^ 1])
                     found[place] = decode(context, [handles[owner]], pair)[pair.index(row)]
                     context.cut(row ^ 1, length)
@@ -269,10 +286,16 @@ async def test_versions_share_each_reading_of_a_large_base(
     assert len(unmixed) >= 40 and max(unmixed) == 2
 
 
-def test_only_files_of_plain_layers_are_mixed(base: BaseModel, tmp_path: Path) -> None:
+def test_only_files_of_plain_layers_are_mixed(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = base_file(base, tmp_path / "cache")
     assert plain_layers(file.path, file.names)
     untied = write_base(tmp_path / "untied", tie_word_embeddings=False)
     other = base_file(untied, tmp_path / "cache")
     assert plain_layers(other.path, other.names)
     assert not plain_layers(file.path, other.names)  # it lacks the output matrix
+    gemma = replace(file.names, config=replace(base.config, architecture="gemma2"))
+    assert not plain_layers(file.path, gemma)
+    header = read_header(file.path)
+    scaled = replace(header, shapes=header.shapes | {"blk.1.ffn_up.scale": (1,)})
+    monkeypatch.setattr(brought, "read_header", lambda _: scaled)
+    assert not plain_layers(file.path, file.names)

@@ -39,7 +39,7 @@ class TestLlamaSampler(PositionalContract):
             monkeypatch.setattr(pace, "CACHE", 0)
         exact = request.param == "exact"
         weights = "q8_0" if "quantised" in request.param else "f32"
-        mixes = "one by one" not in request.param
+        mixes = False if "one by one" in request.param else None
         llama = LlamaSampler(
             str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights, mixes=mixes
         )
