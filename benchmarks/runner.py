@@ -29,6 +29,7 @@ MODULES = {
     "large_vocabulary": "beside_trl.large_vocabulary",
     "half_billion": "large_base.half_billion",
     "tenants": "trainer.tenants",
+    "adapters": "trainer.adapters",
     "trainer": "trainer.step",
     "sampler": "sampler.throughput",
     "routing": "sampler.routing",
