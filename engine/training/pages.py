@@ -3,13 +3,14 @@
 A policy is stored under its name and comes back bit for bit, its unfinished gradient included. The files are removed at
 the end of the process or, after a crash, at the start of the next one. Knows no devices and no order of use.
 
-Arrays go to the file, and come back into the memory in which they stay, without a copy in between: paging is then as
-fast as the file system, and not three times as slow.
+Arrays go to the file, and come back into the memory in which they stay, without a copy in between, and a file whose
+policy has come back is written over by the next: to remove it and make another takes longer than to fill it.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import zlib
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from .training_state import TrainingState
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
+SPARE = 2
+"""Files that are kept to be written over, at most."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Pages:
         self._pages: dict[str, TrainingState | _File] = {}
         self._numbers = itertools.count()
         self._folder: PrivateFolder | None = None
+        self._spare: list[Path] = []
         remove_orphans(scratch, PREFIX)
 
     def __contains__(self, policy: str) -> bool:
@@ -56,7 +60,7 @@ class Pages:
         if held + state.size <= self._host:
             self._pages[policy] = state
             return
-        path = self._own_folder() / str(next(self._numbers))
+        path = self._spare.pop() if self._spare else self._own_folder() / str(next(self._numbers))
         try:
             self._pages[policy] = _write(path, state)
         except OSError:
@@ -69,7 +73,10 @@ class Pages:
         if isinstance(page, TrainingState):
             return page
         state = _read(policy, page)
-        page.path.unlink(missing_ok=True)
+        if len(self._spare) < SPARE:
+            self._spare.append(page.path)
+        else:
+            page.path.unlink(missing_ok=True)
         return state
 
     def look(self, policy: str) -> TrainingState:
@@ -86,6 +93,7 @@ class Pages:
     def close(self) -> None:
         """Remove all files."""
         self._pages.clear()
+        self._spare.clear()
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
@@ -102,7 +110,7 @@ def _write(path: Path, state: TrainingState) -> _File:
     index = pickle.dumps(state, protocol=5, buffer_callback=arrays.append)
     parts = [memoryview(index), *(array.raw() for array in arrays)]
     checksum = 0
-    with open(path, "wb", buffering=0) as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         for part in parts:
             checksum = zlib.crc32(part, checksum)
             left = part
@@ -117,7 +125,7 @@ def _read(policy: str, page: _File) -> TrainingState:
     checksum = 0
     try:
         with open(page.path, "rb") as file:
-            whole = all([file.readinto(part.data) == len(part) for part in parts]) and not file.read(1)
+            whole = all([file.readinto(part.data) == len(part) for part in parts])
     except OSError as error:
         raise AdapterError(
             f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT

@@ -231,7 +231,7 @@ async def test_where_the_other_refuses_a_state_it_stays() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_policy_that_is_closed_while_it_moves_is_closed_everywhere(again: bool) -> None:
+async def test_what_is_closed_while_it_moves_is_closed_everywhere(again: bool) -> None:
     bench = await two()
     bench.devices["training-2"].slow = asyncio.Event()
     busy, moving = bench.start("a", 500), bench.start("c", 20)
@@ -295,7 +295,7 @@ async def test_the_last_trainer_dies_as_the_only_one_does() -> None:
     assert not isinstance(raised.value, StateLost), "all workers begin anew"
 
 
-async def test_a_policy_that_moves_while_its_trainer_dies_is_lost_alone() -> None:
+async def test_what_moves_while_its_trainer_dies_is_lost_alone() -> None:
     bench = await two()
     calls = [bench.start("b", 10), bench.start("a", 500)]
     await settle()

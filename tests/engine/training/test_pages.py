@@ -72,6 +72,23 @@ def test_what_comes_back_lies_where_kernels_expect_it(tmp_path: Path) -> None:
         assert torch.equal(memory.optimised.weights, policy().optimised.weights)
 
 
+def test_a_file_is_written_over_once_its_policy_is_back(tmp_path: Path) -> None:
+    """Also by what is smaller; and not more files than that are kept for it."""
+    pages, less = Pages(tmp_path), policy(3)
+    less.adopt(less.optimised)
+    pages.put("a", to_host(policy(1)))
+    path = only_file(tmp_path)
+    pages.take("a")
+    pages.put("b", to_host(less))
+    assert only_file(tmp_path) == path
+    assert torch.equal(to_device(pages.take("b"), "cpu").optimised.moment2, less.optimised.moment2)
+    for number in range(9):
+        pages.put(str(number), to_host(policy(number)))
+    for number in range(9):
+        assert torch.equal(to_device(pages.take(str(number)), "cpu").gradient, policy(number).gradient)
+    assert len([one for one in path.parent.iterdir() if one.name != LOCK]) == module.SPARE
+
+
 def test_a_gradient_of_nothing_is_not_written(tmp_path: Path) -> None:
     pages, waiting = Pages(tmp_path), policy()
     waiting.adopt(waiting.optimised)
@@ -103,7 +120,7 @@ def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> N
     (folder,) = tmp_path.iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     pages.drop("a")
-    pages.take("b")
+    pages.drop("b")
     assert only_file(tmp_path)
     pages.close()
     assert list(tmp_path.iterdir()) == []
