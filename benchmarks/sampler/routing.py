@@ -56,9 +56,9 @@ take turns.
 
 
 def measure(quick: bool) -> Section:
-    """Takes about nine minutes, or two when quick."""
+    """Takes about ten minutes, or two when quick."""
     alone = asyncio.run(_measure(2 if quick else 7, 1 if quick else 3))
-    repetitions, steps, single = (1, 6, 4) if quick else (5, 12, 10)
+    repetitions, steps, single = (1, 4, 3) if quick else (4, 8, 6)
     measured = asyncio.run(affinity.measure(steps, single, repetitions))
     words = {
         "readers": affinity.READERS,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...base import FLOAT, Wanted, least_plan
+from ...base import FLOAT, Wanted
 from ...devices import Cpu, Machine, Place, SamplerKind
 from .cards import Card
+from .limits import least_beside
 from .processor import halves, processor_sampler
 from .room import CROWD, llama_room
 from .speed import rates_of_cores, sampled_per_second
@@ -39,9 +40,9 @@ class Beside:
 
 
 def beside(
-    machine: Machine, on: Sequence[Card], wanted: Wanted, choices: Choices, times: Times, wishes: Wishes
+    machine: Machine, on: Sequence[Card], wanted: Wanted, choices: Choices, times: Times, wishes: Wishes, trains: bool
 ) -> Beside:
-    """What the processor does beside the cards ``on``, each of which samples."""
+    """What the processor does beside the cards ``on``, each of which samples; ``trains``: whether it trains, too."""
     if not on or wishes.beside is False:
         return Beside()
     kind = processor_sampler(wanted, replace(choices, sampler=choices.beside or "auto"), times)
@@ -49,7 +50,7 @@ def beside(
     gain = _gain(machine.cpu, len(place.cores), kind, on, wanted)
     if wishes.beside:
         return Beside(kind, place, rest, gain, asked=True)
-    fits = least_plan(replace(wanted, sampler=kind, trains=False)).total <= machine.cpu.memory
+    fits = least_beside(wanted, kind, trains) <= machine.cpu.memory
     if gain is None or gain < LEAST_GAIN or not place.cores or not fits:
         return Beside(gain=gain)
     return Beside(kind, place, rest, gain)

@@ -17,10 +17,11 @@ from ...base import (
     Wanted,
     adapter_bytes,
     card_pass_bytes,
+    least_plan,
     plan_memory,
     slot_bytes,
 )
-from ...devices import Placement, SamplerAssignment, TrainerAssignment
+from ...devices import Placement, SamplerAssignment, SamplerKind, TrainerAssignment
 from .room import (
     PASS,
     PROGRAM,
@@ -94,11 +95,28 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     computed on the processor does not fit.
     """
     first, *others = placement.samplers
-    plans = [_memory(first, placement.trainers, wanted, free)]
+    beside = _beside(wanted)
+    kept = sum(least_beside(wanted, other.kind, trains=False) for other in others if not other.place.gpus)
+    plan = _memory(first, placement.trainers, wanted, free - kept)
     trains = bool(first.place.gpus) and not placement.trainer.place.gpus
-    left = free - (_trainer_alone(wanted, free).total if trains else 0)
-    beside = replace(wanted, context=plans[0].context)  # a conversation may go to any of them
-    return (*plans, *(_memory(assignment, (), beside, left) for assignment in others))
+    left = free - (_trainer_alone(wanted, free - kept).total if trains else 0)
+    return (plan, *(_memory(other, (), beside, left) for other in others))
+
+
+def least_beside(wanted: Wanted, kind: SamplerKind, trains: bool) -> int:
+    """The least bytes of main memory for a sampler on the processor beside cards, and, where it ``trains`` there, too,
+    for the trainer."""
+    sampling = least_plan(replace(_beside(wanted), sampler=kind)).total
+    return sampling + (least_plan(_without_sampler(wanted)).total if trains else 0)
+
+
+def _beside(wanted: Wanted) -> Wanted:
+    """What a sampler beside those on cards is to fit: a conversation may go to any of them."""
+    return replace(wanted, context=context_of(wanted), trains=False)
+
+
+def _without_sampler(wanted: Wanted) -> Wanted:
+    return replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1)
 
 
 def _memory(
@@ -123,7 +141,7 @@ def _memory(
 
 def _trainer_alone(wanted: Wanted, free: int) -> MemoryPlan:
     """On the processor, beside a sampler on a card: counted as if the smallest sampler were there, for its file is."""
-    return plan_memory(replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1), free)
+    return plan_memory(_without_sampler(wanted), free)
 
 
 def _room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:

@@ -111,7 +111,7 @@ def _on_cards(
         samplers[0], trainer = shared_assignments(shared, way)
     else:
         trainer = trainer_assignment(division.training)
-    more = beside(machine, division.rollout, wanted, choices, times, wishes)
+    more = beside(machine, division.rollout, wanted, choices, times, wishes, trains=False)
     said = [
         *reasons.samplers(samplers, division.rollout, way, software),
         reasons.trainer(trainer, division.training, way),
@@ -155,7 +155,7 @@ def _on_either(
         kind = next(kind for kind in KINDS if any(kind == own for card in samples for own, _ in card.samplers))
         chosen = [card for card in (_narrowed(card, (kind,), EXACT) for card in samples) if card.samplers]
         samplers = [sampler_assignment(card, number) for number, card in enumerate(chosen, 1)]
-        more = beside(machine, chosen, wanted, choices, times, wishes)
+        more = beside(machine, chosen, wanted, choices, times, wishes, trains=True)
         trainer = processor_trainer_assignment(more.rest if more.kind else alone(machine.cpu), choices)
         said = [
             *reasons.samplers(samplers, chosen, None, software),

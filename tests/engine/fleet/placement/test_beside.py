@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Machine, Rates, Software
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.beside import LEAST_GAIN
-from marlaas.engine.fleet.placement.limits import memory_plans
+from marlaas.engine.fleet.placement.limits import least_beside, memory_plans
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.wishes import Choices, Times
 
@@ -99,13 +99,17 @@ def test_a_measured_kind_is_taken_there_too() -> None:
     assert [assignment.kind for assignment in found.samplers] == ["vllm", "torch"]
 
 
-def test_contexts_are_alike_and_main_memory_is_counted_once() -> None:
-    found = place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH))
-    free = 40 * GB
+@pytest.mark.parametrize("gigabytes", [14, 20, 40])
+def test_contexts_are_alike_and_main_memory_is_counted_once(gigabytes: int) -> None:
+    found, free = place(machine("A100"), LLAMA_ONLY, B06, Choices(rollout=BOTH)), gigabytes * GB
     card, processor = memory_plans(found, B06, free)
     assert card.context == processor.context and processor.sequences > 0
     on_card = dict(card.parts)["the sampler's part of its card"]
     assert card.total - on_card + processor.total <= free
+    least = least_beside(B06, "llama.cpp", trains=True)
+    assert memory_plans(found, B06, least + GB)
+    with pytest.raises(BaseModelError, match="GB of memory"):
+        memory_plans(found, B06, least - GB)
 
 
 def test_names_that_contradict_are_refused() -> None:
