@@ -18,6 +18,7 @@ from ..environments import EpisodeSpec, Lease, ranked
 from ..errors import Fruitless, StoreError
 from ..faults import Point, reach
 from ..fleet import Services
+from ..racing import until_first
 from ..rollout import HeldOutPrompt, Played, PromptHash, Settled, noise_seed
 from ..spec import TaskSpec
 from ..store import Draw, OpenPlay, PolicyGroup
@@ -112,6 +113,8 @@ class _Attempt:
     """By policy, the groups that closed early."""
     play: int | None = None
     """The number of the play, once a group of it is stored."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once all groups are closed: nobody learns from what the members still do."""
 
     @property
     def left(self) -> list[Wanting]:
@@ -189,6 +192,10 @@ class Producer:
                 members = await self._play(run, lease, before.members if before else {})
                 cut = lease.cut
             before, done = None, done | run.closed
+            if not run.left:
+                run.keeper.give_up()
+                drawing.learn(own)
+                return done
             if members is None or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 run.keeper.give_up()
                 continue
@@ -268,8 +275,6 @@ class Producer:
     def _close(self, run: _Attempt, played: Sequence[Played], tally: _Tally) -> dict[str, ClosedGroup] | TooFewRewards:
         """Close the groups that are left once a play is over, by policy."""
         left, episodes = run.left, [one.episode for one in played]
-        if not left:
-            return {}
         groups = [run.part(policy, episodes, tally) for policy in left]
         closed = close_parts(episodes, groups, [closing_rules(policy.spec) for policy in left])
         if isinstance(closed, TooFewRewards):
@@ -310,14 +315,14 @@ class Producer:
             run.closed[policy.name] = closed
             reach(Point.GROUP_STORED)
             run.put(policy.name, closed)
+        if not run.left:
+            run.over.set()
 
     async def _store(
         self, run: _Attempt, played: Sequence[Played], closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]
     ) -> None:
         """Store the groups that are left of a play in one transaction: none is there without the others."""
         store, left = self._services.store, [policy for policy in run.wanting if policy.name in closed]
-        if not left:
-            return run.keeper.give_up()
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
             PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
@@ -333,25 +338,40 @@ class Producer:
         reach(Point.GROUP_STORED)
 
     async def _play(self, run: _Attempt, lease: Lease, known: Mapping[int, Member]) -> list[Member] | None:
-        """All members of one attempt at an instance; those ``known`` have ended. None: its prompt is held out."""
+        """All members of one attempt at an instance; those ``known`` have ended.
+
+        None: its prompt is held out, or all groups are closed while some members went on, which are cancelled.
+        """
         held_out = await self._prompts.kept_out(run.place.component, lease)
         if any(one.played.prompt in held_out for one in known.values()):
             return None
+        members: list[Member] | None = None
+
+        async def play() -> None:
+            nonlocal members
+            members = await self._members(run, lease, held_out, known)
+
         with run.keeper:
-            playing = [
-                asyncio.ensure_future(self._ended(run, member, lease, held_out, known.get(member)))
-                for member in range(self._spec.train.group_size)
-            ]
-            try:
-                members = await asyncio.gather(*playing)
-            except BaseException as error:
-                for one in playing:
-                    one.cancel()
-                await asyncio.gather(*playing, return_exceptions=True)
-                if isinstance(error, HeldOutPrompt):
-                    return None
-                raise
-            return await self._ranked(members, lease) if lease.declared.ranked else members
+            await until_first(play(), run.over.wait())
+        return members
+
+    async def _members(
+        self, run: _Attempt, lease: Lease, held_out: Set[PromptHash], known: Mapping[int, Member]
+    ) -> list[Member] | None:
+        playing = [
+            asyncio.ensure_future(self._ended(run, member, lease, held_out, known.get(member)))
+            for member in range(self._spec.train.group_size)
+        ]
+        try:
+            members = await asyncio.gather(*playing)
+        except BaseException as error:
+            for one in playing:
+                one.cancel()
+            await asyncio.gather(*playing, return_exceptions=True)
+            if isinstance(error, HeldOutPrompt):
+                return None
+            raise
+        return await self._ranked(members, lease) if lease.declared.ranked else members
 
     async def _ended(
         self, run: _Attempt, number: int, lease: Lease, held_out: Set[PromptHash], known: Member | None
@@ -386,6 +406,6 @@ class Producer:
 
         async def once(plays: int) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__, settled)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, settled=settled)
 
         return await play_member(once, given_up=lambda: lease.cut or lease.rest is not None)
