@@ -33,7 +33,7 @@ MODULES = {
     "half_billion": "large_base.half_billion",
     "adapters": "large_base.adapters",
     "tenants": "trainer.tenants",
-    "adapters": "trainer.adapters",
+    "fusing": "trainer.fusing",
     "trainer": "trainer.step",
     "sampler": "sampler.throughput",
     "routing": "sampler.routing",

@@ -30,20 +30,21 @@ ARMS: Mapping[str, Scene] = {
     "without early groups": Scene(without=Without(early_groups=True)),
     "without balance and pipeline": Scene(HALVES, Without(pipeline=True, early_groups=True)),
 }
-LATE = {JUDGE: 3.0}
-WAITING = "the writer waits"
+LATE = {JUDGE: 2.0}
+WAITING, TOGETHER = "the writer waits", "without early groups"
 METHOD = """\
 **Ablation.** The same environment, one sampler with {slots} slots; 4 groups of 4 episodes a step, staleness 0: strictly
 on-policy, as in FlexMARL. The writer is asked 10 times in an episode, or once (1:1); it is paid finally before the
-judge is asked. *With a tool* the judge waits for {tool:g} s before it is asked. A figure is the time from one step to
-the next of the slower policy, of {steps} steps without the first {settled}; {repetitions} repetitions, arms take turns.
+judge is asked. A figure is the time from one step to the next of the slower policy, of {steps} steps without the first
+{settled}; {repetitions} repetitions, arms take turns.
 
 - **without balance**: half of the slots for each policy, for ever. **without pipeline**: a step's groups are trained on
   once all of them are there, not as they arrive. **without early groups**: the writer's groups close with the judge's.
 - **policies one after another**: two tasks, in each of which one policy is trained and the other is the base; the sum.
   What is trained so is not the same: nobody learns beside a partner that learns.
-- **Late versions**: each version of the judge is served {late:g} s after it is made, as over a slow link. The writer
-  goes on without it, or waits for it. The time is until the last step of each.
+- **Late versions**: each version of the judge is served {late:g} s after it is made, as over a slow link. **A slow
+  partner**: the judge runs a tool for {tool:g} s before it is asked. Asked 1:1; the time is until the last of {held}
+  steps of each. The writer goes on without the judge; or it waits for it; or its groups close with the judge's.
 """
 Runs = Mapping[str, Sequence[Outcome]]
 
@@ -56,15 +57,17 @@ class Case:
     count: int
     """Asks of the writer in an episode."""
     tool: float = 0.0
-    arms: tuple[str, ...] = (*ARMS, ONE_BY_ONE)
 
 
-TOOL = 0.5
-CASES = (
-    Case("10:1", 10),
-    Case("1:1", 1),
-    Case("1:1, with a tool", 1, TOOL, (FULL, "without early groups", "without pipeline")),
-)
+TOOL = 2.0
+CASES = (Case("10:1", 10), Case("1:1", 1))
+ALL = (*ARMS, ONE_BY_ONE)
+HELD = {
+    "late versions": (CASES[1], LATE, (FULL, WAITING)),
+    "a slow partner": (Case("", 1, TOOL), {}, (FULL, WAITING, TOGETHER)),
+}
+"""What may hold up the writer: the task, how late versions are, and the arms."""
+LEFT_OUT = {FULL: Without(), WAITING: Without(going_alone=True), TOGETHER: Without(early_groups=True)}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Ablated:
 
     cases: Mapping[str, Runs]
     """By the words of a case, and by arm."""
-    late: Runs
+    held: Mapping[str, Runs]
+    """Likewise, of ``HELD``."""
     exact: Mapping[str, Mapping[str, str]]
     """By arm, the checksums of the last versions of a deterministic run."""
 
@@ -84,28 +88,30 @@ def method(quick: bool) -> str:
 
 
 def _sizes(quick: bool) -> dict[str, int]:
-    return {"steps": 4 if quick else 8, "settled": 1 if quick else 2, "repetitions": 1 if quick else 3}
+    steps = 3 if quick else 8
+    return {"steps": steps, "held": max(3, steps // 2), "settled": 1 if quick else 2, "repetitions": 1 if quick else 3}
 
 
 async def measure(quick: bool) -> Ablated:
     """Takes about eleven minutes, or two when quick."""
     sizes = _sizes(quick)
-    cases: dict[str, dict[str, list[Outcome]]] = {case.words: {arm: [] for arm in case.arms} for case in CASES}
-    late: dict[str, list[Outcome]] = {FULL: [], WAITING: []}
+    cases: dict[str, dict[str, list[Outcome]]] = {case.words: {arm: [] for arm in ALL} for case in CASES}
+    held: dict[str, dict[str, list[Outcome]]] = {name: {arm: [] for arm in arms} for name, (*_, arms) in HELD.items()}
     with tempfile.TemporaryDirectory() as folder:
         async with stage(Path(folder) / "home", "drafts", ("torch",), SLOTS, CONTEXT) as workers:
             for _ in range(sizes["repetitions"]):
                 for case in CASES:
-                    for arm in case.arms:
+                    for arm in ALL:
                         found = await run(workers, case, arm, sizes["steps"], sizes["settled"])
                         cases[case.words][arm].append(found)
                         print(f"  {case.words}, {arm}: {slower(found):.2f} s a step", flush=True)
-                for arm, waits in ((FULL, False), (WAITING, True)):
-                    scene = Scene(without=Without(going_alone=waits), late=LATE)
-                    late[arm].append(await workers.run(spec_of(CASES[1], sizes["steps"]), scene, 1))
-                    print(f"  late versions, {arm}: {late[arm][-1].last[WRITER]:.1f} s", flush=True)
+                for name, (case, late, arms) in HELD.items():
+                    for arm in arms:
+                        found = await workers.run(spec_of(case, sizes["held"]), Scene(None, LEFT_OUT[arm], late), 1)
+                        held[name][arm].append(found)
+                        print(f"  {name}, {arm}: {found.last[WRITER]:.1f} s", flush=True)
             exact = {arm: (await workers.run(exact_spec(), scene, 1)).adapters for arm, scene in ARMS.items()}
-    return Ablated(cases, late, exact)
+    return Ablated(cases, held, exact)
 
 
 async def run(workers: Stage, case: Case, arm: str, steps: int, settled: int) -> Outcome:
@@ -169,13 +175,13 @@ def rows(found: Ablated) -> tuple[Row, ...]:
         ours, theirs = (Series(tuple(map(slower, found.cases[case.words][one]))) for one in (FULL, arm))
         return Row(f"{case.words}: a step", "s", ours, theirs, arm)
 
-    ablated = [row(case, arm) for case in CASES for arm in case.arms if arm != FULL]
+    def held(name: str, arm: str, policy: str) -> Row:
+        ours, theirs = (Series(tuple(one.last[policy] for one in found.held[name][which])) for which in (FULL, arm))
+        return Row(f"{name}: to the {policy}'s last step", "s", ours, theirs, arm)
 
-    def late(policy: str) -> Row:
-        ours, theirs = (Series(tuple(one.last[policy] for one in found.late[arm])) for arm in (FULL, WAITING))
-        return Row(f"late versions of the judge: to the {policy}'s last step", "s", ours, theirs, WAITING)
-
-    return (*ablated, *map(late, POLICIES))
+    ablated = [row(case, arm) for case in CASES for arm in ALL if arm != FULL]
+    apart = [held(name, arm, one) for name, (*_, arms) in HELD.items() for arm in arms[1:] for one in POLICIES]
+    return (*ablated, *apart)
 
 
 def remarks(found: Ablated) -> str:

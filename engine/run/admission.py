@@ -213,13 +213,13 @@ class Admitting:
         def put(policy: str, closed: ClosedGroup) -> None:
             pools.pop(policy).put(closed)
             self._under_way[policy] -= 1
+            self._waits.took(policy, self._clock() - began)
             self._moved.set()
 
         try:
             closed = await producer.fill(number, wanting, more, put)
             for policy in [*pools]:
                 put(policy, closed[policy])
-            self._waits.took(self._clock() - began)
         except Exception as error:
             self._fail(error)
         finally:

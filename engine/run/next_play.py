@@ -2,12 +2,12 @@
 
 All policies of a task number their groups alike, and a play is cheapest for all at once. So a policy waits for one
 whose bound does not allow the number yet. But it does not wait for ever: once it has had nothing under way for as long
-as a play takes, it goes on without the others. In such a play these speak as they are served and learn nothing; the
+as its groups take, it goes on without the others. In such a play these speak as they are served and learn nothing; the
 number is played again for them when their bound allows it.
 
-The wait is as long as what it would save is worth, the one play. Whoever decides so, not knowing how long the others
-will take, spends at most twice what one who knew would have spent (the rule of the ski rental: Karlin, Manasse, Rudolph
-and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988). Pure, but for the clock that is handed in.
+The wait is as long as what it would save takes, the playing of one more group. Whoever decides so, not knowing how long
+the others will need, spends at most twice the time of one who knew (the rule of the ski rental: Karlin, Manasse,
+Rudolph and Sleator, "Competitive snoopy caching", Algorithmica 3, 1988). Pure, but for the clock that is handed in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from math import inf
 LEAST = 1.0
 """Seconds that a policy waits in any case: what is shorter comes and goes with the load of the machine."""
 WEIGHT = 0.2
-"""Of the newest play in the running mean of how long plays take."""
+"""Of the newest group in the running mean of how long a policy's groups take."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Waits:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
-        self._play = inf
-        """Seconds that a play takes."""
+        self._takes: dict[str, float] = {}
+        """By policy, seconds that a group takes."""
 
-    def took(self, seconds: float) -> None:
-        """A play was over after so long."""
-        self._play = seconds if self._play == inf else self._play + WEIGHT * (seconds - self._play)
+    def took(self, policy: str, seconds: float) -> None:
+        """A group of a policy closed after so long."""
+        before = self._takes.get(policy, seconds)
+        self._takes[policy] = before + WEIGHT * (seconds - before)
 
     def left(self, policy: str, starved: bool) -> float:
         """Seconds that a policy still has to wait before it goes on alone; ``starved``: whether it has to at all."""
@@ -77,4 +78,4 @@ class Waits:
             self._since.pop(policy, None)
             return inf
         now = self._clock()
-        return max(0.0, self._since.setdefault(policy, now) + max(LEAST, self._play) - now)
+        return max(0.0, self._since.setdefault(policy, now) + max(LEAST, self._takes.get(policy, inf)) - now)

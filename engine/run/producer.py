@@ -9,7 +9,9 @@ times.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -18,6 +20,7 @@ from ..environments import EpisodeSpec, Lease, ranked
 from ..errors import Fruitless, StoreError
 from ..faults import Point, reach
 from ..fleet import Services
+from ..racing import until_first
 from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
 from ..spec import TaskSpec
 from ..store import Draw, OpenPlay, PolicyGroup
@@ -113,6 +116,8 @@ class _Attempt:
     """By policy, the groups that closed early."""
     play: int | None = None
     """The number of the play, once a group of it is stored."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once all groups are closed: nobody learns from what the members still do."""
 
     @property
     def left(self) -> list[Wanting]:
@@ -203,6 +208,10 @@ class Producer:
                     members = await self._ranked(members, lease)
                 cut = lease.cut
             before, done = None, done | run.closed
+            if not run.left:
+                run.keeper.give_up()
+                drawing.learn(own)
+                return done
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 run.keeper.give_up()
                 continue
@@ -286,8 +295,6 @@ class Producer:
     ) -> dict[str, ClosedGroup] | TooFewRewards:
         """Close the groups that are left once a play is over, by policy; ``others`` are members that it needs not."""
         left, episodes = run.left, [one.played.episode for one in members]
-        if not left:
-            return {}
         groups = [run.part(policy, episodes, tally) for policy in left]
         if self._spec.train.redundant:  # one policy is trained: more are refused
             left_out = dropped(members, others, run.match.agents_of(left[0].name))
@@ -334,14 +341,14 @@ class Producer:
             run.closed[policy.name] = closed
             reach(Point.GROUP_STORED)
             run.put(policy.name, closed)
+        if not run.left:
+            run.over.set()
 
     async def _store(
         self, run: _Attempt, played: Sequence[Played], closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]
     ) -> None:
         """Store the groups that are left of a play in one transaction: none is there without the others."""
         store, left = self._services.store, [policy for policy in run.wanting if policy.name in closed]
-        if not left:
-            return run.keeper.give_up()
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
             PolicyGroup(policy.policy, closed[policy.name].group, texts_of(texts, run.match.agents_of(policy.name)))
@@ -361,7 +368,8 @@ class Producer:
     ) -> list[Member]:
         """The members of one attempt at an instance, in the order in which they ended; the ``known`` ones had ended.
 
-        None at all where the prompt is held out.
+        None at all where the prompt is held out, and where all groups are closed while some members go on, which are
+        cancelled.
         """
         train, held_out = self._spec.train, await self._prompts.kept_out(run.place.component, lease)
         if any(one.played.prompt in held_out for one in known.values()):
@@ -378,11 +386,15 @@ class Producer:
             self._member(run, member, lease, held_out, replicas, known.get(member), partial(over, member))
             for member in range(train.begun_members)
         ]
+        members: list[Member] = []
+
+        async def play() -> None:
+            with suppress(HeldOutPrompt):
+                members.extend(await play_members(plays, train.group_size, over))
+
         with run.keeper:
-            try:
-                return await play_members(plays, train.group_size, over)
-            except HeldOutPrompt:
-                return []
+            await until_first(play(), run.over.wait())
+        return members
 
     async def _ranked(self, members: Sequence[Member], lease: Lease) -> list[Member]:
         """The members with the rewards that the environment gave by comparing them, where it ranks groups."""

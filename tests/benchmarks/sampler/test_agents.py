@@ -58,15 +58,19 @@ def ablated(seconds: float) -> Outcome:
 
 
 def test_the_ablation_compares_a_step_of_the_slower_policy() -> None:
+    full = agents_ablation.FULL
     cases = {
-        case.words: {arm: [ablated(2.0 if arm == agents_ablation.FULL else 3.0)] for arm in case.arms}
+        case.words: {arm: [ablated(2.0 if arm == full else 3.0)] for arm in agents_ablation.ALL}
         for case in agents_ablation.CASES
     }
-    late = {agents_ablation.FULL: [ablated(1.0)], agents_ablation.WAITING: [ablated(2.0)]}
+    held = {
+        name: {arm: [ablated(1.0 if arm == full else 2.0)] for arm in arms}
+        for name, (*_, arms) in agents_ablation.HELD.items()
+    }
     exact = {arm: {WRITER: "a", JUDGE: "b"} for arm in agents_ablation.ARMS}
-    found = agents_ablation.Ablated(cases, late, exact)
+    found = agents_ablation.Ablated(cases, held, exact)
     ratios = {(row.what, row.other): row.ratio.values for row in agents_ablation.rows(found) if row.ratio is not None}
-    assert set(ratios.values()) == {(1.5,), (2.0,)} and len(ratios) == 5 + 5 + 2 + 2
+    assert set(ratios.values()) == {(1.5,), (2.0,)} and len(ratios) == 5 + 5 + 2 + 4
     assert ratios["10:1: a step", agents_ablation.ONE_BY_ONE] == (1.5,)
     said = agents_ablation.remarks(found)
     assert "10:1, full: sampler 50%, trainer 25%" in said and "bit for bit the same" in said

@@ -156,6 +156,15 @@ class Equal(Paying):
         return EpisodeOutcome("ok", dict.fromkeys(AGENTS, 0.5))
 
 
+async def test_a_play_that_teaches_nobody_any_more_is_ended(tmp_path: Path) -> None:
+    """The critic is frozen: nobody waits for what it says when the solver is done."""
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
+    here, environment = paying(tmp_path, spec=replace(TWO, policies=policies), pause=lambda spec: asyncio.Event())
+    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert consumed(here) == {"solver": ONCE} and here.query("SELECT 1 FROM open_plays") == []
+    assert len(environment.begun) == 2 * 2 * STEPS
+
+
 async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:
     class Insists(Paying):
         async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:

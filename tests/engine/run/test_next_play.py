@@ -56,7 +56,8 @@ def test_a_policy_waits_for_as_long_as_a_play_takes() -> None:
     now = [0.0]
     waits = Waits(lambda: now[0])
     assert waits.left("a", True) == float("inf"), "nobody knows yet how long a play takes"
-    waits.took(5.0)
+    for policy in "ab":
+        waits.took(policy, 5.0)
     assert waits.left("a", True) == 5.0
     now[0] = 3.0
     assert waits.left("a", True) == 2.0 and waits.left("b", True) == 5.0
@@ -64,7 +65,7 @@ def test_a_policy_waits_for_as_long_as_a_play_takes() -> None:
     now[0] = 99.0
     assert waits.left("b", True) == 0.0
     quick = Waits(lambda: now[0])
-    quick.took(1e-3)
+    quick.took("a", 1e-3)
     assert quick.left("a", True) == LEAST
 
 

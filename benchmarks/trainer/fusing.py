@@ -35,7 +35,7 @@ def measure(quick: bool) -> Section:
         for case, adapters in counts.items():
             for count in adapters:
                 rows += asyncio.run(_compare(base, Path(name), case, count, repetitions))
-    return Section("adapters", "Adapters on a base of half a billion parameters", METHOD, tuple(rows))
+    return Section("fusing", "Adapters trained in one pass on a base of half a billion parameters", METHOD, tuple(rows))
 
 
 METHOD = f"""A random base made by `tools.random_base` in the shape of Qwen2.5-0.5B, LoRA of rank {CONFIG.rank} on all
