@@ -23,6 +23,7 @@ MODULES = {
     "scaling": "many_tasks.scaling",
     "eight_trl": "beside_trl.eight_tasks",
     "staleness": "many_tasks.staleness",
+    "weight_sync": "many_tasks.weight_sync",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",

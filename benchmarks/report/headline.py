@@ -80,6 +80,12 @@ PICKS = (
     Pick("sampler", "64 sequences, 1 adapter, exact", "torch loop", "sampling 64 sequences under 1 adapter, llama.cpp"),
     Pick("routing", "all tasks, routed by their mix", "evenly", "4 tasks routed over two kinds of samplers"),
     Pick("agents", "one sampler: a step of the writer", "by hand", "two policies, one asked ten times as often"),
+    Pick(
+        "weight_sync",
+        "a step: the shipped base, torch, staleness 2, 0 ms of delay",
+        "blocking",
+        "a step of one task, published beside the next one",
+    ),
     Pick("fairness", "the single task beside 8 tasks", "alone", "a tenant's only task beside 8 of another's"),
     Pick("terminal", "first paint", "an empty", "first paint of the terminal application"),
 )
