@@ -26,6 +26,7 @@ MODULES = {
     "quality": "many_tasks.quality",
     "quantised": "many_tasks.quantised",
     "trajectories": "many_tasks.trajectories",
+    "weight_sync": "many_tasks.weight_sync",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",

@@ -14,15 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.queries import timeline
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.timeline import StageSample
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -36,8 +39,11 @@ WIDE_ENGINE = "benchmarks.machinery.wide_engine"
 """The same, with all cores for each worker."""
 POLL = 0.5
 """Seconds between looks: what it takes to look is taken from the two cores."""
+BEAT = 1.0
+"""Seconds between two samples of the stages, which the engine writes."""
 PATIENCE = 180.0
 """Seconds without any step after which a run counts as stuck."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 GRACE = 60.0
 """Seconds that an engine gets to start, and to stop before it is killed."""
 WARM_UP = TaskSpec(
@@ -75,6 +81,8 @@ class FleetRun:
     """In the order in which they were submitted."""
     usage: Usage
     """What our processes took between submission and end."""
+    samples: tuple[StageSample, ...] = ()
+    """What each stage did meanwhile, second by second."""
 
     @property
     def makespan(self) -> float:
@@ -104,7 +112,9 @@ class Fleet:
             rows = self._follow(reader, numbers, meter)
             usage = meter.usage(max(row.finished or 0.0 for row in rows) - submitted)
             tasks = (TaskRun(row, tuple(reader.steps(row.id)), tuple(reader.evals(row.id))) for row in rows)
-            return FleetRun(submitted, tuple(tasks), usage)
+            time.sleep(BEAT)
+            samples = [one for one in timeline.spans(reader, submitted - BEAT, 1) if one.stage in timeline.STAGES]
+            return FleetRun(submitted, tuple(tasks), usage, tuple(samples))
 
     def _follow(self, reader: Reader, numbers: Iterable[int], meter: Meter) -> list[TaskRow]:
         wanted, seen, moved = set(numbers), -1, time.monotonic()
@@ -150,10 +160,12 @@ def fleet(
     settings: str = "",
     module: str = ENGINE,
     prepare: Callable[[Home], None] = _nothing,
+    environ: Mapping[str, str] = NOTHING,
 ) -> Iterator[Fleet]:
     """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine, warm.
 
-    ``prepare`` puts further files into the home before the engine starts.
+    ``prepare`` puts further files into the home before the engine starts. ``environ``: further environment variables of
+    the engine.
     """
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-", ignore_cleanup_errors=True) as folder:
         home = Home(Path(folder) / "home")
@@ -162,7 +174,7 @@ def fleet(
         for name in plugins:
             shutil.copytree(PLUGINS / name, home.plugins / name, ignore=shutil.ignore_patterns("__pycache__"))
         prepare(home)
-        with _engine(home, module) as process:
+        with _engine(home, module, environ) as process:
             found = Fleet(home, process)
             found.wait()
             found.run([WARM_UP])
@@ -170,7 +182,7 @@ def fleet(
 
 
 @contextmanager
-def _engine(home: Home, module: str) -> Iterator[subprocess.Popen[bytes]]:
+def _engine(home: Home, module: str, environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     with open(home.logs / "engine.log", "ab") as log:
         process = subprocess.Popen(
@@ -179,7 +191,7 @@ def _engine(home: Home, module: str) -> Iterator[subprocess.Popen[bytes]]:
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path} | environ,
         )
     try:
         yield process

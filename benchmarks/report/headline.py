@@ -101,6 +101,12 @@ PICKS = (
     Pick("quantised", "0.5 B shape: a step, q8_0", "f32", "a synchronous step of a 0.5 B shape, sampled in q8_0"),
     Pick("rewards", "a step, grader of 2 s", "one worker", "graders of 2 s, as many scoring workers as needed"),
     Pick("rewards", "a step, grader of 2 s", "inline", "graders of 2 s, in scoring workers"),
+    Pick(
+        "weight_sync",
+        "a step: the shipped base, torch, staleness 2, 0 ms of delay",
+        "blocking",
+        "a step of one task, published beside the next one",
+    ),
     Pick("fairness", "the single task beside 8 tasks", "alone", "a tenant's only task beside 8 of another's"),
     Pick("terminal", "first paint", "an empty", "first paint of the terminal application"),
 )

@@ -1,0 +1,71 @@
+"""The engine with other ways to bring new weights to the samplers: what doing that beside training is held against.
+
+``MARLAAS_BENCH_SYNC`` names the way, ``MARLAAS_BENCH_DELAY`` the seconds that publishing takes longer. Nobody else
+starts this.
+
+    python -m benchmarks.machinery.sync_engine HOME
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Set
+from pathlib import Path
+
+from marlaas.engine.daemon.main import run
+from marlaas.engine.home.paths import Home
+from marlaas.engine.run.background import Background
+from marlaas.engine.run.policy_learner import PolicyLearner
+from marlaas.engine.run.serving.canary import Canary
+from marlaas.engine.run.serving.published import PublishedVersions
+from marlaas.engine.store import Version
+
+WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
+OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"
+WAYS = (OVERLAPPED, BLOCKING, UNCHECKED)
+
+
+def take(way: str, delay: float) -> None:
+    """Let this process's engine publish in that way, ``delay`` seconds later."""
+    if way == BLOCKING:
+        _block()
+    if way == UNCHECKED:
+        Canary.due = _never  # type: ignore[method-assign]
+    if delay:
+        _delay(delay)
+
+
+def _block() -> None:
+    """Nothing of the next step is trained before the version is served and checked; the wait counts as exposed."""
+    make = PolicyLearner._step
+
+    async def step(self: PolicyLearner, step: int, before: Version, background: Background) -> Version:
+        version = await make(self, step, before, background)
+        with self._exposed.step():
+            await self._served()
+        return version
+
+    PolicyLearner._step = step  # type: ignore[method-assign]
+
+
+def _never(self: Canary, names: Set[str]) -> bool:
+    """New tokens are never due, so there is nothing to compare."""
+    return False
+
+
+def _delay(seconds: float) -> None:
+    """Each sampler is asked to load a version so much later."""
+    load = PublishedVersions._load_at
+
+    async def later(self: PublishedVersions, name: str, version: Version) -> None:
+        await asyncio.sleep(seconds)
+        await load(self, name, version)
+
+    PublishedVersions._load_at = later  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    take(os.environ.get(WAY, OVERLAPPED), float(os.environ.get(DELAY, "0")))
+    sys.exit(run(Home(Path(sys.argv[1]))))
