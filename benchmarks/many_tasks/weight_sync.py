@@ -113,7 +113,7 @@ def run(case: Case, steps: int, settled: int) -> Timed:
     if case.base:
         settings = f'base = "{case.base}"\n{settings}weights = "q8_0"\ncontext = 256\n'
     environ = {WAY: case.way, DELAY: str(case.delay)}
-    with fleet(["babble"] if case.base else (), settings, MODULE, environ) as home:
+    with fleet(["babble"] if case.base else (), settings, MODULE, environ=environ) as home:
         return timed(home.run([task(case, steps)]), settled)
 
 

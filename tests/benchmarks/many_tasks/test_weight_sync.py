@@ -52,7 +52,8 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(PolicyLearner, "_served", served)
     sync_engine.take(BLOCKING, 0.0)
     nothing: Any = None
-    assert await learner._step(0, nothing, nothing) == "the version"
+    made: Any = await learner._step(0, nothing, nothing)
+    assert made == "the version"
     assert learner._exposed.take()["publish_wait_seconds"] == 3.0
 
 
