@@ -17,10 +17,11 @@ from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Finish, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.trajectories import Tokens
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
@@ -41,10 +42,11 @@ class Rounding(FakeSampler):
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         known = len(self.conversations.get(request.conversation, ()))
-        asking = asyncio.ensure_future(super().generate(replace(request, seed=request.seed ^ known)))
-        await asyncio.sleep(0)
+        return await super().generate(replace(request, seed=request.seed ^ known))
+
+    def _finish(self, request: SampleRequest, tokens: Tokens, logprobs: list[float], finish: Finish) -> SampleResult:
         self.most = max(self.most, len(self.running))
-        return await asyncio.shield(asking)  # beyond a wire, a cancelled call goes on
+        return super()._finish(request, tokens, logprobs, finish)
 
 
 @dataclass

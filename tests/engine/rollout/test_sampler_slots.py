@@ -67,6 +67,20 @@ async def test_a_burst_of_a_tenant_does_not_get_all_free_slots() -> None:
     assert [holder.payer.tenant for holder in stage.order[4:]].count("bob") >= 2
 
 
+async def test_a_turn_that_is_given_up_is_charged_once_its_cost_is_known() -> None:
+    stage = Stage(1)
+    ann, bob = Holder(ANN), Holder(BOB)
+    await stage.queue(ann, bob)
+    serving = stage.slots.abandon(ann)
+    await settle()
+    assert serving is not None and ann.lost == ["slot"] and stage.order == [ann, bob], "the slot is free at once"
+    assert stage.slots.abandon(ann) is None
+    stage.slots.settle(serving, 50)
+    await stage.queue(Holder(ANN), Holder(BOB))
+    behind = {standing.tenant: standing.behind for standing in stage.slots.standings()}
+    assert behind == {"ann": 0.0, "bob": 49.0}  # bob's own turn is under way, for which 1 is reserved
+
+
 async def test_shares_of_turns_follow_weights() -> None:
     stage = Stage(3, weights={"bob": 3.0})
     served = {"ann": 0, "bob": 0}

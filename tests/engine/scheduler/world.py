@@ -79,6 +79,8 @@ class LossySampler(FakeSampler):
     def __init__(self, workers: Workers, sequences: int) -> None:
         super().__init__(sequences=sequences)
         self._workers = workers
+        self._coming: dict[str, bool] = {}
+        """Conversations whose turn is on its way here, and whether they were released meanwhile: no call overtakes."""
 
     async def load(self, version: str, path: str) -> str:
         await self._workers.turn()
@@ -89,12 +91,20 @@ class LossySampler(FakeSampler):
         await self._workers.turn()
 
     async def generate(self, request: SampleRequest) -> SampleResult:
-        await self._workers.turn()
-        result = await asyncio.shield(super().generate(request))  # beyond a wire, a cancelled call goes on
+        self._coming[request.conversation] = False
+        try:
+            await self._workers.turn()
+        finally:
+            released = self._coming.pop(request.conversation)
+        if released:
+            return self._finish(request, request.tokens, [], "abort")
+        result = await super().generate(request)
         await self._workers.turn()
         return result
 
     async def release(self, conversation: str) -> None:
+        if conversation in self._coming:
+            self._coming[conversation] = True
         await super().release(conversation)
         await self._workers.turn()
 
