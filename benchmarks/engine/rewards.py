@@ -86,7 +86,7 @@ class Grader:
 
 
 GRADERS = (Grader(0.05, 8, 8), Grader(2.0, 1, 4))
-QUICK = (Grader(0.05, 4, 4), Grader(2.0, 1, 3, size=4))
+QUICK = (Grader(0.05, 4, 4), Grader(2.0, 1, 2, size=4))
 REPETITIONS = 3
 PLUGINS = 8
 """Plugins of which each has something to score, for what sharing is worth."""

@@ -216,13 +216,15 @@ class ScoringPool:
                 if one.child is not None:
                     one.child.kill(reason, cut)
                 self._bury(one)
-            elif not one.busy and not self._users:
+                continue
+            if not one.busy and not self._users:
                 self._close(one, reason)
-            elif version in one.kept:
+                continue
+            if version in one.kept:
                 one.kept.remove(version)
                 one.process.forget(version.loadable.number)
-                if one.version is version:
-                    one.version = one.kept[-1] if one.kept else next(iter(self._users))
+            if one.version is version:
+                one.version = one.kept[-1] if one.kept else next(iter(self._users))
         self._serve()
 
     async def settle(self) -> None:
@@ -260,6 +262,10 @@ class ScoringPool:
         while waiting := [one for one in self._queues if one not in passed and self._may(one)]:
             version = self._clock.behind(waiting)
             request = self._queues[version][0]
+            if request.worker.done():  # it has just given up
+                self._queues[version].popleft()
+                self._settled(version)
+                continue
             worker = self._free(request) or self._further(request)
             if worker is None:
                 passed.add(version)

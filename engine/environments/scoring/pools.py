@@ -1,7 +1,9 @@
 """Every scoring worker of a home, in pools: versions share one where they run on the same Python with the same limits.
 
 A version has a pool to itself where it is confined, for its processes see no files but its own; where its author says
-that it changes what all of Python sees; and where that is found out (``VersionScoring``).
+that it changes what all of Python sees; and where that is found out (``VersionScoring``). All others have the rights of
+the account that runs the engine, and could harm each other anyway. Limits on memory, and the priority, are alike in a
+pool.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from marlaas.engine.environments.scoring import pool
 from marlaas.engine.environments.scoring.sizing import Requests
 from marlaas.engine.trajectories import Failure
 
-from .fakes import DIED, OK, FakeChild, Pool, settled
+from .fakes import DIED, OK, REFUSED, FakeChild, Pool, settled
 
 
 @pytest.fixture
@@ -151,6 +151,26 @@ async def test_a_request_that_gives_up_its_turn_holds_up_nobody() -> None:
     assert list(await asyncio.gather(first, third)) == [OK] * 2
 
 
+@pytest.mark.parametrize("moment", range(16))
+async def test_a_request_may_give_up_at_any_moment(moment: int) -> None:
+    """Also in the turn of the loop in which it is its turn."""
+    made = Pool()
+    version = made.version(most=1)
+    first, second, third = (version.score() for _ in range(3))
+    await made.until_started(1)
+    made.children[0].verdict.set_result(OK)
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    second.cancel()
+    async with asyncio.timeout(20):
+        while not (first.done() and third.done()):
+            for child in made.living:
+                if not child.verdict.done():
+                    child.verdict.set_result(OK)
+            await asyncio.sleep(0)
+    assert (await first, await third) == (OK, OK) and made.pool.size == 1
+
+
 async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
     monkeypatch.setattr(pool, "REST", 0.0)
     made = Pool()
@@ -179,6 +199,7 @@ async def test_a_version_that_ends_takes_its_own_along(eager: None) -> None:
     beside = stays.score()
     await settled()
     made.children[0].verdict = asyncio.Future()
+    assert ends.scoring.pids == [], "it served the other one last"
     under_way = [stays.score(), *(ends.score() for _ in range(3))]
     await made.until_started(2)
     ends.scoring.end("a newer version took its place", cut=True)
@@ -190,6 +211,21 @@ async def test_a_version_that_ends_takes_its_own_along(eager: None) -> None:
     assert made.living and ends.scoring.pids == [] and stays.scoring.pids == [child.pid for child in made.living]
     stays.scoring.end("a newer version took its place")
     assert not made.living and not made.pool.size, "nobody uses the pool any more"
+
+
+async def test_an_ended_version_is_in_no_idle_worker() -> None:
+    """Also where it could not be loaded."""
+    made = Pool()
+    made.refuses = lambda child, number: number == broken.number
+    broken, other = made.version(), made.version()
+    request = other.score()
+    await made.until_started(1)
+    made.children[0].verdict.set_result(OK)
+    await request
+    assert (await broken.score()).failure == REFUSED.failure
+    assert broken.scoring.pids == [0, 1]
+    broken.scoring.end("replaced")
+    assert broken.scoring.pids == [] and other.scoring.pids == [0] and made.living == made.children[:1]
 
 
 async def test_what_died_leaves_the_cores_to_others(eager: None) -> None:
