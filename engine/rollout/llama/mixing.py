@@ -20,6 +20,7 @@ from .terms import Adapter, Layout, OtherForm, Run, micro_batches, runs
 LAYOUTS = 16
 """Most arrangements of rows that are kept: decoding asks for the same one token after token."""
 SUFFIX = b".weight"
+OPENMP = b"OPENMP = 1"
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,11 @@ log = logging.getLogger(__name__)
 def mixing(library: Any, names: GgufNames, threads: int, rows: int) -> Mixing | None:
     """For a context of ``library``, llama.cpp, with micro-batches of ``rows`` rows at most.
 
-    None where the installed library is other than ``ggml`` knows it.
+    None where the installed library is other than ``ggml`` knows it, and where it would start its threads anew for each
+    layer, because it was built without OpenMP.
     """
+    if threads > 1 and OPENMP not in library.llama_print_system_info():
+        return None
     try:
         return Mixing(library, ggml(), names, threads, rows)
     except Unknown as error:
