@@ -29,8 +29,6 @@ class Pick:
 
 _EIGHT = "8 tasks of 20 steps, from nothing to all done, shipped defaults"
 _TENANTS = "prompts of 100 tokens, answers of 60: 8 tenants fused"
-_SLOTS = "prompts of 12 tokens, answers of 6: 8 tenants by the line, 3 slots"
-_PAIR = "prompts of 12 tokens, answers of 6: 8 tenants, two trainers of one core"
 _TORCH = 'sampler = "torch"'
 _FEW = f"1 sequence, 1 adapter, {_TORCH}"
 _MANY = "64 sequences, 8 adapters, {}"
@@ -86,8 +84,6 @@ PICKS = (
     ),
     Pick("tenants", _TENANTS, "in turn", "8 tenants trained in shared passes"),
     Pick("tenants", _TENANTS, "PEFT", "8 tenants trained in shared passes"),
-    Pick("tenants", _SLOTS, "all in memory", "8 tenants, 3 slots for their policies"),
-    Pick("tenants", _PAIR, "one trainer with both cores", "8 tenants, two trainers"),
     Pick("sampler", "1 sequence, 1 adapter, exact", "torch loop", "sampling 1 sequence, llama.cpp"),
     Pick("sampler", _FEW, "plain", "sampling 1 sequence, torch sampler"),
     Pick("sampler", _MANY.format("exact"), "plain", "sampling 64 sequences under 8 adapters, llama.cpp"),
