@@ -43,8 +43,10 @@ judge is asked. A figure is the time from one step to the next of the slower pol
 - **policies one after another**: two tasks, in each of which one policy is trained and the other is the base; the sum.
   What is trained so is not the same: nobody learns beside a partner that learns.
 - **Late versions**: each version of the judge is served {late:g} s after it is made, as over a slow link. **A slow
-  partner**: the judge runs a tool for {tool:g} s before it is asked. Asked 1:1; the time is until the last of {held}
-  steps of each. The writer goes on without the judge; or it waits for it; or its groups close with the judge's.
+  partner**: the judge runs a tool for {tool:g} s before it is asked. Asked 1:1, 2 groups of 2 episodes a step, replies
+  of 4 tokens, so that the waiting counts and the sampler has time to spare; where it has none, the partner ends later.
+  The time is until the last of {held} steps of each. The writer goes on without the judge; or it waits for it; or its
+  groups close with the judge's.
 """
 Runs = Mapping[str, Sequence[Outcome]]
 
@@ -57,14 +59,20 @@ class Case:
     count: int
     """Asks of the writer in an episode."""
     tool: float = 0.0
+    groups: int = 4
+    """Groups of a step."""
+    members: int = 4
+    tokens: int = 16
+    """Most tokens of a reply."""
 
 
 TOOL = 2.0
 CASES = (Case("10:1", 10), Case("1:1", 1))
 ALL = (*ARMS, ONE_BY_ONE)
+WAITS = Case("", 1, groups=2, members=2, tokens=4)
 HELD = {
-    "late versions": (CASES[1], LATE, (FULL, WAITING)),
-    "a slow partner": (Case("", 1, TOOL), {}, (FULL, WAITING, TOGETHER)),
+    "late versions": (WAITS, LATE, (FULL, WAITING)),
+    "a slow partner": (replace(WAITS, tool=TOOL), {}, (FULL, WAITING, TOGETHER)),
 }
 """What may hold up the writer: the task, how late versions are, and the arms."""
 LEFT_OUT = {FULL: Without(), WAITING: Without(going_alone=True), TOGETHER: Without(early_groups=True)}
@@ -89,7 +97,7 @@ def method(quick: bool) -> str:
 
 def _sizes(quick: bool) -> dict[str, int]:
     steps = 3 if quick else 8
-    return {"steps": steps, "held": max(3, steps // 2), "settled": 1 if quick else 2, "repetitions": 1 if quick else 3}
+    return {"steps": steps, "held": 4 if quick else 6, "settled": 1 if quick else 2, "repetitions": 1 if quick else 3}
 
 
 async def measure(quick: bool) -> Ablated:
@@ -156,8 +164,14 @@ def spec_of(case: Case, steps: int) -> TaskSpec:
         policies={policy: NamedPolicySpec(rank=16) for policy in POLICIES},
         agents={policy: policy for policy in POLICIES},
         environment_config={"count": case.count, "tool": case.tool},
-        train=TrainSpec(groups_per_step=4, group_size=4, max_staleness=0, learning_rate=1e-4, patience=1000),
-        sampling=SamplingSpec(max_tokens=16, max_episode_tokens=max(2, case.count) * 16),
+        train=TrainSpec(
+            groups_per_step=case.groups,
+            group_size=case.members,
+            max_staleness=0,
+            learning_rate=1e-4,
+            patience=1000,
+        ),
+        sampling=SamplingSpec(max_tokens=case.tokens, max_episode_tokens=max(2, case.count) * case.tokens),
         eval=EvalSpec(every=0, prompts=1),
     )
 
