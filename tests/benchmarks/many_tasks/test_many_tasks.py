@@ -122,6 +122,8 @@ def test_scaling_has_a_row_for_every_number_and_figure() -> None:
     found = {count: [scaling.Scale(count, run(task("a", 105.0), task("b", 105.5)))] for count in (1, 4)}
     assert len(scaling.rows(found)) == 2 * 4
     assert "| 4 | 200 | 0.60 |" in scaling.remarks(found)
+    (curve,) = scaling.picture(found).curves
+    assert curve.x == (1.0, 4.0) and curve.middle == (1.0, 1.0), "both were given the same run"
 
 
 def test_an_interval_is_students() -> None:
@@ -140,6 +142,27 @@ def test_staleness_is_compared_seed_by_seed() -> None:
     assert rows[0].ours.middle == pytest.approx(25.0)
     assert rows[-1].ours.middle == pytest.approx(2.0), "0 and 4 points"
     assert "0.00 at 0, 2.00 at 4" in staleness.remarks(run(*tasks), (0, 4))
+
+
+def test_a_score_is_kept_where_its_interval_is_near_0() -> None:
+    def apart(*points: float) -> dict[int, list[tuple[float, float]]]:
+        return {0: [(5.0, 60.0)] * len(points), 2: [(5.0, 60.0 + each) for each in points]}
+
+    assert "at staleness 2 the interval lies within ±2 points" in staleness.verdicts(apart(-0.5, 0.0, 0.5))
+    assert "at staleness 2 it lies outside" in staleness.verdicts(apart(-7.0, -7.5, -8.0))
+    assert "at staleness 2 it reaches beyond" in staleness.verdicts(apart(-6.0, 0.0, 6.0))
+
+
+def test_rewards_are_drawn_with_their_interval() -> None:
+    def seed(number: int, reward: float) -> TaskRun:
+        one = task(f"seed {number}", 105.0, "staleness 2")
+        steps = tuple(replace(step, metrics={**step.metrics, "reward": reward * step.step}) for step in one.steps)
+        return TaskRun(one.row, steps, one.evals)
+
+    shown = staleness.picture(run(*(seed(n, 0.1 * (n + 1)) for n in range(5))), (2,))
+    (curve,) = shown.curves
+    assert curve.x == (1.0, 2.0) and curve.middle == pytest.approx((30.0, 60.0))
+    assert curve.middle[0] - curve.low[0] == pytest.approx(2.776 * 250**0.5 / 5**0.5)
 
 
 def test_every_arm_is_set_against_both_ways_to_run_the_other() -> None:
