@@ -181,7 +181,7 @@ def _engine(home: Home, module: str, environ: Mapping[str, str]) -> Iterator[sub
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": path} | environ,
+            env=os.environ | {"PYTHONPATH": path, **environ},
         )
     try:
         yield process

@@ -119,7 +119,7 @@ def picture(found: dict[int, list[Scale]]) -> Curves:
     return Curves(
         "scaling",
         "More tasks at once",
-        "Steps a second of all tasks together, as many times as a task makes alone. It grows until both cores are busy.",
+        "Steps a second of all tasks together, beside those of one task alone.",
         "tasks at once",
         "×",
         (curve,),
