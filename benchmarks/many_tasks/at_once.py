@@ -21,16 +21,16 @@ WAYS = {"all cores for each worker": WIDE_ENGINE, "half of the cores for each wo
 """How the one-by-one arm may use the machine."""
 
 
-def at_once(workload: Workload, plugins: Sequence[str], settings: str = "") -> FleetRun:
-    """All tasks at once under the shipped defaults, or those of a ``marlaas.toml``."""
+def at_once(workload: Workload, plugins: Sequence[str], settings: str = "", staleness: int | None = None) -> FleetRun:
+    """All tasks at once under the shipped defaults, or those of a ``marlaas.toml``; with another ``max_staleness``."""
     with fleet(plugins, settings) as home:
-        return home.run(workload.tasks)
+        return home.run(workload.tasks if staleness is None else workload.at_staleness(staleness))
 
 
-def one_by_one(workload: Workload, plugins: Sequence[str], module: str) -> FleetRun:
-    """One task after another, each with ``max_staleness = 0``."""
+def one_by_one(workload: Workload, plugins: Sequence[str], module: str, staleness: int = 0) -> FleetRun:
+    """One task after another, each with that ``max_staleness``."""
     with fleet(plugins, ONE_BY_ONE, module) as home:
-        return home.run(workload.at_staleness(0))
+        return home.run(workload.at_staleness(staleness))
 
 
 def faster_way(workload: Workload, plugins: Sequence[str]) -> tuple[str, str]:

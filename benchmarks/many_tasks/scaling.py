@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
@@ -11,6 +12,7 @@ from ..machinery.cores import disturbed
 from ..machinery.fleet import FleetRun, fleet
 from ..machinery.meter import STAGES
 from ..report.figures import Row, Section, Series
+from ..report.pictures import Curve, Curves
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64)
 STEPS = 256
@@ -59,7 +61,8 @@ def measure(quick: bool) -> Section:
         for count in counts:
             found[count].append(run(count, max(FEWEST, steps // count)))
             print(f"  {count} tasks: {found[count][-1].rate:.1f} steps/s", flush=True)
-    return Section("scaling", f"From 1 to {counts[-1]} tasks at once", METHOD, rows(found), remarks(found))
+    title = f"From 1 to {counts[-1]} tasks at once"
+    return Section("scaling", title, METHOD, rows(found), remarks(found), (picture(found),))
 
 
 METHOD = f"""Tasks of the bundled environment `arithmetic` under the shipped defaults, {TRAIN.groups_per_step} groups \
@@ -104,6 +107,23 @@ def rows(found: dict[int, list[Scale]]) -> tuple[Row, ...]:
             )
             for n in found
         ),
+    )
+
+
+def picture(found: dict[int, list[Scale]]) -> Curves:
+    """How many times the steps a second of the fewest tasks, by the number of tasks, repetition by repetition."""
+    fewest = found[min(found)]
+    ratios = {n: [one.rate / alone.rate for one, alone in zip(found[n], fewest, strict=True)] for n in found}
+    middle, low, high = (tuple(end(each) for each in ratios.values()) for end in (median, min, max))
+    curve = Curve("steps a second, together", tuple(float(n) for n in found), middle, low, high)
+    return Curves(
+        "scaling",
+        "More tasks at once",
+        "Steps a second of all tasks together, beside those of one task alone.",
+        "tasks at once",
+        "×",
+        (curve,),
+        doubling=True,
     )
 
 

@@ -36,6 +36,11 @@ class Workload:
         """The tasks with ``max_staleness`` set to ``bound``."""
         return tuple(replace(task, train=replace(task.train, max_staleness=bound)) for task in self.tasks)
 
+    def calling(self, tool: str) -> Workload:
+        """The tasks with their tool at an address, HOST:PORT."""
+        called = (replace(task, environment_config={**task.environment_config, "tool": tool}) for task in self.tasks)
+        return replace(self, tasks=tuple(called))
+
 
 def load(name: str) -> Workload:
     """Read a workload file; a task's own keys go before those of ``[common]``. Raises ``ConfigError``."""

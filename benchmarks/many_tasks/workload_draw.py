@@ -23,10 +23,10 @@ COMMON: Table = {"eval": {"every": 0, "prompts": 1}, "sampling": {"max_tokens": 
 
 
 def concurrency(rng: Random) -> Iterator[dict[str, Any]]:
-    """Tasks that wait for tools most of the time, with batches of 8 to 32 episodes."""
+    """Tasks that wait for tools most of the time, with batches of 8 and 16 episodes."""
     for number in range(TASKS):
-        groups, size = rng.choice(((2, 4), (2, 8), (4, 4), (4, 8)))
-        yield _task(number, "tools", 4, groups, size, {"digits": rng.choice((1, 2, 3))})
+        groups, size = rng.choice(((2, 4), (2, 8)))
+        yield _task(number, "tools", 40, groups, size, {"digits": rng.choice((1, 2, 3)), "mean": 0.06, "most": 4})
 
 
 def compute_mix(rng: Random) -> Iterator[dict[str, Any]]:

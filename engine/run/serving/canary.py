@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +30,10 @@ from ...trajectories import Logprobs, Tokens, Trajectory
 RENEW = 8
 """Versions that are compared on the same tokens; then the version before need not be asked again."""
 SEVERAL = 4
-"""Trajectories that are compared where a sampler's rounding of single tokens is large."""
+"""Trajectories that are compared at most where a sampler's rounding of single tokens is large."""
+ENOUGH = 32
+"""Tokens of the policy's own that are compared, where one trajectory has as many: each costs the trainer time, in which
+a step waits; the mean over these is told apart from rounding as well as that over a long reply."""
 
 T = TypeVar("T")
 Nats = NDArray[np.float64]
@@ -76,7 +79,9 @@ class _Probe:
     age: int = 0
     """How many versions were compared on them."""
     told: bool = True
-    """Whether the last step moved the policy far enough on them to tell its versions apart."""
+    """Whether other tokens would say no more: versions could be told apart, or a sampler rounds all tokens alike."""
+    rounded: bool = False
+    """Whether a sampler's rounding of single tokens is large."""
 
 
 class Canary:
@@ -114,7 +119,7 @@ class Canary:
         if chosen:
             served = _heard(asyncio.ensure_future(self._ask_all(endpoints, version, chosen)))
             trained = await self._ask(self._trainer.score, self._policy, chosen)
-            self._probe = _Probe(chosen, trained, names, served)
+            self._probe = _Probe(chosen, trained, names, served, rounded=rounded)
 
     def ask(self) -> None:
         """After a step, ask the trainer, which must not train before it has answered."""
@@ -163,7 +168,8 @@ class Canary:
         self._round(served, trained)
         answer: asyncio.Future[dict[str, Nats]] = asyncio.get_running_loop().create_future()
         answer.set_result(served)
-        self._probe = _Probe(probe.chosen, trained, probe.names, answer, probe.age + 1, report.resolved)
+        told = report.resolved or probe.rounded
+        self._probe = replace(probe, trained=trained, served=answer, age=probe.age + 1, told=told)
         return report
 
     def _judge(self, name: str, version: str, report: CanaryReport) -> None:
@@ -191,12 +197,12 @@ class Canary:
         return {endpoint.name: one for endpoint, one in zip(endpoints, said, strict=True)}
 
     async def _ask(self, score: Scores, name: str, chosen: Sequence[Trajectory]) -> Nats:
-        """One side's log-probabilities of the policy's own tokens in all trajectories, joined."""
+        """One side's log-probabilities of the policy's first own tokens in all trajectories, joined."""
         said = []
         for one in chosen:
-            start = int(np.argmax(one.mask))
-            logprobs = await score(name, one.tokens, start, self._temperature)
-            said.append(logprobs[one.mask[start:].astype(bool)])  # tokens that others wrote may differ widely
+            own = np.flatnonzero(one.mask)[:ENOUGH]  # tokens that others wrote may differ widely
+            logprobs = await score(name, one.tokens[: own[-1] + 1], int(own[0]), self._temperature)
+            said.append(logprobs[own - own[0]])
         return np.concatenate(said).astype(np.float64)
 
 
@@ -207,10 +213,14 @@ def _heard(asked: asyncio.Future[T]) -> asyncio.Future[T]:
 
 
 def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:
-    """Up to ``most`` trajectories with tokens of the policy's own: those with an advantage first, then the longest."""
+    """Up to ``most`` trajectories with tokens of the policy's own, until they are ``ENOUGH``: those with an advantage
+    first, then the longest."""
     trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
     trajectories.sort(key=lambda t: (t.advantage != 0.0, np.count_nonzero(t.mask)), reverse=True)
-    return tuple(trajectories[:most])
+    chosen: list[Trajectory] = []
+    while len(chosen) < min(most, len(trajectories)) and sum(int(t.mask.sum()) for t in chosen) < ENOUGH:
+        chosen.append(trajectories[len(chosen)])
+    return tuple(chosen)
 
 
 def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> CanaryReport:

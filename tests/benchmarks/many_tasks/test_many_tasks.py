@@ -14,6 +14,7 @@ from benchmarks.many_tasks import at_once, compute_mix, concurrency, credit, sca
 from benchmarks.many_tasks.workload import load
 from benchmarks.report import tables
 from benchmarks.report.figures import Series
+from marlaas.engine.store.queries.timeline import StageSample
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 
 USAGE = Usage(10.0, {"rollout": 6.0, "training": 3.0, "engine": 0.5, "env": 0.5}, {"rollout": 200.0}, 0.05)
@@ -53,18 +54,47 @@ def test_the_slowest_tasks_are_those_of_the_sequence() -> None:
     assert [one.name for one in at_once.slowest(workload, sequence, 2)] == [names[1], names[2]]
 
 
-def test_the_one_by_one_arm_is_set_against_every_repetition() -> None:
-    ours = [run(task("a", 105.0)), run(task("a", 104.0))]
-    theirs = run(task("a", 200.0), usage=replace(USAGE, wall=100.0))
-    found = concurrency.rows("here", load("concurrency"), concurrency.Arm(ours, 4.0), theirs)
-    rows = {row.what.removesuffix(", here"): row for row in found}
-    span = rows["32 tasks, from submission to the end of the last"]
-    assert span.ratio is not None and span.ratio.values == (20.0, 25.0)
-    assert rows["time saved"].ours.values == pytest.approx((95.0, 96.0))
+def test_either_idea_is_set_against_the_other() -> None:
+    def arm(*seconds: float) -> list[FleetRun]:
+        return [run(task("a", 100.0 + each), usage=replace(USAGE, wall=each)) for each in seconds]
+
+    arms = {
+        concurrency.STALE_TOGETHER: arm(5.0, 4.0),
+        concurrency.TOGETHER: arm(10.0, 8.0),
+        concurrency.STALE_SEQUENCE: arm(50.0),
+        concurrency.SEQUENCE: arm(100.0),
+    }
+    rows = list(concurrency.rows(load("concurrency"), arms, 4.0))
+    what = "32 tasks, from submission to the end of the last"
+    ratios = {
+        (row.what.removeprefix(what), row.other): row.ratio.values for row in rows if row.ratio and what in row.what
+    }
+    assert ratios == {
+        (", shipped defaults", concurrency.SEQUENCE): (20.0, 25.0),
+        (f", {concurrency.TOGETHER}", concurrency.SEQUENCE): (10.0, 12.5),
+        (f", {concurrency.STALE_SEQUENCE}", concurrency.SEQUENCE): (2.0,),
+        (", shipped defaults", concurrency.TOGETHER): (2.0, 2.0),
+        (", shipped defaults", concurrency.STALE_SEQUENCE): (10.0, 12.5),
+    }
+    named = {row.what.removesuffix(", shipped defaults"): row for row in rows}
+    assert named["time saved"].ours.values == pytest.approx((95.0, 96.0))
     least = max(4.0, USAGE.compute / len(all_cores()))
-    assert rows["makespan ÷ bound, processor time as used at once"].ours.values == pytest.approx((5 / least, 4 / least))
-    used = rows["share of the cores' time that is used"]
-    assert used.ratio is not None and used.ratio.middle == pytest.approx(10.0)
+    assert named["makespan ÷ bound, processor time as used at once"].ours.values == pytest.approx(
+        (5 / least, 4 / least)
+    )
+    used = named[f"share of the cores' time that is used, {concurrency.STALE_TOGETHER}"]
+    assert used.ratio is not None and used.ratio.values == pytest.approx((20.0, 25.0))
+    assert concurrency.remarks(arms).count("staleness 2, ") == 3
+
+
+def test_the_picture_shows_the_first_seconds_of_each_arm() -> None:
+    samples = tuple(
+        StageSample(stage, "cpu", 99.5 + n, 1.0, 0.5, 0.0, 0.0, 0) for n in range(40) for stage in ("rollout", "engine")
+    )
+    bars = concurrency.bars(replace(run(task("a", 140.0)), samples=samples))
+    assert {bar.lane for bar in bars} == {"rollout", "engine"}
+    assert min(bar.start for bar in bars) == 0.5 and max(bar.end for bar in bars) == concurrency.WINDOW
+    assert {bar.share for bar in bars} == {0.5}
 
 
 def test_compute_is_set_against_the_cores_by_either_count() -> None:
@@ -92,6 +122,8 @@ def test_scaling_has_a_row_for_every_number_and_figure() -> None:
     found = {count: [scaling.Scale(count, run(task("a", 105.0), task("b", 105.5)))] for count in (1, 4)}
     assert len(scaling.rows(found)) == 2 * 4
     assert "| 4 | 200 | 0.60 |" in scaling.remarks(found)
+    (curve,) = scaling.picture(found).curves
+    assert curve.x == (1.0, 4.0) and curve.middle == (1.0, 1.0), "both were given the same run"
 
 
 def test_an_interval_is_students() -> None:
@@ -110,6 +142,27 @@ def test_staleness_is_compared_seed_by_seed() -> None:
     assert rows[0].ours.middle == pytest.approx(25.0)
     assert rows[-1].ours.middle == pytest.approx(2.0), "0 and 4 points"
     assert "0.00 at 0, 2.00 at 4" in staleness.remarks(run(*tasks), (0, 4))
+
+
+def test_a_score_is_kept_where_its_interval_is_near_0() -> None:
+    def apart(*points: float) -> dict[int, list[tuple[float, float]]]:
+        return {0: [(5.0, 60.0)] * len(points), 2: [(5.0, 60.0 + each) for each in points]}
+
+    assert "at staleness 2 the interval lies within ±2 points" in staleness.verdicts(apart(-0.5, 0.0, 0.5))
+    assert "at staleness 2 it lies outside" in staleness.verdicts(apart(-7.0, -7.5, -8.0))
+    assert "at staleness 2 it reaches beyond" in staleness.verdicts(apart(-6.0, 0.0, 6.0))
+
+
+def test_rewards_are_drawn_with_their_interval() -> None:
+    def seed(number: int, reward: float) -> TaskRun:
+        one = task(f"seed {number}", 105.0, "staleness 2")
+        steps = tuple(replace(step, metrics={**step.metrics, "reward": reward * step.step}) for step in one.steps)
+        return TaskRun(one.row, steps, one.evals)
+
+    shown = staleness.picture(run(*(seed(n, 0.1 * (n + 1)) for n in range(5))), (2,))
+    (curve,) = shown.curves
+    assert curve.x == (1.0, 2.0) and curve.middle == pytest.approx((30.0, 60.0))
+    assert curve.middle[0] - curve.low[0] == pytest.approx(2.776 * 250**0.5 / 5**0.5)
 
 
 def test_every_arm_is_set_against_both_ways_to_run_the_other() -> None:

@@ -42,8 +42,10 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
     learner, now = PolicyLearner.__new__(PolicyLearner), [0.0]
     learner._exposed = ExposedTime(lambda: now[0])
 
-    async def make(self: PolicyLearner, *_: Any) -> str:
-        return "the version"
+    made: Any = "the version"
+
+    async def make(self: PolicyLearner, *_: Any) -> Any:
+        return made
 
     async def served(self: PolicyLearner) -> None:
         now[0] = 3.0
@@ -52,8 +54,7 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(PolicyLearner, "_served", served)
     sync_engine.take(BLOCKING, 0.0)
     nothing: Any = None
-    made: Any = await learner._step(0, nothing, nothing)
-    assert made == "the version"
+    assert await learner._step(0, nothing, nothing) == made
     assert learner._exposed.take()["publish_wait_seconds"] == 3.0
 
 

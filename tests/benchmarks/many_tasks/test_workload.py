@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import WORKLOADS
 from benchmarks.many_tasks import workload, workload_draw
-from benchmarks.plugins.tools import FEWEST, MOST, latencies, tools
+from benchmarks.plugins.tools import FEWEST, latencies, tools
 from marlaas.plugins import Episode
 from marlaas.plugins.messages import Reply
 
@@ -72,4 +72,4 @@ async def test_an_episode_waits_the_same_whatever_the_policy_says() -> None:
 
     turns, waited = await play("57")
     assert (turns, waited) == await play("no idea")
-    assert FEWEST <= turns <= MOST and waited > 0
+    assert FEWEST <= turns <= 6 and waited > 0

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.tolerance import EXACT, Tolerance
-from marlaas.engine.run.serving.canary import RENEW, Canary, CanaryReport, choose, compare
+from marlaas.engine.run.serving.canary import ENOUGH, RENEW, Canary, CanaryReport, choose, compare
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
@@ -20,9 +20,11 @@ from ...rollout.endpoints import endpoint
 
 
 def group(own: int, *rewards: float) -> ClosedGroup:
-    mask = np.array([0] + [1] * own + [0], np.uint8)
-    spans = (Span(1, 1 + own, 0),)
-    trajectory = Trajectory("a", np.arange(1, own + 3, dtype=np.int32), mask, np.zeros(own + 2, np.float32), spans)
+    """Two episodes of so many own tokens, the last of them after a token that another wrote: those are 0."""
+    mask = np.array([0] + [1] * (own - 1) + [0] + [1] * min(1, own) + [0], np.uint8)
+    spans = (Span(1, len(mask) - 1, 0),)
+    tokens, logprobs = np.arange(1, len(mask) + 1, dtype=np.int32) * mask, np.zeros(len(mask), np.float32)
+    trajectory = Trajectory("a", tokens.astype(np.int32), mask, logprobs, spans)
     episodes = tuple(Episode(n, "ok", (replace(trajectory, reward=one),)) for n, one in enumerate(rewards or (0, 1)))
     closed = close_group(Group(0, 0, 0, "e", episodes))
     assert isinstance(closed, ClosedGroup)
@@ -39,7 +41,7 @@ class Says:
     async def score(self, name: str, tokens: Any, start: int, temperature: float) -> Any:
         self.asked.append(name)
         said = np.full(len(tokens) - start, self.value, np.float32)
-        said[-1] = np.nan
+        said[tokens[start:] == 0] = np.nan
         return said
 
 
@@ -149,6 +151,26 @@ async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
     for _ in range(3):
         await pair.step(trained=-1.0, served=-1.0)
     assert pair.sampler.asked.count("old") == 3
+
+
+async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
+    pair = Pair(Tolerance(mean=0.2))
+    for _ in range(3):
+        assert not (await pair.step(trained=-1.0, served=-1.0)).resolved
+    assert pair.sampler.asked.count("old") == 2, "for both members, and before the first step alone"
+
+
+async def test_a_long_reply_is_compared_up_to_enough_tokens() -> None:
+    pair, lengths = Pair(Tolerance(mean=0.2)), list[int]()
+    score = pair.trainer.score
+
+    async def noting(name: str, tokens: Any, start: int, temperature: float) -> Any:
+        lengths.append(len(tokens) - start)
+        return await score(name, tokens, start, temperature)
+
+    pair.trainer.score = noting  # type: ignore[method-assign]
+    report = await pair.step(trained=-1.3, served=-1.301, groups=[group(3 * ENOUGH)])
+    assert lengths == [ENOUGH, ENOUGH] and report.gap == pytest.approx(0.001, abs=1e-6)
 
 
 async def test_a_batch_without_own_tokens_says_nothing() -> None:
