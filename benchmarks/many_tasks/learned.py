@@ -48,7 +48,8 @@ class Band:
         """A row for each step but 0, at which nothing is learned yet."""
         for step, *values in zip(self.steps, self.low, self.middle, self.high, strict=True):
             if step:
-                yield Row(f"{self.what} after {step} steps, {self.name}", "%", Series(tuple(values)), interval=True)
+                after = f"{step} step{'' if step == 1 else 's'}"
+                yield Row(f"{self.what} after {after}, {self.name}", "%", Series(tuple(values)), interval=True)
 
 
 def band(what: str, name: str, steps: Sequence[int], runs: Sequence[Scores]) -> Band:
