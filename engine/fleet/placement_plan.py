@@ -14,11 +14,10 @@ from ..base import BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
 from ..errors import BaseModelError, ConfigError
 from ..home import Settings
-from .placement import processor
+from .placement import processor, trainers as training_workers
 from .placement.limits import memory_plans
 from .placement.place import decide
 from .placement.processor import is_small, on_cores
-from .placement.trainers import with_trainers
 from .placement.wishes import CPU, Times
 from .worker_specs import of_kind, wanted_of, with_sampler
 
@@ -63,7 +62,7 @@ def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placemen
     """The plan on the processor, with several trainers where the settings ask for them, or they pay and fit."""
     asked, small = settings.training.trainers, is_small(parameters(base))
     kinds = [assignment.kind for assignment in placement.samplers]
-    several = with_trainers(placement, asked, small)
+    several = training_workers.with_trainers(placement, asked, small)
     try:
         return PlacementPlan(several, plans_of(base, settings, free, kinds, len(several.trainers)))
     except BaseModelError:
@@ -114,7 +113,7 @@ def on_machine(
     placement = _one_trainer(base, settings, usable, software, times, without)
     if not placement.cards:
         return _fitting(base, settings, free, placement)
-    placement = with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+    placement = training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
     wanted = replace(wanted_of(base, settings, trains=True), trainers=len(placement.trainers))
     return PlacementPlan(placement, memory_plans(placement, wanted, free), usable.machine)
 
@@ -133,7 +132,7 @@ def placed(
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
     placement = _one_trainer(base, settings, usable, software, times, without)
-    return with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+    return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
 
 
 def _one_trainer(

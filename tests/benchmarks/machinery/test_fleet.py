@@ -10,14 +10,20 @@ from benchmarks.machinery import wide_engine
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
 from benchmarks.many_tasks.workload import load
-from marlaas.engine.fleet.placement import processor
+from marlaas.engine.base.model import load_base
+from marlaas.engine.fleet import placement_plan
+from marlaas.engine.fleet.placement import processor, trainers
+from marlaas.engine.home.settings import Settings
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "on_cores", processor.on_cores)  # put back at the end
+    monkeypatch.setattr(trainers, "with_trainers", trainers.with_trainers)
     wide_engine.both_on_all_cores()
-    placement = processor.on_cores(("torch",), all_cores())
-    assert placement.samplers[0].place.cores == placement.trainer.place.cores == all_cores()
+    for cores in (all_cores(), tuple(range(16))):
+        placement = placement_plan.on_processor(load_base("tiny"), Settings(), 64 << 30, cores).placement
+        assert placement.samplers[0].place.cores == placement.trainer.place.cores == cores
+        assert placement.trainers == (placement.trainer,)
 
 
 @pytest.mark.processes
