@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import psutil
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.control import create_database
@@ -58,8 +56,6 @@ class Run:
     """Turns that each sampler has sampled, in the order of the samplers."""
     read: int
     """Tokens that all samplers have read."""
-    busiest: float
-    """Processor seconds of the sampler that took the most: what other programs take does not count."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,6 @@ class Workers:
     services: Services
     endpoints: SamplerEndpoints
     ledger: Ledger
-    pids: Mapping[str, int]
-    """Processes of the samplers, by name."""
 
     def router(self) -> Router:
         """The engine's own, which knows what the samplers cost and no task."""
@@ -81,7 +75,7 @@ class Workers:
         """Train tasks at the same time, each to its end."""
         services = replace(self.services, router=router)
         tasks = submit(self.home.database, [submission(spec) for spec in specs])
-        before, read, spent = dict(self.ledger.ended), await self._read(), self._spent()
+        before, read = dict(self.ledger.ended), await self._read()
         looking = asyncio.ensure_future(self._look())
         try:
             await asyncio.gather(*(self._one(services, *pair) for pair in zip(tasks, specs, strict=True)))
@@ -93,8 +87,7 @@ class Workers:
             ends = [reader.steps(task)[-1].created - began[task] for task in tasks]
         turns = (self.ledger.ended[name] - before.get(name, 0) for name in self.endpoints.by_name)
         lengths = tuple(end / spec.steps for end, spec in zip(ends, specs, strict=True))
-        busiest = max(now - then for now, then in zip(self._spent(), spent, strict=True))
-        return Run(max(ends), lengths, tuple(turns), await self._read() - read, busiest)
+        return Run(max(ends), lengths, tuple(turns), await self._read() - read)
 
     async def _one(self, services: Services, task: int, spec: TaskSpec) -> None:
         own = services.of(Payer(spec.tenant, task), spec.train.deterministic)
@@ -104,11 +97,6 @@ class Workers:
         while True:
             await self.endpoints.stats(1.0)
             await asyncio.sleep(LOOK)
-
-    def _spent(self) -> list[float]:
-        """Processor seconds that each sampler has taken so far."""
-        times = (psutil.Process(pid).cpu_times() for pid in self.pids.values())
-        return [one.user + one.system for one in times]
 
     async def _read(self) -> int:
         return sum(one.prefilled_tokens for one in (await self.endpoints.stats(10.0)).values())
@@ -138,8 +126,7 @@ async def workers(
             handles[spec.name] = await spec.spawn(home.logs)
         await environments.start()
         services, endpoints = await opening.open(handles, plan)
-        pids = {name: handles[name].pid for name in endpoints.by_name}
-        yield Workers(home, services, endpoints, ledger, pids)
+        yield Workers(home, services, endpoints, ledger)
     finally:
         await environments.stop()
         await asyncio.gather(*(handle.stop() for handle in handles.values()))

@@ -36,10 +36,10 @@ task's time divided by its steps. A sampler holds {sequences} conversations.
 router has to find out in each what they ask for. **evenly**: half of every task's groups at each, by their number.
 
 **Two samplers that are alike** (torch): one task, staleness 0, {alone}, replies of up to 64 tokens. Its turns go where
-they are done first, or by the number of their group, as a hash would have them. Processor time is that of the sampler
-that takes the most of it. **Episodes of many turns**: a group of {chained} a step of `benchmarks/plugins/chains`
-(8 turns on average, 24 at most) at two samplers of {few} conversations, and beside it a task that writes groups of 16
-at the first of them alone; turns may move, or stay where their episode began.
+they are done first, or by the number of their group, as a hash would have them. **Episodes of many turns**: a group of
+{chained} a step of `benchmarks/plugins/chains` (8 turns on average, 24 at most) at two samplers of {few} conversations,
+and beside it a task that writes groups of 16 at the first of them alone; turns may move, or stay where their episode
+began.
 """
 ALONE = {"one group of 64": (1, 64), "two groups of 32": (2, 32), "eight groups of 8": (8, 8)}
 """Groups of a step, and members of each."""
@@ -189,30 +189,10 @@ def rows(measured: Measured) -> tuple[Row, ...]:
         if other != ROUTED
         for what, figure in figures.items()
     ]
-    alone: dict[str, Callable[[Run], float]] = {
-        "a step": lambda run: run.steps[0],
-        "processor time of the busier sampler": lambda run: run.busiest,
-    }
+    alike = [(f"one task, two samplers alike, {shape}: a step", arms, NUMBER) for shape, arms in measured.alone.items()]
+    alike += [("episodes of many turns, two samplers alike, one with other work: a step", measured.chained, STAYING)]
     found += [
-        Row(
-            f"one task, two samplers alike, {shape}: {what}",
-            "s",
-            _series(arms[LEAST], figure),
-            _series(arms[NUMBER], figure),
-            NUMBER,
-        )
-        for shape, arms in measured.alone.items()
-        for what, figure in alone.items()
-    ]
-    found += [
-        Row(
-            f"episodes of many turns, two samplers alike, one with other work: {what}",
-            "s",
-            _series(measured.chained[LEAST], figure),
-            _series(measured.chained[STAYING], figure),
-            STAYING,
-        )
-        for what, figure in alone.items()
+        Row(what, "s", _series(arms[LEAST], _step), _series(arms[other], _step), other) for what, arms, other in alike
     ]
     return tuple(found)
 
@@ -227,6 +207,11 @@ def remarks(measured: Measured) -> str:
         )
         parts.append(f"{shape[0].upper()}{shape[1:]}. {words}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _step(run: Run) -> float:
+    """Of the first task."""
+    return run.steps[0]
 
 
 def _series(runs: Sequence[Run], figure: Callable[[Run], float]) -> Series:

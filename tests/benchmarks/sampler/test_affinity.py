@@ -58,12 +58,12 @@ def test_the_tasks_are_as_the_method_says() -> None:
 
 
 def test_rows_pair_ours_with_every_other_way() -> None:
-    run = Run(2.0, (1.0, 1.0, 2.0, 2.0), (3, 4), 100, 0.5)
+    run = Run(2.0, (1.0, 1.0, 2.0, 2.0), (3, 4), 100)
     mixed = {name: [run] for name in (ROUTED, affinity.EVEN, "torch on both cores")}
     alone = {shape: {LEAST: [run], NUMBER: [run]} for shape in ALONE}
     measured = Measured(mixed, alone, {LEAST: [run], STAYING: [run]}, "one that reads: torch")
     rows = affinity.rows(measured)
-    assert len(rows) == 2 * 3 + 2 * len(ALONE) + 2
+    assert len(rows) == 2 * 3 + len(ALONE) + 1
     assert len({(row.what, row.other) for row in rows}) == len(rows), "the headline finds a row by its name"
     section = Section("routing", "", "", rows, affinity.remarks(measured))
     assert "3 and 4 turns at the two samplers, 100 tokens read" in section.remarks
