@@ -178,7 +178,7 @@ class PolicyLearner:
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
         self._exposed.committed()
-        self._canary.ask()
+        self._canary.ask(names)
         self._serving = background.start(self._serve(version, shares, background))
         await self._watch_signal(tally, metrics["reward"])
         return version

@@ -73,7 +73,7 @@ class _Probe:
     chosen: tuple[Trajectory, ...]
     trained: Nats
     names: Set[str]
-    """Of the endpoints that are asked."""
+    """Of the endpoints that are asked under the newest version."""
     served: asyncio.Future[dict[str, Nats]]
     """By endpoint."""
     age: int = 0
@@ -121,10 +121,14 @@ class Canary:
             trained = await self._ask(self._trainer.score, self._policy, chosen)
             self._probe = _Probe(chosen, trained, names, served, rounded=rounded)
 
-    def ask(self) -> None:
-        """After a step, ask the trainer, which must not train before it has answered."""
+    def ask(self, names: Set[str]) -> None:
+        """After a step, ask the trainer, which must not train before it has answered.
+
+        ``names`` are those of the endpoints that will serve what it has made: the next step can count on them alone.
+        """
         probe, self._asked = self._probe, None
         if probe is not None:
+            self._probe = replace(probe, names=names)
             self._asked = _heard(asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen)))
 
     async def asked(self) -> None:

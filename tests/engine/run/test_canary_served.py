@@ -75,7 +75,7 @@ class Run:
         self.step += 1
         path = str(self.folder / str(self.step))
         await self.trainer.step("policy", path)
-        self.canary.ask()
+        self.canary.ask({endpoint.name for endpoint in self.endpoints})
 
         async def publish() -> None:
             await self.sampler.load(f"v{self.step}", path)

@@ -65,7 +65,7 @@ class Pair:
         if self.canary.due({endpoint.name for endpoint in endpoints}):
             await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
         self.trainer.value = trained
-        self.canary.ask()
+        self.canary.ask({endpoint.name for endpoint in endpoints})
 
         async def publish() -> None:
             self.sampler.value = served
@@ -151,6 +151,21 @@ async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
     for _ in range(3):
         await pair.step(trained=-1.0, served=-1.0)
     assert pair.sampler.asked.count("old") == 3
+
+
+async def test_a_home_that_was_left_is_new_when_it_comes_back() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.3, second=-1.3)
+    await pair.step(trained=-1.6, served=-1.6)
+    assert pair.canary.due({"rollout", "rollout-2"}) and not pair.canary.due({"rollout"})
+    await pair.step(trained=-1.9, served=-1.9, second=-1.9)
+
+
+async def test_who_left_is_known_before_the_comparison_ends() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.3, second=-1.3)
+    pair.canary.ask({"rollout"})
+    assert pair.canary.due({"rollout", "rollout-2"})
 
 
 async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
