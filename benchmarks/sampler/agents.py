@@ -1,6 +1,6 @@
 """Two agents of one task, one asked ten times as often, a policy for each: whether the sampler's capacity follows.
 
-All slots for all, as the engine has it, beside slots that are divided in halves, or by the true ratio by hand; and two
+All slots for all, as the engine has it, beside slots that are divided in halves, or by the true ratio by hand; two
 samplers that the router divides by what is asked for, beside one for each policy.
 """
 

@@ -92,16 +92,19 @@ async def test_every_member_is_there_and_trained_on_once(tmp_path: Path) -> None
 
 
 async def test_a_reply_that_kills_costs_its_group_and_no_rest(tmp_path: Path) -> None:
-    """It is played twice; a version that dies three times within a minute rests."""
+    """It is played twice; a version that dies three times within a minute rests.
+
+    A group of the last step: held-out episodes that are played beside an earlier one would die twice with it.
+    """
     plays: list[str] = []
 
     def before(request: SampleRequest, service: EnvironmentService) -> None:
-        if "/g3.0.1" in request.conversation:
+        if "/g5.0.1" in request.conversation:
             plays.append(request.conversation.partition("/g")[2].rpartition("/")[0])
             kill(service)
 
     world = await run(tmp_path, before)
-    assert plays == ["3.0.1", "3.0.1.1"] and len(plays) == DEATHS
+    assert plays == ["5.0.1", "5.0.1.1"] and len(plays) == DEATHS
     assert not world.query("SELECT 1 FROM trajectories WHERE status != 'ok'")
-    (again,) = world.query("SELECT instance FROM groups WHERE split = 'train' AND number = 3")
-    assert again["instance"] != 3 and sum(metric(world, "lost")) >= 1
+    (again,) = world.query("SELECT instance FROM groups WHERE split = 'train' AND number = 5")
+    assert again["instance"] != 5 and sum(metric(world, "lost")) >= 1
