@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ def test_on_a_python_of_its_own() -> None:
 async def test_what_cannot_be_started_leaves_no_socket_open(tmp_path: Path) -> None:
     folders = Folders.of(tmp_path, "x")
     folders.log.mkdir(parents=True)
+    gc.collect()  # what other tests left open is not closed in between
     before = os.listdir("/proc/self/fd")
     with pytest.raises(IsADirectoryError):
         await launch(SNAPSHOT, folders)
