@@ -110,7 +110,7 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == pages | {f"reference/{name}" for name in reference.pages()} | {"benchmarks.md"}
 
 
-@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md", "docs/papers.md"])
 def test_files_that_are_named_exist(page: str) -> None:
     """A path in code marks begins with a folder of the top level, or with one of the packages of the engine."""
     missing = []
