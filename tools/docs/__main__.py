@@ -1,4 +1,4 @@
-"""Writes the pages of the reference and has Zensical build the site.
+"""Writes the pages of the reference, lays out all pages and has Zensical build the site.
 
 A link that leads nowhere, or a page that fetches anything, fails the build.
 """
@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from .offline import fetched_by
+from .pages import write_pages
 from .reference import ROOT, write_reference
 
 SITE = ROOT / "build" / "docs"
@@ -18,6 +19,7 @@ def main() -> int:
     """Build the site, and say where it is."""
     for path in write_reference():
         print(f"wrote {path.relative_to(ROOT)}")
+    write_pages()
     done = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=ROOT)
     if done.returncode:
         return done.returncode
