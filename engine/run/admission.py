@@ -181,7 +181,9 @@ class Admitting:
         return free and wish.allowed and not self._under_way[wish.policy]
 
     def _patience(self, wishes: Sequence[Wish]) -> float | None:
-        """Seconds until some policy goes on alone; None: none does."""
+        """Seconds until some policy goes on alone; None: none does before something moves."""
+        if not has_room(self._members):
+            return None
         left = min(self._waits.left(wish.policy, self._starved(wish)) for wish in wishes)
         return left if left < inf else None
 
