@@ -96,8 +96,8 @@ class Keeper:
 def _kept(member: Member) -> KeptMember:
     played = member.played
     outcome = replace(played.outcome, paid=played.episode.paid)
-    return KeptMember(played.episode, played.transcripts, outcome, member.before, played.prompt)
+    return KeptMember(played.episode, played.transcripts, outcome, member.before, played.prompt, played.seconds)
 
 
 def _member(kept: KeptMember) -> Member:
-    return Member(Played(kept.episode, kept.transcripts, kept.prompt, kept.outcome), kept.before)
+    return Member(Played(kept.episode, kept.transcripts, kept.prompt, kept.outcome, kept.seconds), kept.before)

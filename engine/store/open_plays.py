@@ -59,6 +59,8 @@ class KeptMember:
     """How its plays before ended."""
     prompt: bytes | None
     """Hash of the first prompt."""
+    seconds: float = 0.0
+    """For how long it was played, by the engine's clock."""
 
 
 class OpenPlayTable:
@@ -160,7 +162,7 @@ def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
     for trajectory in kept.episode.trajectories or (NOTHING,):
         place = places[trajectory.agent] = places.get(trajectory.agent, -1) + 1
         text = kept.transcripts.get((kept.episode.member, trajectory.agent, place), Transcript())
-        whole = None if rows else encode([kept.outcome, kept.before]).decode()
+        whole = None if rows else encode([kept.outcome, kept.before, kept.seconds]).decode()
         rows.append(
             {
                 "play": play,
@@ -181,7 +183,7 @@ def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
 
 
 def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
-    outcome, before = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...]])
+    outcome, before, seconds = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...], float])
     trajectories: list[Trajectory] = []
     transcripts: Transcripts = {}
     for row in rows:
@@ -200,7 +202,7 @@ def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
         seconds=outcome.seconds,
         paid=outcome.paid,
     )
-    return KeptMember(episode, transcripts, outcome, before, rows[0]["prompt"])
+    return KeptMember(episode, transcripts, outcome, before, rows[0]["prompt"], seconds)
 
 
 def _trajectory(row: Mapping[str, Any]) -> Trajectory:

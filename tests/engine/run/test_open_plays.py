@@ -236,3 +236,14 @@ async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state
     await dies(here, lambda: kept(here))
     here.store.tasks.set_state(here.task, state)
     assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_member_that_was_kept_took_as_long_as_it_took(tmp_path: Path) -> None:
+    """Else it would be among the faster ones of its group, whatever it took, where members are redundant."""
+    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
+    await dies(here, lambda: (0, 0) in kept(here))
+    play = here.store.open_plays.find(here.task, 0, ["policy"])
+    assert play is not None
+    (stored,) = here.store.open_plays.members(play)
+    assert stored.seconds > 0.0 and open_plays._member(stored).played.seconds == stored.seconds

@@ -51,7 +51,7 @@ def member(number: int) -> KeptMember:
         (number, "solver", 1): Spoken(),
     }
     before = EpisodeOutcome("error", failure=Failure("gone", "env.py", 9)), EpisodeOutcome("timeout", overloaded=True)
-    return KeptMember(episode, texts, outcome, before, b"\x00prompt")
+    return KeptMember(episode, texts, outcome, before, b"\x00prompt", 2.5)
 
 
 def alike(one: KeptMember, other: KeptMember) -> bool:
