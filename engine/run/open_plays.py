@@ -56,12 +56,13 @@ class Keeper:
         self._ended: list[KeptMember] = []
         """Not stored yet."""
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.stored = stored
         """Whether the store knows of the play."""
 
     def note(self, member: Member) -> None:
         """Take note of a member that has ended; only one that ended well is kept."""
-        if member.played.outcome.status != "ok":
+        if self._closed or member.played.outcome.status != "ok":
             return
         self._ended.append(_kept(member))
         if self._timer is None:
@@ -72,6 +73,11 @@ class Keeper:
         if self.stored:
             self.stored = False
             self._store.open_plays.drop(self._play)
+
+    def close(self) -> None:
+        """The last group of the play is stored, and its members are gone from the store: keep none any more."""
+        self._closed, self.stored = True, False
+        self._ended.clear()
 
     def __enter__(self) -> Keeper:
         return self

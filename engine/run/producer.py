@@ -209,7 +209,6 @@ class Producer:
                 cut = lease.cut
             before, done = None, done | run.closed
             if not run.left:
-                run.keeper.give_up()
                 drawing.learn(own)
                 return done
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
@@ -327,17 +326,23 @@ class Producer:
                 drawing.note(own, place.attempt, place.drawn, closed.rewards)
                 draws = drawing.tried(own)
             part = PolicyGroup(policy.policy, closed.group, texts_of(texts, run.match.agents_of(policy.name)))
+            last = len(run.left) == 1
+            opens, closes = (None, run.open) if last else (run.open, None)
             reach(Point.GROUP_CLOSED)
             try:
-                experience = self._services.store.experience
-                run.play = experience.add_play("train", [part], draws=draws, play=run.play, opens=run.open)
+                run.play = self._services.store.experience.add_play(
+                    "train", [part], draws=draws, play=run.play, opens=opens, closes=closes
+                )
             except StoreError:
                 if leads:
                     drawing.take_back(own)
                 return
             if leads:
                 drawing.learn(own)
-            run.keeper.stored = True
+            if last:
+                run.keeper.close()
+            else:
+                run.keeper.stored = True
             run.closed[policy.name] = closed
             reach(Point.GROUP_STORED)
             run.put(policy.name, closed)

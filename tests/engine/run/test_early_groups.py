@@ -165,6 +165,25 @@ async def test_a_play_that_teaches_nobody_any_more_is_ended(tmp_path: Path) -> N
     assert len(environment.begun) == 2 * 2 * STEPS
 
 
+async def test_a_play_is_closed_with_its_last_group(tmp_path: Path) -> None:
+    """Its members may take their time to end: an engine that dies meanwhile leaves nothing open."""
+    open_plays: list[list[dict[str, Any]]] = []
+
+    class Leaving(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            try:
+                return await super().play(lease, spec, answer, counts)
+            except asyncio.CancelledError:
+                open_plays.append(here.query(f"SELECT 1 FROM open_plays WHERE number = {spec.index}"))
+                raise
+
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
+    here, _ = paying(tmp_path, spec=replace(TWO, policies=policies))
+    here.environments = Leaving(here.chance, agents=AGENTS, pause=lambda spec: asyncio.Event())
+    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert len(open_plays) == 2 * 2 * STEPS and not any(open_plays)
+
+
 async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:
     class Insists(Paying):
         async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
