@@ -36,8 +36,12 @@ class Resumed:
 
 
 def resumed(store: Store, participants: Participants, task: int, number: int, names: Sequence[str]) -> Resumed | None:
-    """The play to go on with for group ``number`` of these policies; one that cannot go on is removed."""
+    """The play to go on with for group ``number`` of these policies; what cannot go on is removed.
+
+    There may be others: one of them may have gone on alone in an earlier run, and now all begin together.
+    """
     play = store.open_plays.find(task, number, names)
+    store.open_plays.drop_others(task, number, names, play)
     if play is None:
         return None
     match = participants.again(play.speaking)

@@ -230,6 +230,23 @@ async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("at_once")
+async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path) -> None:
+    """The solver had gone on alone, and the engine died; the next one plays the number for both at once."""
+    over = asyncio.Event()
+    here = World(tmp_path / "home", TWO)
+    here.environments = Paying(here.chance, agents=AGENTS, pause=lambda spec: over if spec.member else None)
+    await dies(here, lambda: (1, 0) in kept(here))
+    execute = here.store._database.conn.execute
+    execute("DELETE FROM trajectories")
+    execute("DELETE FROM groups")
+    execute("UPDATE open_plays SET policies = json_array('solver') WHERE number = 1")
+    over.set()
+    assert await here.go() == Ending("done")
+    assert here.query("SELECT 1 FROM open_plays") == []
+    assert audit(here.home.root, updates=False).problems == []
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("state", ["cancelled", "failed", "done", "paused"])
 async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state: str) -> None:
     here = held(tmp_path, lambda spec: spec.member == 1)
