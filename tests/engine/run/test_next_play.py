@@ -206,6 +206,21 @@ async def test_nobody_is_held_up_or_trained_on_what_is_too_old(
         assert set(mine.values()) <= {1}
 
 
+@pytest.mark.parametrize("train", [{"deterministic": True}, {"sampling": "difficulty"}, {}])
+async def test_some_tasks_play_every_number_for_all(train: dict[str, Any]) -> None:
+    """What a curriculum draws follows from the first policy's groups, so nobody may be ahead of it."""
+
+    class Own(Policy):
+        @property
+        def spec(self) -> TaskSpec:
+            return replace(super().spec, train=replace(super().spec.train, **train))
+
+    stage = Stage([Own("a", 1, 1, 5), Own("b", 1, 1, 5)], 0)
+    await stage.run(frozenset("a"))
+    assert (stage.policies[1].version == 5) is not bool(train)
+    assert {names for _, names in stage.plays} == {frozenset("ab"), *([] if train else [frozenset("b")])}
+
+
 @dataclass
 class Large(Policy):
     """Its groups fill all the room that a task has, and it counts how often it is asked what it needs."""
