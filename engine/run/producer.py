@@ -198,7 +198,8 @@ class Producer:
             async with self._participants.playing(match), environment.bound() as lease:
                 version, cut = lease.environment_version, False
                 before = self._fitting(before, version)
-                drawn = before.play.index if before else await drawing.instance(lease, own, attempt)
+                drawn = await drawing.instance(lease, own, attempt)  # else a curriculum would not know of it
+                drawn = before.play.index if before else drawn
                 place = _Place(number, attempt, drawn, component, version)
                 left = [policy for policy in wanting if policy.name not in done]
                 run = self._attempt(place, match, left, tally, before, put)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from marlaas.app.audit.audit import audit
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
+from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.run import open_plays
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
@@ -21,6 +21,7 @@ from marlaas.plugins.messages import Answer
 
 from ..scheduler.fake_environments import FakeEnvironments
 from ..scheduler.world import World
+from .test_curriculum import DIFFICULT, drawn, score
 from .test_early_groups import TWO, Paying, groups, until
 from .test_learning import SPEC, check_history
 from .test_several_policies import AGENTS, consumed
@@ -253,6 +254,22 @@ async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state
     await dies(here, lambda: kept(here))
     here.store.tasks.set_state(here.task, state)
     assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_curriculum_knows_what_a_kept_play_drew(tmp_path: Path) -> None:
+    """What it draws and stores is the same whether the first play was made in one go or by two engines."""
+    found = []
+    for name in ("whole", "killed"):
+        here = World(tmp_path / name, DIFFICULT)
+        here.environments = Held(here.chance, data=DataFacts(train=10, held_out=4), score=score)
+        if name == "killed":
+            environment(here).holds = lambda spec: (spec.index, spec.member) == (0, 1)
+            await dies(here, lambda: (0, 0) in kept(here))
+            environment(here).holds = lambda spec: False
+        assert await here.go() == Ending("done")
+        found.append(drawn(here))
+    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("at_once")
