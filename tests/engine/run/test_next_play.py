@@ -245,9 +245,10 @@ async def test_where_there_is_no_room_nobody_looks_for_it() -> None:
             self.plays.append((number, frozenset(policy.name for policy in wanting)))
             now[0] += 5.0
             put("a", (number, 0))
-            return await asyncio.Event().wait() or {}
+            await asyncio.Event().wait()
+            return {}
 
-    stage = Early(policies, 0)
+    stage = Early([*policies], 0)
     admitted = [cast(Admitted, policy) for policy in policies]
     admitting = Admitting(cast(ExperienceTable, stage), admitted, moved, asyncio.Event(), clock=lambda: now[0])
     async with Background() as background:

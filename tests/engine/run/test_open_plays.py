@@ -256,20 +256,22 @@ async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state
     assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
 
 
+async def drawn_with(root: Path, dying: bool) -> list[tuple[int, ...]]:
+    """What a curriculum drew; ``dying``: the engine dies while the first play is open."""
+    here = World(root, DIFFICULT)
+    here.environments = Held(here.chance, data=DataFacts(train=10, held_out=4), score=score)
+    if dying:
+        environment(here).holds = lambda spec: (spec.index, spec.member) == (0, 1)
+        await dies(here, lambda: (0, 0) in kept(here))
+        environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    return drawn(here)
+
+
 @pytest.mark.usefixtures("at_once")
 async def test_a_curriculum_knows_what_a_kept_play_drew(tmp_path: Path) -> None:
     """What it draws and stores is the same whether the first play was made in one go or by two engines."""
-    found = []
-    for name in ("whole", "killed"):
-        here = World(tmp_path / name, DIFFICULT)
-        here.environments = Held(here.chance, data=DataFacts(train=10, held_out=4), score=score)
-        if name == "killed":
-            environment(here).holds = lambda spec: (spec.index, spec.member) == (0, 1)
-            await dies(here, lambda: (0, 0) in kept(here))
-            environment(here).holds = lambda spec: False
-        assert await here.go() == Ending("done")
-        found.append(drawn(here))
-    assert found[0] == found[1]
+    assert await drawn_with(tmp_path / "whole", False) == await drawn_with(tmp_path / "killed", True)
 
 
 @pytest.mark.usefixtures("at_once")
