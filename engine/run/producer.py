@@ -210,6 +210,7 @@ class Producer:
                 cut = lease.cut
             before, done = None, done | run.closed
             if not run.left:
+                self._bias.see(version, run.early.members, component.name)
                 drawing.learn(own)
                 return done
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
@@ -314,7 +315,8 @@ class Producer:
             if done is None:
                 continue
             episodes, texts = done
-            closed = close_group(run.part(policy, episodes, run.tally), closing_rules(policy.spec))
+            tally = run.tally.after(run.early.ended)
+            closed = close_group(run.part(policy, episodes, tally), closing_rules(policy.spec))
             if isinstance(closed, TooFewRewards) or not closed.rewards.count:
                 continue
             if closed.rewards.constant and run.tally.replaced < self._replacements:
