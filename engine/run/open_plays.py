@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from ..errors import StoreError
-from ..rollout import HeldOutPrompt, Played
+from ..rollout import Played
 from ..store import KeptMember, OpenPlay, Store
 from .members import Member
 from .selfplay.match import Match
@@ -89,7 +89,7 @@ class Keeper:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if error is not None and not isinstance(error, HeldOutPrompt):
+        if error is not None:
             self._store_ended()
 
     def _store_ended(self) -> None:
