@@ -112,9 +112,10 @@ def _beside(result: object, agents: Sequence[str], earned: Mapping[str, float], 
     if isinstance(result, dict) and (named := [name for name in result if name in final]):
         raise ValueError(f"the reward of {named[0]!r} is final already, so it cannot be returned")
     left = [agent for agent in agents if agent not in final]
-    if not left:
+    unsettled = {name: total for name, total in earned.items() if name not in final}
+    if not left or (result is None and not unsettled):
         return Rewards(dict(final), {})
-    others = rewards_of(result, left, {name: sum for name, sum in earned.items() if name not in final})
+    others = rewards_of(result, left, unsettled)
     return Rewards({**others.by_agent, **final}, others.parts)
 
 

@@ -157,8 +157,7 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
     members = {trajectory.member for trajectory in trajectories}
     size = int(policy.task.value("train", "group_size"))
     skipped = bool(policy.task.policies) and not members
-    begun = size + int(policy.task.value("train", "redundant", 0))
-    whole = skipped or (len(members) == size and members <= set(range(begun)))
+    whole = skipped or (len(members) == size and members <= set(range(policy.task.members)))
     report.check(whole, "groups are whole", where, f"its members are {sorted(members)}")
     due = group.number // policy.task.batch
     for trajectory in trajectories:

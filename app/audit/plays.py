@@ -104,7 +104,7 @@ def _check_learned(policies: Sequence[Policy], record: Record, report: Report) -
 def check_open(record: Record, policies: Sequence[Policy], report: Report) -> None:
     """Check the members of a task's plays that are still open: nothing of them is trained on, or left behind."""
     task = policies[0].task
-    size, by_name = int(task.value("train", "group_size")), {policy.task.policy: policy for policy in policies}
+    by_name = {policy.task.policy: policy for policy in policies}
     for play in record.open_plays(task.id):
         where = f"task {task.id}, open group {play.number}"
         left = task.state not in UNFINISHED
@@ -116,6 +116,6 @@ def check_open(record: Record, policies: Sequence[Policy], report: Report) -> No
         report.check(len(stored) < len(play.policies), "open plays are open", where, "all of its groups are stored")
         for said in play.said:
             speaker = task.agents.get(said.agent, task.policy) if said.agent else ""
-            right = said.versions <= {play.speaking.get(speaker)} and said.member < size
+            right = said.versions <= {play.speaking.get(speaker)} and said.member < task.members
             problem = f"member {said.member} says for {said.agent!r} what versions {sorted(said.versions)} sampled"
             report.check(right, "open plays keep to their versions", where, problem)

@@ -58,6 +58,11 @@ class Task:
         return default if found is None else found
 
     @property
+    def members(self) -> int:
+        """Members that begin with a group, redundant ones included."""
+        return int(self.value("train", "group_size")) + int(self.value("train", "redundant", 0))
+
+    @property
     def batch(self) -> int:
         """Groups that a step consumes."""
         return int(self.value("train", "groups_per_step"))

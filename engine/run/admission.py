@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Protocol
 
 from ..rollout import EPISODES
+from ..spec import TrainSpec
 from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
@@ -51,6 +52,10 @@ def step_groups(step: int, groups_per_step: int) -> range:
 def staleness(number: int, version: int, groups_per_step: int) -> int:
     """How many versions old the tokens of group ``number`` are when they are trained on."""
     return number // groups_per_step - version
+
+
+def _at_once(train: TrainSpec) -> bool:
+    return train.deterministic or train.sampling == "difficulty"
 
 
 class Admitted(Wanting, Protocol):
@@ -89,7 +94,8 @@ class Admitting:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         """Once ``draining`` is set, only groups begin that the steps under way need. ``together``: no policy ever goes
-        on without another that needs the same group."""
+        on without another that needs the same group, as in deterministic tasks, and with a curriculum, which goes by
+        the groups of one of them."""
         self._experience = experience
         self._policies = policies
         self._draining = draining
@@ -98,7 +104,7 @@ class Admitting:
         self._members = 0
         """Members of groups that were begun which are to be played, or are played."""
         self._moved = moved
-        self._together = together or any(policy.spec.train.deterministic for policy in policies)
+        self._together = together or any(_at_once(policy.spec.train) for policy in policies)
         self._clock = clock
         self._waits = Waits(clock)
         self._alone: dict[str, int] = {}
@@ -181,7 +187,9 @@ class Admitting:
         return free and wish.allowed and not self._under_way[wish.policy]
 
     def _patience(self, wishes: Sequence[Wish]) -> float | None:
-        """Seconds until some policy goes on alone; None: none does."""
+        """Seconds until some policy goes on alone; None: none does before something moves."""
+        if not has_room(self._members):
+            return None
         left = min(self._waits.left(wish.policy, self._starved(wish)) for wish in wishes)
         return left if left < inf else None
 

@@ -25,7 +25,17 @@ class EarlyGroups:
         self._members = members
         self._final: dict[int, dict[str, Settled]] = {}
         """By member and agent."""
-        self._ended: dict[int, Played] = {}
+        self._ended: dict[int, Member] = {}
+
+    @property
+    def ended(self) -> list[Member]:
+        """Members that have ended for good."""
+        return [*self._ended.values()]
+
+    @property
+    def members(self) -> list[Member]:
+        """All members of a play of which all groups are closed: those that go on have done well as far as it counts."""
+        return [self._ended.get(number) or Member(_done(number, {})) for number in range(self._members)]
 
     def note(self, settled: Settled) -> None:
         """Take note of an agent that is done in a member that goes on; only the first time counts."""
@@ -35,7 +45,7 @@ class EarlyGroups:
         """Take note of a member that has ended for good; returns it with what was final before."""
         final = self._final.get(number, {})
         ended = replace(member, played=with_final(member.played, final)) if final else member
-        self._ended[number] = ended.played
+        self._ended[number] = ended
         return ended
 
     def episodes(self, policy: str) -> tuple[tuple[Episode, ...], Transcripts] | None:
@@ -50,12 +60,11 @@ class EarlyGroups:
         for number in range(self._members):
             ended = self._ended.get(number)
             final = self._final.get(number, {})
-            if ended is None:
-                if not agents <= final.keys():
-                    return None
-                ended = _done(number, final)
-            episodes.append(ended.episode)
-            texts |= ended.transcripts
+            if ended is None and not agents <= final.keys():
+                return None
+            played = _done(number, final) if ended is None else ended.played
+            episodes.append(played.episode)
+            texts |= played.transcripts
         return tuple(episodes), texts
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from ..errors import StoreError
-from ..rollout import HeldOutPrompt, Played
+from ..rollout import Played
 from ..store import KeptMember, OpenPlay, Store
 from .members import Member
 from .selfplay.match import Match
@@ -36,8 +36,12 @@ class Resumed:
 
 
 def resumed(store: Store, participants: Participants, task: int, number: int, names: Sequence[str]) -> Resumed | None:
-    """The play to go on with for group ``number`` of these policies; one that cannot go on is removed."""
+    """The play to go on with for group ``number`` of these policies; what cannot go on is removed.
+
+    There may be others: one of them may have gone on alone in an earlier run, and now all begin together.
+    """
     play = store.open_plays.find(task, number, names)
+    store.open_plays.drop_others(task, number, names, play)
     if play is None:
         return None
     match = participants.again(play.speaking)
@@ -56,12 +60,13 @@ class Keeper:
         self._ended: list[KeptMember] = []
         """Not stored yet."""
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self.stored = stored
         """Whether the store knows of the play."""
 
     def note(self, member: Member) -> None:
         """Take note of a member that has ended; only one that ended well is kept."""
-        if member.played.outcome.status != "ok":
+        if self._closed or member.played.outcome.status != "ok":
             return
         self._ended.append(_kept(member))
         if self._timer is None:
@@ -73,13 +78,18 @@ class Keeper:
             self.stored = False
             self._store.open_plays.drop(self._play)
 
+    def close(self) -> None:
+        """The last group of the play is stored, and its members are gone from the store: keep none any more."""
+        self._closed, self.stored = True, False
+        self._ended.clear()
+
     def __enter__(self) -> Keeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if error is not None and not isinstance(error, HeldOutPrompt):
+        if error is not None:
             self._store_ended()
 
     def _store_ended(self) -> None:
@@ -96,8 +106,8 @@ class Keeper:
 def _kept(member: Member) -> KeptMember:
     played = member.played
     outcome = replace(played.outcome, paid=played.episode.paid)
-    return KeptMember(played.episode, played.transcripts, outcome, member.before, played.prompt)
+    return KeptMember(played.episode, played.transcripts, outcome, member.before, played.prompt, played.seconds)
 
 
 def _member(kept: KeptMember) -> Member:
-    return Member(Played(kept.episode, kept.transcripts, kept.prompt, kept.outcome), kept.before)
+    return Member(Played(kept.episode, kept.transcripts, kept.prompt, kept.outcome, kept.seconds), kept.before)

@@ -198,7 +198,8 @@ class Producer:
             async with self._participants.playing(match), environment.bound() as lease:
                 version, cut = lease.environment_version, False
                 before = self._fitting(before, version)
-                drawn = before.play.index if before else await drawing.instance(lease, own, attempt)
+                drawn = await drawing.instance(lease, own, attempt)  # else a curriculum would not know of it
+                drawn = before.play.index if before else drawn
                 place = _Place(number, attempt, drawn, component, version)
                 left = [policy for policy in wanting if policy.name not in done]
                 run = self._attempt(place, match, left, tally, before, put)
@@ -209,7 +210,7 @@ class Producer:
                 cut = lease.cut
             before, done = None, done | run.closed
             if not run.left:
-                run.keeper.give_up()
+                self._bias.see(version, run.early.members, component.name)
                 drawing.learn(own)
                 return done
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
@@ -314,7 +315,8 @@ class Producer:
             if done is None:
                 continue
             episodes, texts = done
-            closed = close_group(run.part(policy, episodes, run.tally), closing_rules(policy.spec))
+            tally = run.tally.after(run.early.ended)
+            closed = close_group(run.part(policy, episodes, tally), closing_rules(policy.spec))
             if isinstance(closed, TooFewRewards) or not closed.rewards.count:
                 continue
             if closed.rewards.constant and run.tally.replaced < self._replacements:
@@ -327,17 +329,23 @@ class Producer:
                 drawing.note(own, place.attempt, place.drawn, closed.rewards)
                 draws = drawing.tried(own)
             part = PolicyGroup(policy.policy, closed.group, texts_of(texts, run.match.agents_of(policy.name)))
+            last = len(run.left) == 1
+            opens, closes = (None, run.open) if last else (run.open, None)
             reach(Point.GROUP_CLOSED)
             try:
-                experience = self._services.store.experience
-                run.play = experience.add_play("train", [part], draws=draws, play=run.play, opens=run.open)
+                run.play = self._services.store.experience.add_play(
+                    "train", [part], draws=draws, play=run.play, opens=opens, closes=closes
+                )
             except StoreError:
                 if leads:
                     drawing.take_back(own)
                 return
             if leads:
                 drawing.learn(own)
-            run.keeper.stored = True
+            if last:
+                run.keeper.close()
+            else:
+                run.keeper.stored = True
             run.closed[policy.name] = closed
             reach(Point.GROUP_STORED)
             run.put(policy.name, closed)

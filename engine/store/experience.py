@@ -98,7 +98,6 @@ class ExperienceTable:
         ``opens``: other policies still wait for their groups, and the play may go on under another engine with the
         versions that it names. ``closes``: nobody waits for more of it, so its members go with this transaction.
 
-
         ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one of the
         same suite on the same environment version: the episodes of every evaluation series are kept. ``draws`` are what
         the first of them tried. ``rewards``: of an evaluation, by member and agent, for agents may be paid that are

@@ -59,6 +59,8 @@ class KeptMember:
     """How its plays before ended."""
     prompt: bytes | None
     """Hash of the first prompt."""
+    seconds: float = 0.0
+    """For how long it was played, by the engine's clock."""
 
 
 class OpenPlayTable:
@@ -68,7 +70,7 @@ class OpenPlayTable:
         self._db = database
 
     def keep(self, play: OpenPlay, members: Sequence[KeptMember]) -> None:
-        """Store further members of a play; those of an earlier attempt at it go.
+        """Store further members of a play, each in place of what is stored of it; those of an earlier attempt go.
 
         Nothing is kept of a task that has ended meanwhile.
         """
@@ -78,14 +80,15 @@ class OpenPlayTable:
                 return
             key = open_play(self._db, play)
             rows = [row for one in members for row in _rows(key, one)]
+            again = [[key, one.episode.member] for one in members]
+            self._db.conn.executemany("DELETE FROM open_trajectories WHERE play = ? AND member = ?", again)
             insert_all(self._db, "open_trajectories", rows)
             reach(Point.MEMBERS_INSIDE)
         reach(Point.MEMBERS_KEPT)
 
     def find(self, task: int, number: int, policies: Sequence[str]) -> OpenPlay | None:
         """The open play of this number that all of these policies are trained on."""
-        rows = self._db.query("SELECT * FROM open_plays WHERE task = ? AND number = ? ORDER BY id", [task, number])
-        found = (_play(row) for row in list(rows))
+        found = self._plays(task, number)
         return next((play for play in found if set(policies) <= set(play.policies)), None)
 
     def members(self, play: OpenPlay) -> list[KeptMember]:
@@ -99,6 +102,16 @@ class OpenPlayTable:
     def drop(self, play: OpenPlay) -> None:
         """Remove a play with its members: it is made anew."""
         drop_open(self._db, play)
+
+    def drop_others(self, task: int, number: int, policies: Sequence[str], play: OpenPlay | None) -> None:
+        """Remove what is open of this number for any of these policies, but for the play in which they go on."""
+        for other in self._plays(task, number):
+            if other != play and set(policies) & set(other.policies):
+                drop_open(self._db, other)
+
+    def _plays(self, task: int, number: int) -> list[OpenPlay]:
+        rows = self._db.query("SELECT * FROM open_plays WHERE task = ? AND number = ? ORDER BY id", [task, number])
+        return [_play(row) for row in list(rows)]
 
 
 _SAME = "p.task = ? AND p.number = ? AND p.policies = ?"
@@ -160,7 +173,7 @@ def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
     for trajectory in kept.episode.trajectories or (NOTHING,):
         place = places[trajectory.agent] = places.get(trajectory.agent, -1) + 1
         text = kept.transcripts.get((kept.episode.member, trajectory.agent, place), Transcript())
-        whole = None if rows else encode([kept.outcome, kept.before]).decode()
+        whole = None if rows else encode([kept.outcome, kept.before, kept.seconds]).decode()
         rows.append(
             {
                 "play": play,
@@ -181,7 +194,7 @@ def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
 
 
 def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
-    outcome, before = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...]])
+    outcome, before, seconds = decode(rows[0]["outcome"], type=tuple[EpisodeOutcome, tuple[EpisodeOutcome, ...], float])
     trajectories: list[Trajectory] = []
     transcripts: Transcripts = {}
     for row in rows:
@@ -200,7 +213,7 @@ def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
         seconds=outcome.seconds,
         paid=outcome.paid,
     )
-    return KeptMember(episode, transcripts, outcome, before, rows[0]["prompt"])
+    return KeptMember(episode, transcripts, outcome, before, rows[0]["prompt"], seconds)
 
 
 def _trajectory(row: Mapping[str, Any]) -> Trajectory:

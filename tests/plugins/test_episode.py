@@ -204,6 +204,12 @@ def test_where_all_agents_are_done_nothing_else_counts(result: object) -> None:
     assert rewards_of(result, ("a", "b"), {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0}).by_agent == {"a": 1.0, "b": 2.0}
 
 
+def test_who_is_paid_nothing_stays_so_beside_one_that_is_done() -> None:
+    """As where the other one is paid with ``ep.reward``, not for the last time."""
+    paid = {"a": 1.0}
+    assert rewards_of(None, ("a", "b"), paid).by_agent == rewards_of(None, ("a", "b"), paid, paid).by_agent == paid
+
+
 async def test_who_cannot_be_paid_for_the_last_time() -> None:
     with pytest.raises(ValueError, match="where a score function or a ranking gives the rewards"):
         await paid_early(settle=None)

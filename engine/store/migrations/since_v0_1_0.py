@@ -183,7 +183,7 @@ def m034_open_plays(db: Database) -> None:
             logprobs BLOB NOT NULL,
             spans TEXT NOT NULL,
             turns TEXT NOT NULL,
-            outcome TEXT,  -- JSON [outcome, outcomes of the plays before], in a member's first row
+            outcome TEXT,  -- JSON [outcome, outcomes of the plays before, seconds], in a member's first row
             prompt BLOB  -- hash of the first prompt, likewise
         )"""
     )

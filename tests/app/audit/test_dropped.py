@@ -14,6 +14,7 @@ from marlaas.app.audit.audit import audit
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from tests.engine.run.test_learning import SPEC
+from tests.engine.run.test_open_plays import Held, dies, environment, kept
 from tests.engine.scheduler.world import World
 
 LAST = (
@@ -58,3 +59,14 @@ def test_a_true_home_is_proven(home: Path) -> None:
 def test_lies_are_found(home: Path, lie: str) -> None:
     doctor(home, lie)
     assert any("its members are" in problem for problem in audit(home, updates=False).problems)
+
+
+async def test_redundant_members_of_an_open_play_are_in_order(tmp_path: Path) -> None:
+    world = World(tmp_path, TASK, most=6)
+    world.environments = Held(world.chance, holds=lambda spec: spec.member < TASK.train.group_size)
+    await dies(world, lambda: environment(world).well >= TASK.train.redundant)
+    assert {member for _, member in kept(world)} == {3, 4}
+    report = audit(tmp_path, updates=False)
+    assert not report.problems and report.proven["open plays keep to their versions"] > 0
+    doctor(tmp_path, "UPDATE open_trajectories SET member = 5 WHERE member = 4")
+    assert any("member 5 says" in problem for problem in audit(tmp_path, updates=False).problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
 from marlaas.engine.rollout.episodes import Played, Settled
+from marlaas.engine.run.bias_watch import BiasWatch
 from marlaas.engine.run.early_groups import EarlyGroups
 from marlaas.engine.run.members import Member
 from marlaas.engine.run.selfplay.match import Match
@@ -163,6 +164,54 @@ async def test_a_play_that_teaches_nobody_any_more_is_ended(tmp_path: Path) -> N
     assert await asyncio.wait_for(here.go(), 20) == Ending("done")
     assert consumed(here) == {"solver": ONCE} and here.query("SELECT 1 FROM open_plays") == []
     assert len(environment.begun) == 2 * 2 * STEPS
+
+
+async def test_a_play_is_closed_with_its_last_group(tmp_path: Path) -> None:
+    """Its members may take their time to end: an engine that dies meanwhile leaves nothing open."""
+    open_plays: list[list[dict[str, Any]]] = []
+
+    class Leaving(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            try:
+                return await super().play(lease, spec, answer, counts)
+            except asyncio.CancelledError:
+                open_plays.append(here.query(f"SELECT 1 FROM open_plays WHERE number = {spec.index}"))
+                raise
+
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
+    here, _ = paying(tmp_path, spec=replace(TWO, policies=policies))
+    here.environments = Leaving(here.chance, agents=AGENTS, pause=lambda spec: asyncio.Event())
+    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert len(open_plays) == 2 * 2 * STEPS and not any(open_plays)
+
+
+@pytest.mark.parametrize("partner", [NamedPolicySpec(frozen="base"), NamedPolicySpec(rank=1)])
+async def test_members_that_failed_are_counted_in_early_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partner: NamedPolicySpec
+) -> None:
+    """One member always fails before the solver is paid, and the others play on when its group closes."""
+    over, weighed = asyncio.Event(), Counter[tuple[str, ...]]()
+
+    class Failing(Paying):
+        async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+            if spec.split == "train" and spec.member == 2:
+                return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
+            return await super().play(lease, spec, answer, counts)
+
+    def see(watch: BiasWatch, version: str, members: Sequence[Member], component: str = "") -> None:
+        weighed[tuple(member.played.outcome.status for member in members)] += 1
+
+    monkeypatch.setattr(BiasWatch, "see", see)
+    policies = {"solver": NamedPolicySpec(rank=1), "critic": partner}
+    train = replace(TWO.train, group_size=3, min_members=2)
+    here, _ = paying(tmp_path, spec=replace(TWO, policies=policies, train=train))
+    here.environments = Failing(here.chance, agents=AGENTS, pause=lambda spec: over)
+    run = asyncio.ensure_future(here.go())
+    await until(lambda: steps(here).get("solver"))
+    over.set()
+    assert await asyncio.wait_for(run, 20) == Ending("done")
+    assert {(row["lost"], row["replayed"]) for row in groups(here, "solver")} == {(1, 2)}
+    assert weighed.keys() == {("ok", "ok", "error")} and weighed.total() == 2 * STEPS
 
 
 async def test_an_agent_that_is_done_is_not_asked_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.app.audit.audit import audit
+from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run import next_play as module
 from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
 from marlaas.engine.run.background import Background
@@ -203,6 +204,67 @@ async def test_nobody_is_held_up_or_trained_on_what_is_too_old(
         assert all(0 <= age <= policy.bound for age in policy.ages)
         mine = Counter(number for number, names in stage.plays if policy.name in names)
         assert set(mine.values()) <= {1}
+
+
+@pytest.mark.parametrize("train", [{"deterministic": True}, {"sampling": "difficulty"}, {}])
+async def test_some_tasks_play_every_number_for_all(train: dict[str, Any]) -> None:
+    """What a curriculum draws follows from the first policy's groups, so nobody may be ahead of it."""
+
+    class Own(Policy):
+        @property
+        def spec(self) -> TaskSpec:
+            return replace(super().spec, train=replace(super().spec.train, **train))
+
+    stage = Stage([Own("a", 1, 1, 5), Own("b", 1, 1, 5)], 0)
+    await stage.run(frozenset("a"))
+    assert (stage.policies[1].version == 5) is not bool(train)
+    assert {names for _, names in stage.plays} == {frozenset("ab"), *([] if train else [frozenset("b")])}
+
+
+@dataclass
+class Large(Policy):
+    """Its groups fill all the room that a task has, and it counts how often it is asked what it needs."""
+
+    asked: int = 0
+
+    @property
+    def spec(self) -> TaskSpec:
+        return TaskSpec("lab", "task", "sums", train=TrainSpec(groups_per_step=1, group_size=EPISODES))
+
+    def needs(self, number: int) -> bool:
+        self.asked += 1
+        return super().needs(number)
+
+
+async def test_where_there_is_no_room_nobody_looks_for_it() -> None:
+    """A policy has its group early and could go on, but the others' members still fill the room."""
+    policies, now, moved = [Large("a", 1, 0, 9), Large("b", 1, 0, 9)], [0.0], asyncio.Event()
+
+    class Early(Stage):
+        async def fill(self, number: int, wanting: Any, more: Any, put: Any) -> dict[str, Any]:
+            self.plays.append((number, frozenset(policy.name for policy in wanting)))
+            now[0] += 5.0
+            put("a", (number, 0))
+            await asyncio.Event().wait()
+            return {}
+
+    stage = Early([*policies], 0)
+    admitted = [cast(Admitted, policy) for policy in policies]
+    admitting = Admitting(cast(ExperienceTable, stage), admitted, moved, asyncio.Event(), clock=lambda: now[0])
+    async with Background() as background:
+        background.produce(admitting.run(cast(Producer, stage), background))
+        await until(lambda: policies[0].ready)
+        policies[0].step()
+        for _ in range(3):
+            now[0] += 100.0
+            moved.set()
+            for _ in range(50):
+                await asyncio.sleep(0)
+        before = policies[0].asked
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert policies[0].asked == before and len(stage.plays) == 1
+        background.stop_producing()
 
 
 async def test_a_policy_whose_partner_learns_slowly_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from marlaas.app.audit.audit import audit
-from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
+from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.run import open_plays
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
@@ -21,6 +21,7 @@ from marlaas.plugins.messages import Answer
 
 from ..scheduler.fake_environments import FakeEnvironments
 from ..scheduler.world import World
+from .test_curriculum import DIFFICULT, drawn, score
 from .test_early_groups import TWO, Paying, groups, until
 from .test_learning import SPEC, check_history
 from .test_several_policies import AGENTS, consumed
@@ -230,9 +231,55 @@ async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("at_once")
+async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path) -> None:
+    """The solver had gone on alone, and the engine died; the next one plays the number for both at once."""
+    over = asyncio.Event()
+    here = World(tmp_path / "home", TWO)
+    here.environments = Paying(here.chance, agents=AGENTS, pause=lambda spec: over if spec.member else None)
+    await dies(here, lambda: (1, 0) in kept(here))
+    execute = here.store._database.conn.execute
+    execute("DELETE FROM trajectories")
+    execute("DELETE FROM groups")
+    execute("UPDATE open_plays SET policies = json_array('solver') WHERE number = 1")
+    over.set()
+    assert await here.go() == Ending("done")
+    assert here.query("SELECT 1 FROM open_plays") == []
+    assert audit(here.home.root, updates=False).problems == []
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("state", ["cancelled", "failed", "done", "paused"])
 async def test_a_finished_task_keeps_nothing_of_open_plays(tmp_path: Path, state: str) -> None:
     here = held(tmp_path, lambda spec: spec.member == 1)
     await dies(here, lambda: kept(here))
     here.store.tasks.set_state(here.task, state)
     assert bool(here.query("SELECT 1 FROM open_plays")) is bool(kept(here)) is (state == "paused")
+
+
+async def drawn_with(root: Path, dying: bool) -> list[tuple[int, ...]]:
+    """What a curriculum drew; ``dying``: the engine dies while the first play is open."""
+    here = World(root, DIFFICULT)
+    here.environments = Held(here.chance, data=DataFacts(train=10, held_out=4), score=score)
+    if dying:
+        environment(here).holds = lambda spec: (spec.index, spec.member) == (0, 1)
+        await dies(here, lambda: (0, 0) in kept(here))
+        environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    return drawn(here)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_curriculum_knows_what_a_kept_play_drew(tmp_path: Path) -> None:
+    """What it draws and stores is the same whether the first play was made in one go or by two engines."""
+    assert await drawn_with(tmp_path / "whole", False) == await drawn_with(tmp_path / "killed", True)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_member_that_was_kept_took_as_long_as_it_took(tmp_path: Path) -> None:
+    """Else it would be among the faster ones of its group, whatever it took, where members are redundant."""
+    here = held(tmp_path, lambda spec: (spec.index, spec.member) == (0, 1))
+    await dies(here, lambda: (0, 0) in kept(here))
+    play = here.store.open_plays.find(here.task, 0, ["policy"])
+    assert play is not None
+    (stored,) = here.store.open_plays.members(play)
+    assert stored.seconds > 0.0 and open_plays._member(stored).played.seconds == stored.seconds

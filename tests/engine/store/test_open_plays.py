@@ -51,7 +51,7 @@ def member(number: int) -> KeptMember:
         (number, "solver", 1): Spoken(),
     }
     before = EpisodeOutcome("error", failure=Failure("gone", "env.py", 9)), EpisodeOutcome("timeout", overloaded=True)
-    return KeptMember(episode, texts, outcome, before, b"\x00prompt")
+    return KeptMember(episode, texts, outcome, before, b"\x00prompt", 2.5)
 
 
 def alike(one: KeptMember, other: KeptMember) -> bool:
@@ -98,6 +98,26 @@ def test_another_policy_task_or_number_has_another_play(store: Store) -> None:
     assert store.open_plays.find(1, 7, ["judge"]) == alone
     store.open_plays.drop(PLAY)
     assert store.open_plays.find(1, 7, ["solver"]) is None and len(store.open_plays.members(alone)) == 1
+
+
+def test_a_member_that_is_kept_twice_is_there_once(store: Store) -> None:
+    store.open_plays.keep(PLAY, [member(0), member(1)])
+    store.open_plays.keep(PLAY, [member(1), member(2)])
+    kept = store.open_plays.members(PLAY)
+    assert len(kept) == 3 and all(alike(one, member(number)) for number, one in enumerate(kept))
+
+
+def test_plays_for_some_of_the_policies_are_removed(store: Store) -> None:
+    """No other than the one that goes on is ever needed by one of them again."""
+    alone, judged = replace(PLAY, policies=("critic",)), replace(PLAY, policies=("judge",))
+    for play in (PLAY, alone, judged):
+        store.open_plays.keep(play, [member(0)])
+    assert store.open_plays.find(1, 7, ["critic", "solver"]) == PLAY
+    store.open_plays.drop_others(1, 7, ["critic", "solver"], PLAY)
+    assert store.open_plays.find(1, 7, ["critic"]) == PLAY and store.open_plays.find(1, 7, ["judge"]) == judged
+    assert store.open_plays.members(alone) == []
+    store.open_plays.drop_others(1, 7, ["critic"], None)
+    assert store.open_plays.find(1, 7, ["solver"]) is None
 
 
 def test_a_further_attempt_takes_the_place_of_the_one_before(store: Store) -> None:
