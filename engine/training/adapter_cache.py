@@ -62,7 +62,10 @@ class AdapterCache:
             return tuple(self._held[policy] for policy in policies)
 
     def ahead(self, policy: str, beside: Collection[str]) -> None:
-        """Page a policy in, unless there is no room for it ``beside`` those that are needed until then."""
+        """Page a policy in, unless there is no room for it ``beside`` those that are needed until then.
+
+        Other threads may change ``beside``: whoever is there before its call begins to ``use`` it does not leave.
+        """
         with self._changed:
             self._settle()
             leaving = self._leaving(policy, beside)
