@@ -150,9 +150,7 @@ def test_what_could_not_be_paged_in_ahead_is_said_at_its_call(tmp_path: Path) ->
     assert cache.use("a")[0].version == cache.use("b")[0].version == 7
 
 
-def test_a_device_without_room_for_who_comes_next_loses_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_without_room_for_who_comes_next_loses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a hint alone, and at the call itself the pass before has given its memory back."""
 
     def refuse(state: TrainingState, device: str) -> PolicyMemory:
