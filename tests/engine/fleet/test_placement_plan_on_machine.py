@@ -9,7 +9,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor
 from marlaas.engine.fleet.routing.endpoints import precision
@@ -209,3 +209,14 @@ def test_lists_that_do_not_fit_their_devices_are_refused(rollout: RolloutSetting
     with pytest.raises(ConfigError, match="`samplers`") as refused:
         staffed(machine("A100"), settings=Settings(rollout=rollout))
     assert '`devices = ["gpu 0", "cpu"]`' in str(refused.value.hint)
+
+
+def test_trainers_nobody_asked_for_keep_no_card_from_work() -> None:
+    """Where main memory has room for one beside the cards, there is one; who asks for several hears what is missing."""
+    settings = Settings(rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("cpu",)))
+    usable = UsableResources(machine("A100"))
+    plan = on_machine(BASE, settings, 2 * GB, usable, ALL)
+    assert [trainer.name for trainer in plan.placement.trainers] == ["training"]
+    assert len(on_machine(BASE, settings, 16 * GB, usable, ALL).placement.trainers) > 1
+    with pytest.raises(BaseModelError, match="of memory"):
+        on_machine(BASE, replace(settings, training=replace(settings.training, trainers=4)), 2 * GB, usable, ALL)
