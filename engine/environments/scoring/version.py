@@ -129,6 +129,8 @@ class VersionScoring:
             except Ended:
                 return self._ended
             except BrokenPlugin as error:
+                if self._version.ends != ends:
+                    return self._ended
                 if last or not error.died:
                     return EpisodeOutcome("error", failure=error.failure)
             except ValueError as error:

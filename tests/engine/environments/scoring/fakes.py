@@ -99,6 +99,9 @@ class Pool:
         child = FakeChild(len(self.children), owner, refuses=self.refuses)
         self.children.append(child)
         await self.may_start.wait()
+        if self.broken is not None:
+            child.die()
+            raise self.broken
         return cast(ScoringChild, child)
 
     def of(self, path: Path, folders: Folders, alone: bool = False) -> ScoringPool:

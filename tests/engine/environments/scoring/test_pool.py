@@ -85,6 +85,21 @@ async def test_functions_that_wait_have_more_than_the_cores(eager: None) -> None
     assert not made.living and made.budget.left == 2
 
 
+async def test_a_version_ends_while_its_process_fails_to_start() -> None:
+    """Else it would start another, which nobody ends any more."""
+    made = Pool()
+    version = made.version()
+    made.may_start.clear()
+    request = version.score()
+    await made.until_started(1)
+    made.broken = BrokenPlugin(Failure("it cannot be started"), died=True)
+    version.scoring.end("a newer version took its place")
+    made.may_start.set()
+    assert (await request).failure == Failure("a newer version took its place")
+    await settled()
+    assert len(made.children) == 1 and not made.living and not made.pool.size
+
+
 async def test_what_others_computed_in_between_counts_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """A short request is not looked at: what many of them computed, here as one, must not be that of the next long one,
     which only waits."""
