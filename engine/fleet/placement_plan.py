@@ -148,13 +148,16 @@ def placed(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> Placement:
-    """The placement alone.
+    """The placement alone, with as much main memory as the machine says is free; what does not fit is placed all the same.
 
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
-    placement = _one_trainer(base, settings, usable, software, times, without)
-    return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+    try:
+        return on_machine(base, settings, usable.machine.cpu.memory, usable, software, times, without).placement
+    except BaseModelError:  # it does not fit, which the engine says where it starts
+        placement = _one_trainer(base, settings, usable, software, times, without)
+        return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
 
 
 def _one_trainer(

@@ -11,7 +11,7 @@ from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.assignment import worker_specs
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed
 from marlaas.engine.fleet.routing.endpoints import precision
 from marlaas.engine.fleet.tolerance import EXACT, HALF
 from marlaas.engine.fleet.worker_specs import (
@@ -220,3 +220,15 @@ def test_trainers_nobody_asked_for_keep_no_card_from_work() -> None:
     assert len(on_machine(BASE, settings, 16 * GB, usable, ALL).placement.trainers) > 1
     with pytest.raises(BaseModelError, match="of memory"):
         on_machine(BASE, replace(settings, training=replace(settings.training, trainers=4)), 2 * GB, usable, ALL)
+
+
+@pytest.mark.parametrize(("gigabytes", "trainers"), [(1, 4), (4, 1), (16, 4)])
+def test_the_placement_alone_is_that_of_the_plan(gigabytes: int, trainers: int) -> None:
+    """As doctor tells it before the engine starts; what fits nowhere is placed all the same."""
+    cpu = replace(SERVER, cores=tuple(range(16)), count=16, memory=gigabytes * GB)
+    usable = UsableResources(Machine(cpu))
+    assert len(placed(BASE, Settings(), usable, NOTHING).trainers) == trainers
+    if gigabytes > 1:
+        assert placed(BASE, Settings(), usable, NOTHING) == (
+            on_machine(BASE, Settings(), cpu.memory, usable, NOTHING).placement
+        )
