@@ -148,7 +148,7 @@ def placed(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> Placement:
-    """The placement alone, with as much main memory as the machine says is free; what does not fit is placed all the same.
+    """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
 
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.
