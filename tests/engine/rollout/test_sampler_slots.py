@@ -67,7 +67,7 @@ async def test_a_burst_of_a_tenant_does_not_get_all_free_slots() -> None:
     assert [holder.payer.tenant for holder in stage.order[4:]].count("bob") >= 2
 
 
-async def test_a_turn_that_is_given_up_is_charged_once_its_cost_is_known() -> None:
+async def test_a_turn_given_up_is_charged_once_its_cost_is_known() -> None:
     stage = Stage(1)
     ann, bob = Holder(ANN), Holder(BOB)
     await stage.queue(ann, bob)
