@@ -6,7 +6,7 @@ each on cores of its own where there are enough. With cards ``placement`` decide
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -59,16 +59,34 @@ def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence
 
 
 def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan:
-    """The plan on the processor, with several trainers where the settings ask for them, or they pay and fit."""
-    asked, small = settings.training.trainers, is_small(parameters(base))
+    """The plan on the processor."""
     kinds = [assignment.kind for assignment in placement.samplers]
-    several = training_workers.with_trainers(placement, asked, small)
+
+    def plan(staffed: Placement) -> PlacementPlan:
+        return PlacementPlan(staffed, plans_of(base, settings, free, kinds, len(staffed.trainers)))
+
+    return _with_trainers(base, settings, placement, plan)
+
+
+def _with_trainers(
+    base: BaseModel, settings: Settings, placement: Placement, plan: Callable[[Placement], PlacementPlan]
+) -> PlacementPlan:
+    """The ``plan`` with several trainers where the settings ask for them, or where they pay and take no memory from the
+    samplers. Raises what ``plan`` does."""
+    asked = settings.training.trainers
+    several = training_workers.with_trainers(placement, asked, is_small(parameters(base)))
+    if asked or len(several.trainers) == 1:
+        return plan(several)
+    one = plan(placement)
     try:
-        return PlacementPlan(several, plans_of(base, settings, free, kinds, len(several.trainers)))
+        more = plan(several)
     except BaseModelError:
-        if asked or len(several.trainers) == 1:
-            raise
-        return PlacementPlan(placement, plans_of(base, settings, free, kinds))
+        return one
+    return more if _of_samplers(more) == _of_samplers(one) else one
+
+
+def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
+    return [(memory.sequences, memory.context, memory.weights) for memory in plan.memory]
 
 
 def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
@@ -113,9 +131,13 @@ def on_machine(
     placement = _one_trainer(base, settings, usable, software, times, without)
     if not placement.cards:
         return _fitting(base, settings, free, placement)
-    placement = training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
-    wanted = replace(wanted_of(base, settings, trains=True), trainers=len(placement.trainers))
-    return PlacementPlan(placement, memory_plans(placement, wanted, free), usable.machine)
+    wanted = wanted_of(base, settings, trains=True)
+
+    def plan(staffed: Placement) -> PlacementPlan:
+        own = replace(wanted, trainers=len(staffed.trainers))
+        return PlacementPlan(staffed, memory_plans(staffed, own, free), usable.machine)
+
+    return _with_trainers(base, settings, placement, plan)
 
 
 def placed(
@@ -126,13 +148,16 @@ def placed(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> Placement:
-    """The placement alone.
+    """The placement alone, with as much main memory as the machine has free; what does not fit is placed all the same.
 
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
-    placement = _one_trainer(base, settings, usable, software, times, without)
-    return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+    try:
+        return on_machine(base, settings, usable.machine.cpu.memory, usable, software, times, without).placement
+    except BaseModelError:  # it does not fit, which the engine says where it starts
+        placement = _one_trainer(base, settings, usable, software, times, without)
+        return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
 
 
 def _one_trainer(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from ..errors import AdapterError, MarlaasError, StateLost, WorkerDied
+from ..errors import StateLost, WorkerDied
 from ..fairness import Standing, together
 from ..training import PolicyConfig
 from .trainer import NEWEST, Call, SharedTrainer
@@ -182,7 +182,7 @@ class TrainerPool:
     async def _take_over(self, home: _Home, call: Call, idle: SharedTrainer) -> None:
         try:
             await self._move(home, call.policy, idle)
-        except MarlaasError as error:
+        except Exception as error:  # whoever waits for the call must hear of it
             call.fail(error)
         if home.trainer.died.is_set():
             call.fail(_lost(call.policy))
@@ -206,7 +206,7 @@ class TrainerPool:
             raise _lost(policy) from error
         try:
             await there.trainer.set_state(policy, moved)
-        except (AdapterError, WorkerDied) as error:
+        except Exception as error:  # it has no memory for it, for one
             self._log(f"The state of policy {policy} could not move from {here.name} to {there.name}: {error}")
             return
         if self._homes.get(policy) is not home or there.died.is_set():  # it was closed meanwhile, or both died

@@ -70,7 +70,8 @@ DOCUMENTED = """\
 # largest_rank = 256
 # Training workers: several train different policies at the same time, each on a part of the trainer's cores or cards
 # and with a base of its own; a policy's state moves between them. 0 leaves it to the placement: one for every two of
-# the trainer's cores where the base is small (up to 64 MB), at most four; else one.
+# the trainer's cores, at most four, where the base is small (up to 64 MB) and samplers need not do with less memory
+# for them; else one.
 # trainers = 0
 # Where: "cpu", or cards, ["gpu 0"]; [] leaves it to the placement. All cards of the trainer hold the base.
 # devices = []

@@ -62,7 +62,10 @@ class AdapterCache:
             return tuple(self._held[policy] for policy in policies)
 
     def ahead(self, policy: str, beside: Collection[str]) -> None:
-        """Page a policy in, unless there is no room for it ``beside`` those that are needed until then."""
+        """Page a policy in, unless there is no room for it ``beside`` those that are needed until then.
+
+        Other threads may change ``beside``: whoever is there before its call begins to ``use`` it does not leave.
+        """
         with self._changed:
             self._settle()
             leaving = self._leaving(policy, beside)
@@ -76,10 +79,10 @@ class AdapterCache:
             for other, memory in leaving.items():
                 self._page_out(other, memory)
                 del back[other]
-            back[policy] = to_device(self._pages.take(policy), self._device)
-            reach(Point.PAGE_IN)
-        except OSError as error:
-            log.warning("Policy %s is not paged in ahead of its turn: %s.", policy, error.strerror)
+            back[policy] = self._page_in(policy)
+        except (OSError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or error
+            log.warning("Policy %s is not paged in ahead of its turn: %s.", policy, why)
         except AdapterError as error:
             self._broken[policy] = error
         finally:
@@ -140,9 +143,7 @@ class AdapterCache:
         if policy not in self._pages:
             raise self._not_open(policy)
         try:
-            memory = to_device(self._pages.take(policy), self._device)
-            reach(Point.PAGE_IN)
-            return memory
+            return self._page_in(policy)
         except AdapterError:
             self._forget(policy)
             raise
@@ -163,6 +164,16 @@ class AdapterCache:
                 log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
                 return
             del self._held[policy]
+
+    def _page_in(self, policy: str) -> PolicyMemory:
+        state = self._pages.take(policy)
+        try:
+            memory = to_device(state, self._device)
+        except RuntimeError:  # the device has no memory left
+            self._pages.put(policy, state)
+            raise
+        reach(Point.PAGE_IN)
+        return memory
 
     def _page_out(self, policy: str, memory: PolicyMemory) -> None:
         self._pages.put(policy, to_host(memory))

@@ -187,7 +187,8 @@ class TorchTrainer:
 
     async def prefetch(self, policy: str) -> None:
         """Page a policy in while others compute, if there is room for it beside those that have calls."""
-        await _in(self._paging, self._cache.ahead, policy, frozenset(self._calls))
+        # the keys as they are once it is decided who leaves: until then others may have begun to compute
+        await _in(self._paging, self._cache.ahead, policy, self._calls.keys())
 
     async def get_state(self, policy: str) -> MovedState:
         """A policy's state, beside what others compute; raises ``AdapterError`` where it is not open."""
@@ -222,8 +223,10 @@ class TorchTrainer:
         try:
             yield
         finally:
-            self._calls.subtract(policies)
-            self._calls = +self._calls
+            for policy in policies:
+                self._calls[policy] -= 1
+                if not self._calls[policy]:
+                    del self._calls[policy]
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await _in(self._thread, work, *args, **kwargs)

@@ -43,9 +43,6 @@ class Spent:
     """In which it waited for a core."""
 
 
-NOTHING = Spent()
-
-
 class ScoringChild(Child):
     """Such a process, until it is dead."""
 

@@ -20,7 +20,7 @@ from ...fairness import FairClock
 from ...trajectories import Failure
 from ..budget import ProcessBudget
 from ..process.child import Owner
-from ..process.scorer import NOTHING, Loadable, ScoringChild, Spent
+from ..process.scorer import Loadable, ScoringChild, Spent
 from ..protocol import EpisodeOutcome
 from .sizing import Requests, Waiting, wanted
 
@@ -31,7 +31,7 @@ PRICE = 0.2
 REST = 60.0
 """Seconds after which workers beyond the first end, unless they are needed just then."""
 LONG = 0.05
-"""Seconds of a request from which it is looked at what it computes."""
+"""Seconds of a request, and of a version's usual one, from which it is looked at what it computes."""
 KEPT = 8
 """Versions that a worker keeps loaded: those that were used last."""
 _MICRO = 1e6
@@ -75,8 +75,8 @@ class Worker:
     """Microseconds that its request is expected to take."""
     began: float = 0.0
     """When its request began, with all that it needs loaded; 0 before."""
-    spent: Spent = NOTHING
-    """What its process had spent when that was looked at last."""
+    spent: Spent | None = None
+    """What its process had spent when its request began; None where that was not looked at."""
 
     @property
     def mixed(self) -> bool:
@@ -98,10 +98,10 @@ class Worker:
 
         A short one counts as computing: to look would cost more than is known by it.
         """
-        if wall < LONG:
+        if wall < LONG or self.spent is None:
             return wall, 0.0
-        before, self.spent = self.spent, child.spent
-        return self.spent.computed - before.computed, self.spent.delayed - before.delayed
+        after = child.spent
+        return after.computed - self.spent.computed, after.delayed - self.spent.delayed
 
     def died(self, failure: Failure) -> None:
         """See ``child.Owner``."""
@@ -177,6 +177,8 @@ class ScoringPool:
                 await self._begin(worker)
             if version.ends != ends:
                 raise Ended
+            usual = version.requests.seconds
+            worker.spent = worker.process.spent if usual is None or usual >= LONG else None
             worker.began = time.monotonic()
             yield worker
         finally:

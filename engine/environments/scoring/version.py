@@ -1,9 +1,10 @@
 """The scores of one plugin version: each episode that is scored, or group that is compared, has an outcome in time,
 whatever the author's function does.
 
-The processes are shared with other versions (``pool``). What fails in one that others have used is tried again in one
-of its own before it counts: so a version answers for itself. One that cannot be loaded beside others, or that leaves
-something running behind its answers, has a pool to itself from then on.
+The processes are shared with other versions (``pool``). Where one that others have used dies, cannot load the version
+or has no memory left, one of the version's own is tried before that counts: so a version answers for itself. What its
+function raises counts at once. A version that cannot be loaded beside others, or that leaves something running behind
+its answers, has a pool to itself from then on.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class VersionScoring:
             except Ended:
                 return self._ended
             except BrokenPlugin as error:
+                if self._version.ends != ends:
+                    return self._ended
                 if last or not error.died:
                     return EpisodeOutcome("error", failure=error.failure)
             except ValueError as error:

@@ -36,7 +36,8 @@ class Beside:
     """The other cores: a trainer on the processor has these."""
     gain: float | None = None
     """The share of the cards' sampling speed that it adds; None where the rates are not known."""
-    asked: bool = False
+    lacks: str = ""
+    """What it has too little of, in words, where it would gain enough."""
 
 
 def beside(
@@ -49,10 +50,13 @@ def beside(
     place, rest = halves(machine.cpu)
     gain = _gain(machine.cpu, len(place.cores), kind, on, wanted)
     if wishes.beside:
-        return Beside(kind, place, rest, gain, asked=True)
-    fits = least_beside(wanted, kind, trains) <= machine.cpu.memory
-    if gain is None or gain < LEAST_GAIN or not place.cores or not fits:
+        return Beside(kind, place, rest, gain)
+    if gain is None or gain < LEAST_GAIN:
         return Beside(gain=gain)
+    if not place.cores:
+        return Beside(gain=gain, lacks="cores")
+    if least_beside(wanted, kind, trains) > machine.cpu.memory:
+        return Beside(gain=gain, lacks="main memory")
     return Beside(kind, place, rest, gain)
 
 

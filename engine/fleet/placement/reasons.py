@@ -72,6 +72,11 @@ def beside(found: Beside) -> Iterator[str]:
         yield f"The processor samples beside them, with {_kind(found.kind)} on {cores(found.place)}: {why}."
         if found.gain is not None and found.gain < LEAST_GAIN:
             yield "That is little; without the processor in `devices` under [rollout] the cards sample alone."
+    elif found.lacks:
+        yield (
+            "The processor does not sample beside them, though by the measured rates it would add"
+            f" {found.gain:.0%} to the cards' speed: it lacks {found.lacks}."
+        )
     elif adds:
         yield (
             f"The processor does not sample beside them: {adds}, and from {LEAST_GAIN:.0%} on it is used unasked;"

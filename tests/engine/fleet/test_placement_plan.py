@@ -8,7 +8,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet.placement_plan import on_processor, sampler_kinds
 from marlaas.engine.fleet.worker_specs import numbered, of_kind, with_sampler
-from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 
 BASE = load_base("tiny")
 ENOUGH = 8 << 30
@@ -53,3 +53,14 @@ def test_the_first_is_the_one_that_is_meant_where_one_is() -> None:
 )
 def test_devices_are_named_for_people(numbers: tuple[int, ...], words: str) -> None:
     assert numbered("gpu", numbers) == words
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "asked", "trainers", "conversations"), [(8, 0, 4, 384), (4, 0, 1, 384), (4, 4, 4, 32), (2, 0, 1, 384)]
+)
+def test_trainers_nobody_asked_for_cost_no_conversation(
+    gigabytes: int, asked: int, trainers: int, conversations: int
+) -> None:
+    settings = Settings(training=TrainingSettings(trainers=asked))
+    plan = on_processor(BASE, settings, gigabytes << 30, range(16))
+    assert (len(plan.placement.trainers), plan.memory[0].sequences) == (trainers, conversations)

@@ -9,9 +9,9 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.assignment import worker_specs
-from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed
 from marlaas.engine.fleet.routing.endpoints import precision
 from marlaas.engine.fleet.tolerance import EXACT, HALF
 from marlaas.engine.fleet.worker_specs import (
@@ -209,3 +209,26 @@ def test_lists_that_do_not_fit_their_devices_are_refused(rollout: RolloutSetting
     with pytest.raises(ConfigError, match="`samplers`") as refused:
         staffed(machine("A100"), settings=Settings(rollout=rollout))
     assert '`devices = ["gpu 0", "cpu"]`' in str(refused.value.hint)
+
+
+def test_trainers_nobody_asked_for_keep_no_card_from_work() -> None:
+    """Where main memory has room for one beside the cards, there is one; who asks for several hears what is missing."""
+    settings = Settings(rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("cpu",)))
+    usable = UsableResources(machine("A100"))
+    plan = on_machine(BASE, settings, 2 * GB, usable, ALL)
+    assert [trainer.name for trainer in plan.placement.trainers] == ["training"]
+    assert len(on_machine(BASE, settings, 16 * GB, usable, ALL).placement.trainers) > 1
+    with pytest.raises(BaseModelError, match="of memory"):
+        on_machine(BASE, replace(settings, training=replace(settings.training, trainers=4)), 2 * GB, usable, ALL)
+
+
+@pytest.mark.parametrize(("gigabytes", "trainers"), [(1, 4), (4, 1), (16, 4)])
+def test_the_placement_alone_is_that_of_the_plan(gigabytes: int, trainers: int) -> None:
+    """As doctor tells it before the engine starts; what fits nowhere is placed all the same."""
+    cpu = replace(SERVER, cores=tuple(range(16)), count=16, memory=gigabytes * GB)
+    usable = UsableResources(Machine(cpu))
+    assert len(placed(BASE, Settings(), usable, NOTHING).trainers) == trainers
+    if gigabytes > 1:
+        assert placed(BASE, Settings(), usable, NOTHING) == (
+            on_machine(BASE, Settings(), cpu.memory, usable, NOTHING).placement
+        )

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.errors import AdapterError, StateLost, WorkerDied
+from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDied
 from marlaas.engine.fairness.clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
@@ -38,7 +38,8 @@ class Device:
     states: dict[str, int] = field(default_factory=dict)
     under_way: deque[asyncio.Future[None]] = field(default_factory=deque)
     calls: list[str] = field(default_factory=list)
-    refuses: bool = False
+    error: Exception | None = None
+    """What setting a state fails of, and getting one of the first trainer."""
     slow: asyncio.Event | None = None
     """Where it is there, states are set once it is set."""
     dead: bool = False
@@ -85,6 +86,8 @@ class Device:
         pass
 
     async def get_state(self, policy: str) -> MovedState:
+        if self.error and self.name == "training":
+            raise self.error
         if self.dead:
             raise WorkerDied(f"{self.name} died.")
         return cast(MovedState, self.states[policy])
@@ -92,8 +95,8 @@ class Device:
     async def set_state(self, policy: str, moved: MovedState) -> None:
         if self.slow:
             await self.slow.wait()
-        if self.refuses:
-            raise AdapterError("It is of another base.")
+        if self.error:
+            raise self.error
         self.states[policy] = cast(int, moved)
 
 
@@ -221,13 +224,47 @@ async def test_a_policy_with_another_call_does_not_move() -> None:
 
 async def test_where_the_other_refuses_a_state_it_stays() -> None:
     bench = await two()
-    bench.devices["training-2"].refuses = True
+    bench.devices["training-2"].error = AdapterError("It is of another base.")
     calls = [bench.start("a", 500), bench.start("c", 20)]
     await settle()
     await bench.finish(*calls)
     assert bench.devices["training"].calls == ["a", "c"]
     (said,) = bench.said
     assert said == ("The state of policy c could not move from training to training-2: It is of another base.")
+
+
+@pytest.mark.parametrize("kind", [AdapterError, CallFailed, ValueError])
+@pytest.mark.parametrize("takes", [False, True])
+async def test_whatever_a_move_fails_of_the_call_goes_on(kind: type[Exception], takes: bool) -> None:
+    """Moved by its own call, or by a trainer that rests and takes the call over."""
+    bench = await two()
+    bench.devices["training-2"].error = kind("It has no memory for it")
+    bench.pool._seconds[CONFIG.rank] = 0.03 if takes else 0.01
+    calls = [bench.start("b", 80), bench.start("a", 120)] if takes else [bench.start("a", 500)]
+    calls.append(bench.start("c", 20))
+    await settle()
+    if takes:
+        await bench.devices["training-2"].finish_one()
+    async with asyncio.timeout(10):
+        await bench.finish(*calls)
+    assert calls[-1].result().tokens == 20 and bench.homes()["c"] == "training"
+    assert bench.said == ["The state of policy c could not move from training to training-2: It has no memory for it"]
+
+
+@pytest.mark.parametrize("takes", [False, True])
+async def test_a_state_that_cannot_be_had_is_an_error_of_its_call(takes: bool) -> None:
+    bench = await two()
+    bench.pool._seconds[CONFIG.rank] = 0.03 if takes else 0.01
+    calls = [bench.start("b", 80), bench.start("a", 120)] if takes else [bench.start("a", 500)]
+    bench.devices["training"].error = ValueError("It was said so.")
+    call = bench.start("c", 20)
+    await settle()
+    if takes:
+        await bench.devices["training-2"].finish_one()
+    with pytest.raises(ValueError, match="said so"):
+        async with asyncio.timeout(10):
+            await call
+    await bench.finish(*calls)
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -9,8 +9,10 @@ import torch
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
+from marlaas.engine.training import adapter_cache
 from marlaas.engine.training.adapter_cache import AdapterCache
 from marlaas.engine.training.pages import Pages
+from marlaas.engine.training.policy_memory import PolicyMemory
 from marlaas.engine.training.training_state import TrainingState
 
 from .test_pages import policy
@@ -146,6 +148,24 @@ def test_what_could_not_be_paged_in_ahead_is_said_at_its_call(tmp_path: Path) ->
         cache.use("a")
     cache.add("a", policy())
     assert cache.use("a")[0].version == cache.use("b")[0].version == 7
+
+
+def test_a_device_without_room_for_who_comes_next_loses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a hint alone, and at the call itself the pass before has given its memory back."""
+
+    def refuse(state: TrainingState, device: str) -> PolicyMemory:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    cache = AdapterCache(Pages(tmp_path), slots=2)
+    for number, name in enumerate("abc"):
+        cache.add(name, policy(number))
+    with monkeypatch.context() as patch:
+        patch.setattr(adapter_cache, "to_device", refuse)
+        cache.ahead("a", beside={"c"})
+        with pytest.raises(torch.OutOfMemoryError):
+            cache.use("a")
+    assert torch.equal(cache.use("a")[0].gradient, policy(0).gradient)
+    assert torch.equal(cache.use("b")[0].gradient, policy(1).gradient)
 
 
 def test_a_call_that_comes_while_its_policy_is_paged_waits(tmp_path: Path) -> None:

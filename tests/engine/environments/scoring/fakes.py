@@ -11,7 +11,7 @@ from typing import cast
 from marlaas.engine.environments.budget import ProcessBudget
 from marlaas.engine.environments.process.child import BrokenPlugin, Owner
 from marlaas.engine.environments.process.launch import Folders, Runtime
-from marlaas.engine.environments.process.scorer import NOTHING, Loadable, ScoringChild, Spent
+from marlaas.engine.environments.process.scorer import Loadable, ScoringChild, Spent
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Unscored
 from marlaas.engine.environments.recorder import Recorder
@@ -45,7 +45,7 @@ class FakeChild:
     verdict: asyncio.Future[EpisodeOutcome] = field(default_factory=asyncio.Future)
     refuses: Callable[[FakeChild, int], bool] = lambda child, number: False
     gone: bool = False
-    spent: Spent = NOTHING
+    spent: Spent = field(default_factory=Spent)
 
     async def take_in(self, version: Loadable, patience: float) -> Loaded | EpisodeOutcome:
         self.loaded.append(version.number)
@@ -99,6 +99,9 @@ class Pool:
         child = FakeChild(len(self.children), owner, refuses=self.refuses)
         self.children.append(child)
         await self.may_start.wait()
+        if self.broken is not None:
+            child.die()
+            raise self.broken
         return cast(ScoringChild, child)
 
     def of(self, path: Path, folders: Folders, alone: bool = False) -> ScoringPool:

@@ -4,13 +4,15 @@ are fakes."""
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from marlaas.engine.environments.process.child import BrokenPlugin
+from marlaas.engine.environments.process.scorer import Spent
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.scoring import pool
-from marlaas.engine.environments.scoring.sizing import Requests
+from marlaas.engine.environments.scoring.sizing import PER_CORE, Requests
 from marlaas.engine.trajectories import Failure
 
 from .fakes import DIED, OK, REFUSED, FakeChild, Pool, settled
@@ -81,6 +83,42 @@ async def test_functions_that_wait_have_more_than_the_cores(eager: None) -> None
         request.cancel()
     await asyncio.wait(requests)
     assert not made.living and made.budget.left == 2
+
+
+async def test_a_version_ends_while_its_process_fails_to_start() -> None:
+    """Else it would start another, which nobody ends any more."""
+    made = Pool()
+    version = made.version()
+    made.may_start.clear()
+    request = version.score()
+    await made.until_started(1)
+    made.broken = BrokenPlugin(Failure("it cannot be started"), died=True)
+    version.scoring.end("a newer version took its place")
+    made.may_start.set()
+    assert (await request).failure == Failure("a newer version took its place")
+    await settled()
+    assert len(made.children) == 1 and not made.living and not made.pool.size
+
+
+async def test_what_others_computed_in_between_counts_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short request is not looked at: what many of them computed, here as one, must not be that of the next long one,
+    which only waits."""
+    now = 0.0
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now))
+    made = Pool(cores=1)
+    quick, waits = made.version(), made.version()
+    spent = 0.0
+    for version, wall, computed in ((quick, 0.01, 0.01), (waits, 2.0, 0.1), (quick, 0.01, 4.0), (waits, 2.0, 0.1)):
+        request = version.score()
+        await made.until_started(1)
+        (child,) = made.children
+        spent += computed
+        now, child.spent = now + wall, Spent(spent)
+        child.verdict.set_result(OK)
+        await request
+        child.verdict = asyncio.Future()
+    assert waits.known.requests.computed == pytest.approx(0.19), "newer ones count more"
+    assert waits.known.requests.weight == 1 / PER_CORE
 
 
 async def test_a_worker_scores_for_any_version_next() -> None:

@@ -18,7 +18,9 @@ from marlaas.engine.fleet.placement.wishes import Choices, Times
 from .imaginary import ALL, B06, B8, B17, GB, LLAMA_ONLY, NO_VLLM, SERVER, TINY, machine, shape
 
 CORE = Rates(matrix=80e9, bandwidth=12e9)
+FAST = Rates(matrix=8e12, bandwidth=1.2e12)
 MEASURED = replace(SERVER, rates=CORE)
+SHORT = replace(MEASURED, memory=2 * GB)
 BOTH = ("gpu 0", "cpu")
 WITH_TORCH = Choices(sampler="vllm", beside="torch", rollout=BOTH)
 LLAMA_TWICE = Choices(sampler="llama.cpp", beside="llama.cpp", rollout=BOTH)
@@ -60,7 +62,8 @@ USUAL = [
     ("a slow card", machine("P40", cpu=MEASURED), True, "it adds 13%"),
     ("many slow cores more", machine("P40", cpu=replace(MEASURED, count=8)), False, "it adds 6%"),
     ("a core is not measured", machine("P40"), False, ""),
-    ("no memory", machine("P40", cpu=replace(MEASURED, memory=2 * GB)), False, "it adds 13%"),
+    ("no memory", machine("P40", cpu=SHORT), False, "add 13% to the cards' speed: it lacks main memory."),
+    ("a single core", machine("P40", cpu=replace(SERVER, cores=(0,), rates=FAST)), False, "it lacks cores."),
 ]
 
 
