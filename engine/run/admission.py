@@ -26,8 +26,8 @@ from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
 from .group_pool import GroupPool
+from .groups.producer import Producer, Wanting
 from .next_play import NextPlay, Waits, Wish, next_play
-from .producer import Producer, Wanting
 from .rules import closing_rules
 
 

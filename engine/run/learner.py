@@ -19,11 +19,11 @@ from ..store import Version
 from .ablation import NOTHING, Without
 from .admission import Admitting
 from .background import Background
-from .bias_watch import BiasWatch
+from .groups.bias_watch import BiasWatch
+from .groups.producer import Producer
 from .mixture import Mixture
 from .policy_learner import PolicyLearner
 from .preflight import check_room, check_servable, join_router
-from .producer import Producer
 from .prompts import TaskPrompts
 from .recovery import set_leftovers_aside
 from .selfplay.frozen_policies import FrozenPolicies

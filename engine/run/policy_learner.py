@@ -18,10 +18,10 @@ from ..store import Version
 from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
-from .endings import never_spoke
 from .evaluation.mixed import measuring
 from .evaluation.suites import deciding
 from .group_pool import GroupPool
+from .groups.endings import never_spoke
 from .mixture import Mixture
 from .preflight import check_room
 from .prompts import TaskPrompts

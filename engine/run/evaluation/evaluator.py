@@ -20,10 +20,10 @@ from ...rollout import Played, Replicas, Roles, Truncation, noise_seed
 from ...spec import TaskSpec
 from ...store import Evaluation, MeasuredEpisode, PolicyGroup, Version
 from ...trajectories import Episode, Group, Trajectory
-from ..endings import first_failure, never_spoke
 from ..environment import TaskEnvironment
-from ..members import DEATHS
-from ..policy_groups import besides, episode_of, texts_of
+from ..groups.endings import first_failure, never_spoke
+from ..groups.members import DEATHS
+from ..groups.policy_groups import besides, episode_of, texts_of
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
 from .constant_answers import ConstantAnswers, HeldOutEpisode

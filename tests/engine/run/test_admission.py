@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
 from marlaas.engine.run.background import Background
-from marlaas.engine.run.producer import Producer
+from marlaas.engine.run.groups.producer import Producer
 from marlaas.engine.spec.task import TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 

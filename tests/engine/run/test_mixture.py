@@ -13,10 +13,10 @@ import pytest
 
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.episodes import Played
-from marlaas.engine.run.bias_watch import BiasWatch
 from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.run.evaluation.mixed import mixed
-from marlaas.engine.run.members import PLAYS, Member
+from marlaas.engine.run.groups.bias_watch import BiasWatch
+from marlaas.engine.run.groups.members import PLAYS, Member
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import EvalSpec

@@ -17,15 +17,15 @@ from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run import next_play as module
 from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
 from marlaas.engine.run.background import Background
+from marlaas.engine.run.groups.producer import Producer
 from marlaas.engine.run.next_play import LEAST, NextPlay, Waits, Wish, next_play
-from marlaas.engine.run.producer import Producer
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 
 from ...examples import examples
-from .test_early_groups import TWO, groups, until
+from .groups.test_early_groups import TWO, groups, until
 from .test_several_policies import AGENTS, consumed, steps, world
 
 

@@ -17,7 +17,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.run.evaluation.evaluator import ATTEMPTS, MOST_OVERLOADED
 from marlaas.engine.run.evaluation.timing import TOO_OFTEN
-from marlaas.engine.run.members import DEATHS
+from marlaas.engine.run.groups.members import DEATHS
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.trajectories import Failure

@@ -14,8 +14,8 @@ from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.trajectories import Failure
 
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 
 BROKEN = EpisodeOutcome("error", failure=Failure("1 rewards for 2 episodes", "env.py", 9))
 

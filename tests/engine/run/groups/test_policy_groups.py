@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.run.policy_groups import Play, close_parts, part_of
+from marlaas.engine.run.groups.policy_groups import Play, close_parts, part_of
 from marlaas.engine.training.advantages import ClosingRules, TooFewRewards, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.trajectories import Episode
 
-from ..training.test_advantages import group, trajectory
+from ...training.test_advantages import group, trajectory
 
 SOME = group(
     (replace(trajectory(1.0), advantage=0.1), trajectory(2.0, "critic")),

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..environments import EpisodeOutcome
-from ..rollout import Played, Settled
-from ..trajectories import Episode, Transcripts
+from ...environments import EpisodeOutcome
+from ...rollout import Played, Settled
+from ...trajectories import Episode, Transcripts
+from ..selfplay.match import Match
 from .members import Member
-from .selfplay.match import Match
 
 
 class EarlyGroups:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
-from ..trajectories import Dropped, Episode
+from ...trajectories import Dropped, Episode
 from .members import Member
 
 

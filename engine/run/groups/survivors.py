@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp, lgamma, log
 
-from ..environments import EpisodeOutcome
-from ..trajectories import Failure
+from ...environments import EpisodeOutcome
+from ...trajectories import Failure
 from .members import Member
 
 ENOUGH = 1000.0

@@ -13,8 +13,8 @@ from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import TaskSpec
 
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 
 LIMIT = SPEC.train.dynamic_limit
 DYNAMIC = replace(SPEC, train=replace(SPEC.train, dynamic_sampling=True))

@@ -16,28 +16,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from ..environments import EpisodeSpec, Lease, ranked
-from ..errors import Fruitless, StoreError
-from ..faults import Point, reach
-from ..fleet import Services
-from ..racing import until_first
-from ..rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
-from ..spec import TaskSpec
-from ..store import Draw, OpenPlay, PolicyGroup
-from ..training import ClosedGroup, TooFewRewards, close_group
-from ..trajectories import Episode, Group, Transcripts
+from ...environments import EpisodeSpec, Lease, ranked
+from ...errors import Fruitless, StoreError
+from ...faults import Point, reach
+from ...fleet import Services
+from ...racing import until_first
+from ...rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
+from ...spec import TaskSpec
+from ...store import Draw, OpenPlay, PolicyGroup
+from ...training import ClosedGroup, TooFewRewards, close_group
+from ...trajectories import Episode, Group, Transcripts
+from ..mixture import Component, Mixture
+from ..prompts import TaskPrompts
+from ..rules import closing_rules, replacements
+from ..selfplay.match import Match
+from ..selfplay.participants import Participants
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
 from .endings import all_lost, too_few
 from .members import Member, MemberPlay, play_members
-from .mixture import Component, Mixture
 from .open_plays import Keeper, Resumed, resumed
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
-from .prompts import TaskPrompts
 from .redundancy import closing, dropped
-from .rules import closing_rules, replacements
-from .selfplay.match import Match
-from .selfplay.participants import Participants
 
 MAX_FAILURES = 5
 """Attempts at one group in which every member may fail in the environment before the task pauses."""

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..environments import EpisodeOutcome
-from ..rollout import Played
+from ...environments import EpisodeOutcome
+from ...rollout import Played
 
 FAILED = ("error", "timeout", "cancelled")
 """How a play ends that has failed. A draw that the environment skips is unusable, which is no failure."""

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.rollout.episodes import Played
-from marlaas.engine.run.members import DEATHS, OVERLOADED, PLAYS, Member, MemberPlay, play_members, plays_again
+from marlaas.engine.run.groups.members import DEATHS, OVERLOADED, PLAYS, Member, MemberPlay, play_members, plays_again
 from marlaas.engine.trajectories import Episode
 
 OK = EpisodeOutcome("ok", {"agent": 1.0})

@@ -13,8 +13,8 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 from .test_producer import metric
 
 pytestmark = pytest.mark.processes

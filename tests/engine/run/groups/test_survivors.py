@@ -13,11 +13,11 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.rollout.episodes import Played
-from marlaas.engine.run.members import PLAYS, Member
-from marlaas.engine.run.survivors import ENOUGH, MOST, MOST_LINES, Line, Plays, Survivors, factor, place_of
+from marlaas.engine.run.groups.members import PLAYS, Member
+from marlaas.engine.run.groups.survivors import ENOUGH, MOST, MOST_LINES, Line, Plays, Survivors, factor, place_of
 from marlaas.engine.trajectories import Episode, Failure
 
-from ...examples import examples
+from ....examples import examples
 
 OK = EpisodeOutcome("ok", {"agent": 1.0})
 FAILED = EpisodeOutcome("error", failure=Failure("ValueError: no number", "grader.py", 31))

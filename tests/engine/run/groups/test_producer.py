@@ -13,16 +13,16 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.run.drawing import STRIDE
-from marlaas.engine.run.members import PLAYS
-from marlaas.engine.run.producer import MAX_SHORT
+from marlaas.engine.run.groups.members import PLAYS
+from marlaas.engine.run.groups.producer import MAX_SHORT
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
-from ..scheduler.fake_environments import Chance, FakeEnvironments
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.fake_environments import Chance, FakeEnvironments
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 
 
 @pytest.fixture

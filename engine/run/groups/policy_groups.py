@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from ..store import Beside
-from ..training import ClosedGroup, ClosingRules, TooFewRewards, close_group
-from ..trajectories import Episode, Group, Transcripts
-from .selfplay.match import Match
+from ...store import Beside
+from ...training import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ...trajectories import Episode, Group, Transcripts
+from ..selfplay.match import Match
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import StoreError
-from ..store import Store
+from ...errors import StoreError
+from ...store import Store
 from .members import Member
 from .survivors import Line, Survivors
 

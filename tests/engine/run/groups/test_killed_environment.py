@@ -14,12 +14,12 @@ import pytest
 
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
-from marlaas.engine.run.members import DEATHS
+from marlaas.engine.run.groups.members import DEATHS
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 from .test_producer import metric
 
 pytestmark = pytest.mark.processes

@@ -14,15 +14,15 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.rollout.episodes import Played
 from marlaas.engine.run.drawing import STRIDE
-from marlaas.engine.run.members import Member
-from marlaas.engine.run.redundancy import closing, dropped, reward_of
+from marlaas.engine.run.groups.members import Member
+from marlaas.engine.run.groups.redundancy import closing, dropped, reward_of
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.trajectories import Dropped, Episode, EpisodeStatus, Trajectory
 from marlaas.plugins.messages import Answer
 
-from ..scheduler.fake_environments import Chance, FakeEnvironments
-from ..scheduler.world import World
-from .test_learning import SPEC, check_history
+from ...scheduler.fake_environments import Chance, FakeEnvironments
+from ...scheduler.world import World
+from ..test_learning import SPEC, check_history
 from .test_producer import instances, metric
 
 TASK = replace(SPEC, train=replace(SPEC.train, group_size=3, redundant=2))

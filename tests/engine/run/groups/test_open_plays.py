@@ -14,17 +14,17 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
-from marlaas.engine.run import open_plays
+from marlaas.engine.run.groups import open_plays
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.plugins.messages import Answer
 
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
-from .test_curriculum import DIFFICULT, drawn, score
+from ...scheduler.fake_environments import FakeEnvironments
+from ...scheduler.world import World
+from ..test_curriculum import DIFFICULT, drawn, score
+from ..test_learning import SPEC, check_history
+from ..test_several_policies import AGENTS, consumed
 from .test_early_groups import TWO, Paying, groups, until
-from .test_learning import SPEC, check_history
-from .test_several_policies import AGENTS, consumed
 
 FIRST = {(0, 0), (0, 1)}
 

@@ -14,9 +14,9 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
 from marlaas.engine.rollout.episodes import Played, Settled
-from marlaas.engine.run.bias_watch import BiasWatch
-from marlaas.engine.run.early_groups import EarlyGroups
-from marlaas.engine.run.members import Member
+from marlaas.engine.run.groups.bias_watch import BiasWatch
+from marlaas.engine.run.groups.early_groups import EarlyGroups
+from marlaas.engine.run.groups.members import Member
 from marlaas.engine.run.selfplay.match import Match
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
@@ -24,10 +24,10 @@ from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.trajectories import Episode, Failure
 from marlaas.plugins.messages import Answer
 
-from ..scheduler.fake_environments import FakeEnvironments
-from ..scheduler.world import World
-from ..training.test_advantages import trajectory
-from .test_several_policies import AGENTS, SPEC, STEPS, consumed, steps, world
+from ...scheduler.fake_environments import FakeEnvironments
+from ...scheduler.world import World
+from ...training.test_advantages import trajectory
+from ..test_several_policies import AGENTS, SPEC, STEPS, consumed, steps, world
 
 TWO = replace(SPEC, policies=dict.fromkeys(AGENTS, NamedPolicySpec(rank=1, alpha=1.0)))
 ONCE = Counter({(number, number // 2 + 1): 1 for number in range(2 * STEPS)})

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from ..errors import StoreError
-from ..rollout import Played
-from ..store import KeptMember, OpenPlay, Store
+from ...errors import StoreError
+from ...rollout import Played
+from ...store import KeptMember, OpenPlay, Store
+from ..selfplay.match import Match
+from ..selfplay.participants import Participants
 from .members import Member
-from .selfplay.match import Match
-from .selfplay.participants import Participants
 
 KEEP_AFTER = 1.0
 """Seconds after which members that have ended are stored, if their play goes on. To store one costs about as much as

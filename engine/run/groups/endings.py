@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import Fruitless, Paused
-from ..rollout import Played
+from ...errors import Fruitless, Paused
+from ...rollout import Played
 
 
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
