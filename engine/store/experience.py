@@ -29,7 +29,7 @@ from ..trajectories import (
 from .database import insert, insert_all, transaction
 from .draws import Draw, add_draws, draws_of
 from .open_plays import OpenPlay, drop_open, open_play
-from .trajectory_rows import NOTHING, span_of, turns_of
+from .trajectory_rows import NOTHING, said
 
 SHRUNK_AT_ONCE = 16
 """Groups in one transaction of ``shrink``, which then takes about a millisecond."""
@@ -322,17 +322,10 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
         {
             "group": owner,
             "member": episode.member,
-            "agent": trajectory.agent,
             "speaker": "",
             "status": episode.status,
-            "reward": trajectory.reward,
             "advantage": trajectory.advantage,
-            "cut": int(trajectory.cut),
-            "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
-            "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
-            "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
-            "spans": json.dumps([span_of(span) for span in trajectory.spans]),
-            "turns": turns_of(transcripts.get((episode.member, trajectory.agent, part), Transcript())),
+            **said(trajectory, transcripts.get((episode.member, trajectory.agent, part), Transcript())),
             "parts": json.dumps(episode.parts) if episode.parts else "{}",
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
             "failure": _failure(episode.failure),

@@ -21,7 +21,7 @@ from ..faults import Point, reach
 from ..trajectories import Episode, Span, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 from .rows import FINISHED
-from .trajectory_rows import NOTHING, span_of, turns_of
+from .trajectory_rows import NOTHING, said
 
 Speaking = tuple[int, str]
 """The number and the checksum of a version that speaks in a play."""
@@ -178,14 +178,7 @@ def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:
             {
                 "play": play,
                 "member": kept.episode.member,
-                "agent": trajectory.agent,
-                "reward": trajectory.reward,
-                "cut": int(trajectory.cut),
-                "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
-                "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
-                "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
-                "spans": json.dumps([span_of(span) for span in trajectory.spans]),
-                "turns": turns_of(text),
+                **said(trajectory, text),
                 "outcome": whole,
                 "prompt": None if rows else kept.prompt,
             }

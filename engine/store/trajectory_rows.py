@@ -12,12 +12,26 @@ NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(
 """Stands for the trajectories of an episode in which nobody was asked."""
 
 
-def span_of(span: Span) -> list[int | float | bool | None]:
+def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
+    """The columns on what an agent said and earned."""
+    return {
+        "agent": trajectory.agent,
+        "reward": trajectory.reward,
+        "cut": int(trajectory.cut),
+        "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
+        "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
+        "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
+        "spans": json.dumps([_span(span) for span in trajectory.spans]),
+        "turns": _turns(transcript),
+    }
+
+
+def _span(span: Span) -> list[int | float | bool | None]:
     """(start, stop, version), and fork and advantage only where they say something: most tasks need neither."""
     further = [span.fork, span.advantage] if span.fork or span.advantage is not None else []
     return [span.start, span.stop, span.version, *further]
 
 
-def turns_of(transcript: Transcript) -> str:
+def _turns(transcript: Transcript) -> str:
     """What was said, as JSON."""
     return json.dumps([{"role": role, "text": text} for role, text in transcript.turns])
