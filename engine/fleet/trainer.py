@@ -63,7 +63,8 @@ class SharedTrainer:
     """Shares out one trainer.
 
     ``fuse``: whether several policies may be trained in one pass; ``prefetch``: whether who comes next is paged in
-    meanwhile; ``name`` is the worker's; ``now`` counts seconds.
+    meanwhile, which on two cores costs more than it gains (``make bench BENCH=tenants``); ``name`` is the worker's;
+    ``now`` counts seconds.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class SharedTrainer:
         line: Line[Call],
         ledger: Ledger,
         fuse: bool = False,
-        prefetch: bool = True,
+        prefetch: bool = False,
         name: str = TRAINING,
         now: Callable[[], float] = monotonic,
     ) -> None:

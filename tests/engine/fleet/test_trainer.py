@@ -119,7 +119,9 @@ class Bench:
     def __post_init__(self) -> None:
         self.device, self.ledger = Device(fixed=self.fixed), Ledger()
         line: Line[Call] = Line(lambda tenant: self.weights.get(tenant, 1.0))
-        self.shared = SharedTrainer(cast(Trainer, self.device), line, self.ledger, self.fuse, now=lambda: self.now)
+        self.shared = SharedTrainer(
+            cast(Trainer, self.device), line, self.ledger, self.fuse, True, now=lambda: self.now
+        )
         self.pool = TrainerPool([self.shared])
 
     def task(self, payer: Payer, alone: bool = False) -> TaskTrainer:
