@@ -7,7 +7,6 @@ turns waited for a slot. Knows nothing of what is compared with what.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,40 +16,27 @@ from time import monotonic, time
 from types import MappingProxyType
 from typing import Any, cast
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.plan import SamplerKind
-from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import TRAINING, Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.fleet.assignment import worker_specs
-from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.home.paths import Home
-from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
 from marlaas.engine.run.ablation import NOTHING, Without
 from marlaas.engine.run.learner import Learner
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.workers.handle import WorkerHandle
 
-from .. import PLUGINS
-from ..machinery.cores import all_cores
+from ..machinery.workers import workers
 
-MEMORY = 8 << 30
-"""Bytes that the workers are planned with, more than they take."""
 LOOK = 0.5
 """Seconds between two looks at what the samplers did, as the engine's pulse takes."""
 
@@ -227,25 +213,5 @@ async def stage(
     folder: Path, plugin: str, kinds: Sequence[SamplerKind], slots: int, context: int
 ) -> AsyncIterator[Stage]:
     """One with a sampler of each of ``kinds``, each with so many ``slots``; all processes end with the block."""
-    home = Home(folder)
-    create_database(home)
-    shutil.copytree(PLUGINS / plugin, home.plugins / plugin, ignore=shutil.ignore_patterns("__pycache__"))
-    base = load_base("tiny")
-    settings = Settings(rollout=RolloutSettings(samplers=tuple(kinds), sequences=slots, context=context))
-    placement_plan = on_processor(base, settings, MEMORY, all_cores()[:2])
-    ledger, handles = Ledger(), dict[str, WorkerHandle]()
-    environments = EnvironmentService([home.plugins], home.scratch)
-    store = Store(home.database, "tiny", base.fingerprint)
-    opening = ServicesFactory(
-        home, settings, base, store, environments, ledger, str, asyncio.Event(), Renderer(base.path), lambda *_: None
-    )
-    try:
-        for spec in worker_specs(base, home, settings, placement_plan):
-            handles[spec.name] = await spec.spawn(home.logs)
-        await environments.start()
-        services, endpoints = await opening.open(handles, placement_plan)
-        yield Stage(home, slots, services, endpoints, ledger)
-    finally:
-        await environments.stop()
-        await asyncio.gather(*(handle.stop() for handle in handles.values()))
-        store.close()
+    async with workers(folder, [plugin], kinds, slots, context) as made:
+        yield Stage(made.home, slots, made.services, made.endpoints, made.ledger)
