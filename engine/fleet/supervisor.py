@@ -285,6 +285,8 @@ class WorkerSupervisor:
     def _let_go(self) -> None:
         """Withdraw the services and set ``lost``."""
         self._ready.clear()
+        if self._services is not None:
+            self._services.trainers.end()
         self._services = None
         self.lost.set()
 

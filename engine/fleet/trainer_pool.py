@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import StateLost, WorkerDied
 from ..fairness import Standing, together
+from ..racing import until_first
 from ..training import PolicyConfig
 from .trainer import NEWEST, Call, SharedTrainer
 from .trainer_choice import Busy, chosen
@@ -61,6 +62,7 @@ class TrainerPool:
         self._moving: dict[str, asyncio.Task[None]] = {}
         """The newest move of each policy, which may be over."""
         self._errands: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Event()
         self.moved = 0
         """Moves so far."""
         for trainer in trainers:
@@ -125,6 +127,10 @@ class TrainerPool:
             self._lost.add(policy)
         trainer.give_up(StateLost(f"Worker {name} died, which had the training state of this policy."))
 
+    def end(self) -> None:
+        """All workers begin anew: nobody waits any longer for one of these trainers to be replaced."""
+        self._ended.set()
+
     def take_in(self, trainer: SharedTrainer) -> None:
         """A trainer serves policies from now on."""
         self._trainers[trainer.name] = trainer
@@ -144,9 +150,10 @@ class TrainerPool:
     async def _noticed(self, trainer: SharedTrainer) -> None:
         """Wait until the supervisor says of a dead trainer that it alone is replaced; of the last one, raise at once:
         then all workers begin anew."""
-        if list(self._trainers.values()) == [trainer]:
+        if list(self._trainers.values()) != [trainer]:
+            await until_first(trainer.died.wait(), self._ended.wait())
+        if not trainer.died.is_set():
             raise WorkerDied(f"Worker {trainer.name} died.")
-        await trainer.died.wait()
 
     def _busy(self) -> dict[str, Busy]:
         counts = dict.fromkeys(self._trainers, 0)

@@ -332,6 +332,20 @@ async def test_the_last_trainer_dies_as_the_only_one_does() -> None:
     assert not isinstance(raised.value, StateLost), "all workers begin anew"
 
 
+async def test_when_all_die_at_once_nobody_waits_for_the_others() -> None:
+    bench = await two(moves=False)
+    calls = [bench.start(policy) for policy in "ab"]
+    await settle()
+    for device in bench.devices.values():
+        device.die()
+    await settle()
+    bench.pool.end()
+    for call in calls:
+        with pytest.raises(WorkerDied) as raised:
+            await asyncio.wait_for(call, 5)
+        assert not isinstance(raised.value, StateLost)
+
+
 async def test_what_moves_while_its_trainer_dies_is_lost_alone() -> None:
     bench = await two()
     calls = [bench.start("b", 10), bench.start("a", 500)]
