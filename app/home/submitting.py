@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marlaas.engine.home import Home
-    from marlaas.engine.store import Submission
+    from pathlib import Path
 
-LOADING_SECONDS = 5.0
-"""How long an environment that is being loaded is waited for."""
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import EnvironmentRow, Submission
+
+LOADING_SECONDS = 10.0
+"""How long an environment is waited for whose file the engine has yet to read, or is loading."""
 
 
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
@@ -44,7 +46,7 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
-    """Raise where an environment is not served or its parameters do not fit; wait for those that are loading."""
+    """Raise where an environment is not served or its parameters do not fit; wait for those that may be on the way."""
     from marlaas.engine.errors import EnvironmentMissing
     from marlaas.engine.submission import check_environments
 
@@ -58,7 +60,29 @@ def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
                 check_environments(submissions, environments)
                 return
             except EnvironmentMissing:
-                loading = any(environment.state == "loading" for environment in environments)
-                if not loading or time.monotonic() > deadline:
+                if time.monotonic() > deadline or not loading(home.plugins, environments, time.time()):
                     raise
             time.sleep(0.2)
+
+
+def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
+    """Whether there may soon be more environments than the engine has told of.
+
+    It loads one, does not know a plugin of the folder yet, or one of its files has changed in the last seconds: a
+    script may drop a file and submit at once. ``now`` is in seconds of Unix time.
+    """
+    from marlaas.engine.environments import plugin_paths, shown
+
+    known = {environment.path for environment in environments}
+    return any(environment.state == "loading" for environment in environments) or any(
+        shown(str(path)) not in known or _changed(path) > now - LOADING_SECONDS
+        for path in plugin_paths(plugins).values()
+    )
+
+
+def _changed(path: Path) -> float:
+    """When a file was put there or changed, whatever date a copy gave it; 0 where it is gone."""
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return 0.0

@@ -52,6 +52,7 @@ from .files.source import (
     SourceError as SourceError,
     plugin_paths as plugin_paths,
     read_source as read_source,
+    shown as shown,
 )
 from .lease import (
     Lease as Lease,
