@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.policy_learner import PolicyLearner
-from marlaas.engine.run.serving.canary import Canary
+from marlaas.engine.run.serving.canary import Asked, Canary
 from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.store import Version
+from marlaas.engine.training import ClosedGroup
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
 OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"
@@ -32,7 +33,7 @@ def take(way: str, delay: float) -> None:
     if way == BLOCKING:
         _block()
     if way == UNCHECKED:
-        Canary.due = _never  # type: ignore[method-assign]
+        Canary.ask = _nothing  # type: ignore[method-assign]
     if delay:
         _delay(delay)
 
@@ -50,9 +51,9 @@ def _block() -> None:
     PolicyLearner._step = step  # type: ignore[method-assign]
 
 
-def _never(self: Canary, names: Set[str]) -> bool:
-    """New tokens are never due, so there is nothing to compare."""
-    return False
+def _nothing(self: Canary, names: Set[str], groups: Sequence[ClosedGroup]) -> Asked:
+    """There is nothing to compare."""
+    return Asked((), None, names, age=1)
 
 
 def _delay(seconds: float) -> None:

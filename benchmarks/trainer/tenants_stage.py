@@ -13,7 +13,7 @@ from marlaas.engine.fairness.clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import SharedTrainer
+from marlaas.engine.fleet.trainer import PAGED_SHARE, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
 from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup
@@ -40,7 +40,7 @@ async def trainer(name: str, folder: Path, cores: tuple[int, ...], slots: int = 
     kwargs = {"base": str(base.path), "fingerprint": base.fingerprint, "threads": len(cores), "slots": slots}
     worker = await WorkerSpec(name, TRAINER, kwargs | {"scratch": str(folder)}, cores).spawn(folder)
     try:
-        proxy: Trainer = worker.proxy(Trainer, posted=("prefetch",))
+        proxy: Trainer = worker.proxy(Trainer)
         yield proxy
     finally:
         await worker.stop()
@@ -51,13 +51,13 @@ async def through_line(
     folder: Path,
     trainers: Sequence[Trainer],
     fuse: bool = False,
-    prefetch: bool = True,
+    paged_share: float = PAGED_SHARE,
 ) -> Arm:
     """Each tenant accumulates all groups and makes a step, all at once, by the line of each trainer."""
     clock: SharedClock[str] = SharedClock()
     pool = TrainerPool(
         [
-            SharedTrainer(each, Line(clock=clock), Ledger(), fuse, prefetch, f"training-{number}")
+            SharedTrainer(each, Line(clock=clock), Ledger(), fuse, paged_share, f"training-{number}")
             for number, each in enumerate(trainers)
         ]
     )

@@ -74,5 +74,5 @@ def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str) -> Tr
     """A proxy for the trainer of that name."""
     shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
     worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
-    trainer: Trainer = handles[worker].proxy(Trainer, posted=("prefetch",), part=part)
+    trainer: Trainer = handles[worker].proxy(Trainer, part=part)
     return trainer

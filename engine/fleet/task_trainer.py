@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from ..fairness import Payer
-from ..training import GroupStats, Job, PolicyConfig, StepResult, Trainer, TrainGroup, pass_tokens
-from ..trajectories import Logprobs, Tokens
+from ..training import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup, pass_tokens
 from .fusing import Piece, Shape
 from .trainer import Call
 from .trainer_pool import TrainerPool
@@ -36,21 +32,12 @@ class TaskTrainer:
         stats: GroupStats = await self._pool.call(call)
         return stats
 
-    async def step(self, policy: str, path: str) -> StepResult:
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         """See the protocol."""
-        result: StepResult = await self._call("step", policy, lambda trainer: trainer.step(policy, path))
+        call = Call(self._payer, "step", policy, lambda trainer: trainer.step(policy, path, probe))
+        result: StepResult = await self._pool.call(call)
         return result
-
-    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """See the protocol."""
-        scores: Logprobs = await self._call(
-            "score", policy, lambda trainer: trainer.score(policy, tokens, start, temperature)
-        )
-        return scores
 
     async def close(self, policy: str) -> None:
         """See the protocol; at once, for it costs nothing and frees memory."""
         await self._pool.close(policy)
-
-    async def _call(self, kind: str, policy: str, make: Callable[[Trainer], Awaitable[Any]]) -> Any:
-        return await self._pool.call(Call(self._payer, kind, policy, make))

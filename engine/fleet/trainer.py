@@ -1,26 +1,29 @@
 """One trainer, many policies: calls go to it in fair order, and each is charged for the time that it took.
 
 ``SharedTrainer`` has the worker and the line before it. Calls of several policies go to the worker in one pass where
-that gains, as measured (``fusing``); who comes next is paged in meanwhile. It serves the policies that it is given:
-which those are, ``TrainerPool`` decides.
+that gains, as measured (``fusing``); where paging costs time, as measured, who is in memory goes before others that are
+level with it. It serves the policies that it is given: which those are, ``TrainerPool`` decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
 from ..errors import MarlaasError
-from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
+from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Preference, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
 from .fusing import PassTimes, Piece, joins, patience
 
 NEWEST = 0.25
 """Weight of the newest in moving means."""
+PAGED_SHARE = 0.05
+"""The share of a trainer's time that paging policies in and out may take; who is in memory may go on for so long."""
+LONGEST = 1.0
+"""Seconds for which a tenant may go on at most while others wait that are behind."""
 
 
 @dataclass(eq=False)
@@ -62,9 +65,8 @@ Served = list[tuple[Call, Serving]]
 class SharedTrainer:
     """Shares out one trainer.
 
-    ``fuse``: whether several policies may be trained in one pass; ``prefetch``: whether who comes next is paged in
-    meanwhile, which on two cores costs more than it gains (``make bench BENCH=tenants``); ``name`` is the worker's;
-    ``now`` counts seconds.
+    ``fuse``: whether several policies may be trained in one pass; ``paged_share``: the share of its time that paging
+    may take, infinite where it does not matter who is in memory; ``name`` is the worker's; ``now`` counts seconds.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class SharedTrainer:
         line: Line[Call],
         ledger: Ledger,
         fuse: bool = False,
-        prefetch: bool = False,
+        paged_share: float = PAGED_SHARE,
         name: str = TRAINING,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -83,12 +85,10 @@ class SharedTrainer:
         """Set once the pool has given this worker up."""
         self.rested: Callable[[], None] = _nothing
         """Called when the worker has nothing left to do."""
-        self._line, self._ledger, self._fuse, self._prefetch, self._now = line, ledger, fuse, prefetch, now
+        self._line, self._ledger, self._fuse, self._paged_share, self._now = line, ledger, fuse, paged_share, now
         self._running: asyncio.Task[None] | None = None
         self._under_way: tuple[Call, ...] = ()
         self._begun = 0.0
-        self._hinted = ""
-        self._hints: set[asyncio.Task[None]] = set()
         self._times = PassTimes()
         self._usual: dict[str, float] = {}
         """Moving mean of the seconds of other calls than accumulations, by kind."""
@@ -96,6 +96,11 @@ class SharedTrainer:
         """When each policy called last."""
         self._intervals: dict[str, float] = {}
         """Moving mean of the seconds between two calls of each policy."""
+        self._paging = 0.0
+        """Moving mean of the seconds of paging for an accumulation, of those that paged."""
+        self._served: dict[str, int] = {}
+        """At which pass each policy was served last."""
+        self._passes = 0
 
     @property
     def clock(self) -> FairClock[str]:
@@ -149,7 +154,7 @@ class SharedTrainer:
 
     def next(self) -> Call | None:
         """The call whose turn is next; None where none waits."""
-        return self._line.peek() if self._line else None
+        return self._line.peek(self._preference()) if self._line else None
 
     def give(self, call: Call) -> None:
         """Take a call out of the line, for another trainer to take it in."""
@@ -159,6 +164,8 @@ class SharedTrainer:
         """The policy is not served here any more."""
         self._asked.pop(policy, None)
         self._intervals.pop(policy, None)
+        self._served.pop(policy, None)
+        self._paging = 0.0  # there may be room for all others now
 
     def give_up(self, error: MarlaasError) -> None:
         """The worker is gone: all that waits for it fails with ``error``."""
@@ -181,10 +188,9 @@ class SharedTrainer:
     def _dispatch(self) -> None:
         if self._line and self._running is None:
             taken = self._next()
-            self._under_way, self._begun, self._hinted = tuple(call for call, _ in taken), self._now(), ""
+            self._under_way, self._begun = tuple(call for call, _ in taken), self._now()
             self._running = asyncio.ensure_future(self._make(taken))
             self._running.add_done_callback(self._made)
-        self._hint()
 
     def _made(self, _: asyncio.Task[None]) -> None:
         self._running, self._under_way = None, ()
@@ -192,24 +198,13 @@ class SharedTrainer:
         if self._running is None:
             self.rested()
 
-    def _hint(self) -> None:
-        """Let the policy be paged in whose call comes next, as the line stands."""
-        if not (self._prefetch and self._running and self._line):
-            return
-        policy = self._line.peek().policy
-        if policy != self._hinted and all(call.policy != policy for call in self._under_way):
-            self._hinted = policy
-            hint = asyncio.ensure_future(_quietly(self.trainer.prefetch(policy)))
-            self._hints.add(hint)
-            hint.add_done_callback(self._hints.discard)
-
     def _next(self) -> Served:
         """Take the call whose turn it is, and those after it that may share its pass and gain by it."""
         first = self._take()
         calls, waits = [first], patience(self._intervals.values())
         pieces = [first[0].piece]
         while self._fuse and first[0].job and self._line:
-            follower = self._line.peek()
+            follower = self._line.peek(self._preference())
             taken = [piece for piece in pieces if piece]
             if follower.job is None or follower.piece is None or not joins(taken, follower.piece, self._times, waits):
                 break
@@ -217,8 +212,15 @@ class SharedTrainer:
             pieces.append(follower.piece)
         return calls
 
+    def _preference(self) -> Preference[Call]:
+        """Who was served last is in memory: where paging costs much, it may go on."""
+        level = min(self._paging / self._paged_share, LONGEST)
+        return Preference(1e6 * level, lambda call: self._served.get(call.policy, 0))
+
     def _take(self) -> tuple[Call, Serving]:
-        payer, call = self._line.take()
+        payer, call = self._line.take(self._preference())
+        self._passes += 1
+        self._served[call.policy] = self._passes
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:
@@ -259,11 +261,14 @@ class SharedTrainer:
     def _learn(self, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
         """Take in how long a pass or another call took."""
         pieces = [call.piece for call in calls if call.piece]
-        if pieces and all(isinstance(result, GroupStats) for result in results):
-            self._times.learn(pieces, sum(result.seconds for result in results))
+        stats = [result for result in results if isinstance(result, GroupStats)]
+        if pieces and len(stats) == len(results):
+            self._times.learn(pieces, sum(each.seconds for each in stats))
         elif not pieces:
             usual = self._usual.setdefault(calls[0].kind, elapsed)
             self._usual[calls[0].kind] = usual + NEWEST * (elapsed - usual)
+        if paging := sum(each.paging for each in stats):
+            self._paging += (NEWEST if self._paging else 1.0) * (paging - self._paging)
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):
@@ -279,9 +284,3 @@ class SharedTrainer:
 
 def _nothing() -> None:
     """Nobody wants to know."""
-
-
-async def _quietly(hint: Awaitable[None]) -> None:
-    """Wait for what changes no result: whatever is wrong shows at the call that it was for."""
-    with contextlib.suppress(MarlaasError):
-        await hint

@@ -15,7 +15,7 @@ from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share
 from ..store import Version
-from ..training import train_group
+from ..training import ProbeScores, train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .evaluation.mixed import measuring
@@ -28,7 +28,7 @@ from .prompts import TaskPrompts
 from .recovery import new_version, version_path
 from .rules import closing_rules
 from .selfplay.participants import Participants
-from .serving.canary import Canary
+from .serving.canary import Asked, Canary
 from .serving.exposed import ExposedTime
 from .serving.retention import Retention
 from .step_metrics import StepTally
@@ -76,7 +76,7 @@ class PolicyLearner:
         self._hopeless = hopeless
         self._prompts = prompts
         self._rules = closing_rules(spec)
-        self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
+        self._canary = Canary(services.tolerances, spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
         self._exposed = ExposedTime()
         self._silent = services.store.versions.silent_steps(self.policy)
@@ -150,8 +150,6 @@ class PolicyLearner:
             ready = await self.pool.take_ready(wanted, one_by_one=self.spec.train.deterministic)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
-            with self._exposed.step():
-                await self._canary.asked()  # else the trainer would be asked last, and the step would wait for it
             stats = await services.trainer.accumulate(self._key, groups)
             self._notice(stats.notice)
             tally.add(ready, stats)
@@ -160,15 +158,11 @@ class PolicyLearner:
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
         shares = services.router.shares(self._task, self.name)
-        endpoints = [services.endpoints[share.sampler] for share in shares]
-        names = {share.sampler for share in shares}
-        with self._exposed.step():
-            if self.spec.train.deterministic or self._canary.due(names):
+        if self.spec.train.deterministic:  # else how soon it was served would decide what is compared next
+            with self._exposed.step():
                 await self._served()
-            if self._canary.due(names):
-                await self._published.spread(before, shares)
-                await self._canary.before(before.name, endpoints, tally.groups)
-        result = await services.trainer.step(self._key, str(path))
+        asked = self._canary.ask({share.sampler for share in shares}, tally.groups)
+        result = await services.trainer.step(self._key, str(path), asked.probe)
         self._notice(result.notice)
         with self._exposed.step():
             await self._served()
@@ -178,8 +172,7 @@ class PolicyLearner:
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
         self._exposed.committed()
-        self._canary.ask(names)
-        self._serving = background.start(self._serve(version, shares, background))
+        self._serving = background.start(self._serve(version, before, shares, asked, result.scores, background))
         await self._watch_signal(tally, metrics["reward"])
         return version
 
@@ -188,17 +181,25 @@ class PolicyLearner:
         if sentence:
             self._services.store.telemetry.event("trainer", sentence, self._task, "warning")
 
-    async def _serve(self, version: Version, shares: Sequence[Share], background: Background) -> None:
-        """Publish a committed version and let the canary compare it with the one before."""
+    async def _serve(
+        self,
+        version: Version,
+        before: Version,
+        shares: Sequence[Share],
+        asked: Asked,
+        scores: ProbeScores,
+        background: Background,
+    ) -> None:
+        """Publish a committed version and let the canary compare it with the one ``before``."""
         endpoints = [self._services.endpoints[share.sampler] for share in shares]
-
-        async def publish() -> None:
+        with self._published.hold(before):
             await self._published.publish(version, shares)
             self._exposed.served()
             self._moved.set()
             self._measuring.beside(version, background)
-
-        report = await self._canary.after(version.name, endpoints, publish)
+            if asked.renewed:
+                await self._published.spread(before, shares)
+            report = await self._canary.compare(version.name, before.name, endpoints, asked, scores)
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))

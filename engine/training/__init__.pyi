@@ -51,6 +51,8 @@ from .protocol import (
     Job as Job,
     PolicyConfig as PolicyConfig,
     PolicyTrainer as PolicyTrainer,
+    Probe as Probe,
+    ProbeScores as ProbeScores,
     Refused as Refused,
     StepResult as StepResult,
     Trainer as Trainer,

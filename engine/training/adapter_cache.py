@@ -1,7 +1,7 @@
 """The adapter cache: which policies are in the device's memory, and which are paged out.
 
-``use`` pages in the policies that are needed now, ``ahead`` one that will be needed next, in another thread, while the
-device computes; the least recently used are paged out for them. Knows nothing of models, groups or files.
+``use`` pages in the policies that are needed now; the least recently used are paged out for them. Knows nothing of
+models, groups or files.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection
+from time import perf_counter
 
 from ..errors import AdapterError
 from ..faults import Point, reach
@@ -24,7 +25,7 @@ class AdapterCache:
     """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``, where 0 is no limit.
 
     Policies that are used together are held together, even beyond the limits: check first that they ``fit``. One thread
-    computes with policies and makes all calls but ``ahead`` and ``look``, which are another thread's.
+    computes with policies and makes all calls but ``look``, which may be another thread's.
     """
 
     def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
@@ -33,16 +34,13 @@ class AdapterCache:
         """Policies in memory, the least recently used first."""
         self._sizes: dict[str, int] = {}
         """Bytes of each open policy."""
-        self._moving: frozenset[str] = frozenset()
-        """Policies that ``ahead`` pages in and out at the moment; nothing else is paged meanwhile."""
-        self._broken: dict[str, AdapterError] = {}
-        """Why policies that ``ahead`` could not read back are closed, for whoever uses them next."""
-        self._changed = threading.Condition()
+        self._paging = threading.Lock()
+        self.paged = 0.0
+        """Seconds in which policies have been paged in and out so far."""
 
     def add(self, policy: str, memory: PolicyMemory) -> None:
         """Add a policy, in place of an older one of that name."""
-        with self._changed:
-            self._settle()
+        with self._paging:
             self._forget(policy)
             self._held[policy], self._sizes[policy] = memory, memory.size
             self._make_room((policy,))
@@ -52,56 +50,22 @@ class AdapterCache:
 
         Raises ``AdapterError`` where one is not open, or cannot be read back after it was paged out; it is then closed.
         """
-        with self._changed:
-            if any(policy not in self._held for policy in policies):
-                self._settle()
+        with self._paging:
             for policy in policies:
                 self._held[policy] = self._held.pop(policy) if policy in self._held else self._wake(policy)
-            if not self._moving:
-                self._make_room(policies)
+            self._make_room(policies)
             return tuple(self._held[policy] for policy in policies)
-
-    def ahead(self, policy: str, beside: Collection[str]) -> None:
-        """Page a policy in, unless there is no room for it ``beside`` those that are needed until then.
-
-        Other threads may change ``beside``: whoever is there before its call begins to ``use`` it does not leave.
-        """
-        with self._changed:
-            self._settle()
-            leaving = self._leaving(policy, beside)
-            if leaving is None:
-                return
-            self._moving = frozenset((policy, *leaving))
-            for other in leaving:
-                del self._held[other]
-        back: dict[str, PolicyMemory] = dict(leaving)
-        try:
-            for other, memory in leaving.items():
-                self._page_out(other, memory)
-                del back[other]
-            back[policy] = self._page_in(policy)
-        except (OSError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or error
-            log.warning("Policy %s is not paged in ahead of its turn: %s.", policy, why)
-        except AdapterError as error:
-            self._broken[policy] = error
-        finally:
-            with self._changed:
-                self._held |= back
-                self._moving = frozenset()
-                self._changed.notify_all()
 
     def look(self, policy: str) -> TrainingState:
         """A policy's state; on a processor its arrays are views of its memory. It must not be in use.
 
         Raises ``AdapterError`` as ``use`` does.
         """
-        with self._changed:
-            self._settle()
+        with self._paging:
             if policy in self._held:
                 return to_host(self._held[policy])
             if policy not in self._pages:
-                raise self._not_open(policy)
+                raise _not_open(policy)
             return self._pages.look(policy)
 
     def fit(self, policies: Collection[str]) -> bool:
@@ -112,44 +76,22 @@ class AdapterCache:
 
     def drop(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
-        with self._changed:
-            self._settle()
+        with self._paging:
             self._forget(policy)
-
-    def _settle(self) -> None:
-        """Wait until nothing is being paged by the other thread."""
-        self._changed.wait_for(lambda: not self._moving)
 
     def _forget(self, policy: str) -> None:
         self._held.pop(policy, None)
         self._sizes.pop(policy, None)
-        self._broken.pop(policy, None)
         self._pages.drop(policy)
-
-    def _leaving(self, policy: str, beside: Collection[str]) -> dict[str, PolicyMemory] | None:
-        """Who is paged out for a policy that is; None where it is not paged out, or there is no room."""
-        if policy in self._held or policy not in self._pages:
-            return None
-        stays, leaving = [policy, *self._held], {}
-        for other, memory in self._held.items():
-            if self.fit(stays):
-                break
-            if other not in beside:
-                stays.remove(other)
-                leaving[other] = memory
-        return leaving if self.fit(stays) else None
 
     def _wake(self, policy: str) -> PolicyMemory:
         if policy not in self._pages:
-            raise self._not_open(policy)
+            raise _not_open(policy)
         try:
             return self._page_in(policy)
         except AdapterError:
             self._forget(policy)
             raise
-
-    def _not_open(self, policy: str) -> AdapterError:
-        return self._broken.pop(policy, None) or AdapterError(f"Policy {policy} is not open in this trainer.")
 
     def _make_room(self, needed: Collection[str]) -> None:
         """Page out the least recently used policies; if the disk refuses, they stay in memory, so that none is lost."""
@@ -166,15 +108,23 @@ class AdapterCache:
             del self._held[policy]
 
     def _page_in(self, policy: str) -> PolicyMemory:
+        begun = perf_counter()
         state = self._pages.take(policy)
         try:
             memory = to_device(state, self._device)
         except RuntimeError:  # the device has no memory left
             self._pages.put(policy, state)
             raise
+        self.paged += perf_counter() - begun
         reach(Point.PAGE_IN)
         return memory
 
     def _page_out(self, policy: str, memory: PolicyMemory) -> None:
+        begun = perf_counter()
         self._pages.put(policy, to_host(memory))
+        self.paged += perf_counter() - begun
         reach(Point.PAGE_OUT)
+
+
+def _not_open(policy: str) -> AdapterError:
+    return AdapterError(f"Policy {policy} is not open in this trainer.")

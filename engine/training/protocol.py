@@ -144,8 +144,30 @@ class GroupStats:
     """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
     """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
+    paging: float = field(default=0.0, compare=False)
+    """Of the ``seconds``, those in which policies were paged in and out for this call."""
     notice: str = field(default="", compare=False)
     """A sentence for the event log, if something happened that people should know; else empty."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Tokens whose log-probabilities are wanted under the weights that a step makes."""
+
+    sequences: tuple[tuple[Tokens, int], ...]
+    """Tokens, int32 (T,), and where the wanted ones begin."""
+    temperature: float
+    before: bool = False
+    """Whether they are wanted under the weights before the step, too."""
+
+
+@dataclass(frozen=True)
+class ProbeScores:
+    """What a step says of a probe: by sequence, float32 (T-start,)."""
+
+    made: tuple[Logprobs, ...] = ()
+    before: tuple[Logprobs, ...] = ()
+    """Empty unless asked for."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +190,8 @@ class StepResult:
     """Learning rate of this step, by the schedule."""
     notice: str = ""
     """A sentence for the event log, as in ``GroupStats``."""
+    scores: ProbeScores = field(default_factory=ProbeScores, compare=False)
+    """Of the probe, if there was one."""
 
 
 class PolicyTrainer(Protocol):
@@ -190,15 +214,13 @@ class PolicyTrainer(Protocol):
         for a gradient that is the same to the last bit, give the groups one by one, in order.
         """
 
-    async def step(self, policy: str, path: str) -> StepResult:
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
 
-        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError``
-        where a loss or gradient is not finite, with the evidence; the step has then not happened.
+        With ``epochs`` above 1, passes over all of the groups follow, each with an update. A ``probe`` is scored while
+        the file is written. Raises ``AdapterError`` where a loss or gradient is not finite, with the evidence; the step
+        has then not happened.
         """
-
-    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` at the current weights."""
 
     async def close(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
@@ -213,11 +235,8 @@ class Trainer(PolicyTrainer, Protocol):
         The update is that of single calls except for the last bits. A job that fails does not affect the others.
         """
 
-    async def prefetch(self, policy: str) -> None:
-        """Bring a policy that was paged out back to memory while others compute, because its call comes next.
-
-        Only a hint: it changes no result, and where there is no room for it, or no such policy, nothing happens.
-        """
+    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` at the current weights."""
 
     async def get_state(self, policy: str) -> MovedState:
         """All of a policy's training, between two of its calls; it stays open here. Raises ``AdapterError``."""

@@ -1,7 +1,7 @@
 """The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
 
 All computation runs in one thread, in call order, so that the process can answer others meanwhile. State files are
-written in another thread, beside the passes of other policies, and a third one pages in who comes next.
+written in another thread, beside the passes of other policies, and states of policies that move are read in a third.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +35,7 @@ from .model import Model
 from .out_of_memory import PassBackoff, once_more
 from .pages import Pages
 from .policy_memory import PolicyMemory, fresh, from_state, to_state
-from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
+from .protocol import GroupStats, Job, PolicyConfig, Probe, ProbeScores, Refused, StepResult, TrainGroup
 from .replicas import Replicas
 from .rooms import host_room, limit, policy_room
 from .step import Step, make_step
@@ -111,7 +109,7 @@ class TorchTrainer:
         # in this thread, too.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
-        self._paging = ThreadPoolExecutor(1, "paging")
+        self._moves = ThreadPoolExecutor(1, "moves")
 
         def make(device: str) -> Model[Any]:
             limit(device, memory)
@@ -126,8 +124,6 @@ class TorchTrainer:
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
         """A number for each time that a policy was opened, so that older calls do not affect what was opened since."""
-        self._calls: Counter[str] = Counter()
-        """How many calls of each policy wait or compute: these are not paged out for one that comes later."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
@@ -142,28 +138,30 @@ class TorchTrainer:
         A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
         count, the rest is 0.
         """
-        with self._needed(policy):
-            return await self._run(self._accumulate, policy, groups)
+        return await self._run(self._accumulate, policy, groups)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
 
         If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
         """
-        with self._needed(*(job.policy for job in jobs)):
-            return await self._run(self._jobs.run, jobs)
+        return await self._run(self._jobs.run, jobs)
 
-    async def step(self, policy: str, path: str) -> StepResult:
-        """Make the step's updates and write its state file.
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+        """Make the step's updates and write its state file; a ``probe`` is scored meanwhile.
 
         With nothing but skipped groups the gradient is zero: the step counts, and moves by momentum alone. Raises
         ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
         the call may be made again.
         """
-        with self._needed(policy):
-            made = await self._run(self._make, policy)
-            written = await _in(self._disk, self._write, Path(path), made.state)
-            version, seconds = await self._run(self._adopt, policy, made)
+        made = await self._run(self._make, policy)
+        writing = asyncio.ensure_future(_in(self._disk, self._write, Path(path), made.state))
+        try:
+            scores = await self._run(self._probe, policy, made, probe) if probe else ProbeScores()
+        finally:
+            await asyncio.wait((writing,))
+        written = writing.result()
+        version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
             step=version,
             path=path,
@@ -174,21 +172,16 @@ class TorchTrainer:
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
             notice=self._backoff.notice(),
+            scores=scores,
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
-        with self._needed(policy):
-            return await self._run(self._score, policy, tokens, start, temperature)
+        return await self._run(self._score, policy, tokens, start, temperature)
 
     async def close(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
         await self._run(self._close, policy)
-
-    async def prefetch(self, policy: str) -> None:
-        """Page a policy in while others compute, if there is room for it beside those that have calls."""
-        # the keys as they are once it is decided who leaves: until then others may have begun to compute
-        await _in(self._paging, self._cache.ahead, policy, self._calls.keys())
 
     async def get_state(self, policy: str) -> MovedState:
         """A policy's state, beside what others compute; raises ``AdapterError`` where it is not open."""
@@ -197,11 +190,11 @@ class TorchTrainer:
             state = self._cache.look(policy)
             return MovedState(state, state.checksum())
 
-        return await _in(self._paging, get)
+        return await _in(self._moves, get)
 
     async def set_state(self, policy: str, moved: MovedState) -> None:
         """Open a policy with this state; raises ``AdapterError`` where it was damaged or is of another base."""
-        found = await _in(self._paging, moved.state.checksum)
+        found = await _in(self._moves, moved.state.checksum)
         await self._run(self._set_state, policy, moved, found)
 
     def tidy(self) -> None:
@@ -213,20 +206,8 @@ class TorchTrainer:
         self._thread.shutdown()
         self._replicas.shutdown()
         self._disk.shutdown()
-        self._paging.shutdown()
+        self._moves.shutdown()
         self.tidy()
-
-    @contextmanager
-    def _needed(self, *policies: str) -> Iterator[None]:
-        """While this lasts, the policies have a call."""
-        self._calls.update(policies)
-        try:
-            yield
-        finally:
-            for policy in policies:
-                self._calls[policy] -= 1
-                if not self._calls[policy]:
-                    del self._calls[policy]
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await _in(self._thread, work, *args, **kwargs)
@@ -277,6 +258,19 @@ class TorchTrainer:
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
         return _Made(self._opened[policy], step, state, perf_counter() - begun)
 
+    def _probe(self, policy: str, made: _Made, probe: Probe) -> ProbeScores:
+        """Log-probabilities under the weights of a step that is not adopted yet, and under those before it."""
+        (memory,) = self._cache.use(policy)
+        stepped = PolicyMemory.holding(memory.config, memory.layout, made.step.optimised, memory.gradient)
+
+        def scores(of: PolicyMemory) -> tuple[Logprobs, ...]:
+            return tuple(self._logprobs(of, tokens, start, probe.temperature) for tokens, start in probe.sequences)
+
+        try:
+            return ProbeScores(scores(stepped), scores(memory) if probe.before else ())
+        finally:
+            self._replicas.unmount()  # else it would keep the step's weights in memory
+
     def _write(self, path: Path, state: PolicyState) -> _Written:
         begun = perf_counter()
         size = write_state(path, state, self._sync)
@@ -303,6 +297,9 @@ class TorchTrainer:
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         (memory,) = self._cache.use(policy)
+        return self._logprobs(memory, tokens, start, temperature)
+
+    def _logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         return self._backoff.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
 
     def _close(self, policy: str) -> None:

@@ -5,40 +5,35 @@ log-probabilities, up to rounding? And did the sampler's change from version to 
 finds an adapter handle that was mixed up: its checksum is right, and one step at a small learning rate moves the policy
 by less than what rounding may explain.
 
-Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is
-asked before anything else of the next step, because until that one its weights are those of the version. Samplers
-answer while the trainer trains.
+Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic, while the trainer
+trains. The trainer answers within the step itself, while it writes the state file: nothing waits for its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import AdapterError
 from ...fleet import Tolerance
-from ...rollout import SamplerEndpoint
-from ...training import ClosedGroup, PolicyTrainer
+from ...rollout import Sampler, SamplerEndpoint
+from ...training import ClosedGroup, Probe, ProbeScores
 from ...trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8
-"""Versions that are compared on the same tokens; then the version before need not be asked again."""
+"""Versions that are compared on the same tokens; only for the first of them is the version before asked, too."""
 SEVERAL = 4
 """Trajectories that are compared at most where a sampler's rounding of single tokens is large."""
 ENOUGH = 32
-"""Tokens of the policy's own that are compared, where one trajectory has as many: each costs the trainer time, in which
-a step waits; the mean over these is told apart from rounding as well as that over a long reply."""
+"""Tokens of the policy's own that are compared, where one trajectory has as many: each costs time, and the mean over
+these is told apart from rounding as well as that over a long reply."""
 
-T = TypeVar("T")
 Nats = NDArray[np.float64]
-Scores = Callable[[str, Tokens, int, float], Awaitable[Logprobs]]
-"""``Trainer.score`` or ``Sampler.score``."""
 
 
 @dataclass(frozen=True)
@@ -67,114 +62,106 @@ class CanaryReport:
 
 
 @dataclass(frozen=True)
-class _Probe:
-    """Trajectories, and both sides' log-probabilities of them under the newest version that was compared."""
+class Asked:
+    """What is compared after one step."""
 
     chosen: tuple[Trajectory, ...]
-    trained: Nats
+    """Empty where the step's groups have no tokens of the policy's own."""
+    probe: Probe | None
+    """For the trainer's step."""
     names: Set[str]
-    """Of the endpoints that are asked under the newest version."""
-    served: asyncio.Future[dict[str, Nats]]
+    """Of the endpoints that will serve what the step makes."""
+    age: int
+    """How many versions were compared on the same tokens before."""
+
+    @property
+    def renewed(self) -> bool:
+        """Whether the tokens are new, and endpoints are to be asked under the version before, too."""
+        return self.age == 0
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """Both sides' log-probabilities under the newest version that was compared."""
+
+    trained: Nats
+    served: dict[str, Nats]
     """By endpoint."""
-    age: int = 0
-    """How many versions were compared on them."""
-    told: bool = True
-    """Whether other tokens would say no more: versions could be told apart, or a sampler rounds all tokens alike."""
-    rounded: bool = False
-    """Whether a sampler's rounding of single tokens is large."""
 
 
 class Canary:
-    """Compares one policy's versions, one after the other. ``policy`` is its name in the trainer."""
+    """Compares one policy's versions, one after the other."""
 
-    def __init__(
-        self, trainer: PolicyTrainer, tolerances: Mapping[str, Tolerance], policy: str, temperature: float
-    ) -> None:
+    def __init__(self, tolerances: Mapping[str, Tolerance], temperature: float) -> None:
         """``tolerances`` are by endpoint."""
-        self._trainer = trainer
         self._tolerances = tolerances
-        self._policy = policy
         self._temperature = temperature
-        self._probe: _Probe | None = None
-        self._asked: asyncio.Future[Nats] | None = None
-        """What the trainer says of the probe under the version that it made last."""
+        self._asked: Asked | None = None
+        self._answered: _Answered | None = None
+        self._told = True
+        """Whether other tokens would say no more: they told versions apart, or a sampler rounds all tokens alike."""
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
         """By endpoint, the largest difference from the trainer on any token so far; at first the tolerance's."""
 
     def due(self, names: Set[str]) -> bool:
         """Whether new tokens are to be compared after the next step, which endpoints of these names will serve."""
-        probe = self._probe
-        return probe is None or not probe.told or probe.age >= RENEW or not names <= probe.names
+        asked = self._asked
+        return asked is None or not asked.chosen or not self._told or asked.age + 1 >= RENEW or not names <= asked.names
 
-    async def before(self, version: str, endpoints: Sequence[SamplerEndpoint], groups: Sequence[ClosedGroup]) -> None:
-        """Before a step, ask about new tokens under the present version.
+    def ask(self, names: Set[str], groups: Sequence[ClosedGroup]) -> Asked:
+        """Before a step, say what is to be compared after it.
 
-        Returns once the trainer has answered. ``endpoints`` will serve the next version and have this one loaded;
-        ``groups`` are those that the step consumes. Raises what the trainer raises.
+        ``names`` are those of the endpoints that will serve what it makes: the step after it can count on them alone.
+        ``groups`` are those that the step consumes.
         """
-        names = frozenset(endpoint.name for endpoint in endpoints)
-        rounded = any(math.isinf(self._tolerances[endpoint.name].largest) for endpoint in endpoints)
-        chosen = choose(groups, SEVERAL if rounded else 1)
-        self._probe = None
-        if chosen:
-            served = _heard(asyncio.ensure_future(self._ask_all(endpoints, version, chosen)))
-            trained = await self._ask(self._trainer.score, self._policy, chosen)
-            self._probe = _Probe(chosen, trained, names, served, rounded=rounded)
+        if self.due(names):
+            chosen, age = choose(groups, SEVERAL if self._rounded(names) else 1), 0
+        else:
+            assert self._asked is not None, "else it would be due"
+            chosen, age = self._asked.chosen, self._asked.age + 1
+        probe = Probe(tuple(map(_wanted, chosen)), self._temperature, before=not age) if chosen else None
+        self._asked = Asked(chosen, probe, names, age)
+        return self._asked
 
-    def ask(self, names: Set[str]) -> None:
-        """After a step, ask the trainer, which must not train before it has answered.
-
-        ``names`` are those of the endpoints that will serve what it has made: the next step can count on them alone.
-        """
-        probe, self._asked = self._probe, None
-        if probe is not None:
-            self._probe = replace(probe, names=names)
-            self._asked = _heard(asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen)))
-
-    async def asked(self) -> None:
-        """Wait until the trainer has answered, or has failed."""
-        if self._asked is not None:
-            await asyncio.wait((self._asked,))
-
-    async def after(
-        self, version: str, endpoints: Sequence[SamplerEndpoint], publish: Callable[[], Awaitable[None]]
+    async def compare(
+        self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked, scores: ProbeScores
     ) -> CanaryReport:
-        """After ``ask``, ``publish`` the version, ask the endpoints that serve it, and compare.
+        """Ask the endpoints, which serve ``version`` by now, and compare; where the tokens are new, also under
+        ``before``, the version before it, which they have loaded.
 
-        Raises ``AdapterError`` if one of them does not serve that version, what ``publish`` raises, and what the
-        workers raised since ``before``.
+        ``scores`` are the trainer's, of the step that made the version. Raises ``AdapterError`` if an endpoint does not
+        serve that version, and what the workers raise.
         """
-        probe, asked = self._probe, self._asked
-        if probe is None or asked is None:
-            await publish()
+        if not asked.chosen:
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
-        try:
-            before = await probe.served  # of a version that may be retired once this one is published
-            await publish()
-            served = await self._ask_all(endpoints, version, probe.chosen)
-            trained = await asked
-        finally:
-            asked.cancel()
-            probe.served.cancel()
-            await asyncio.gather(asked, probe.served, return_exceptions=True)
+        trained = _own(scores.made, asked.chosen)
+        if asked.renewed:
+            self._answered = _Answered(
+                _own(scores.before, asked.chosen), await self._ask_all(endpoints, before, asked.chosen)
+            )
+        served = await self._ask_all(endpoints, version, asked.chosen)
+        last = self._answered
+        assert last is not None, "tokens that are not new have been compared before"
         if not np.isfinite(trained).all():
             raise AdapterError(
                 f"What the trainer says of {version} is not finite: the policy has blown up.",
                 "A smaller learning rate usually helps, in a task of its own.",
             )
-        self._round(before, probe.trained)
+        self._round(last.served, last.trained)
         reports = []
         for name, said in served.items():
-            moves = trained - probe.trained, said - before[name]
+            moves = trained - last.trained, said - last.served[name]
             reports.append(compare(*moves, said - trained, self._rounding[name]))
             self._judge(name, version, reports[-1])
         report = worst(reports)
         self._round(served, trained)
-        answer: asyncio.Future[dict[str, Nats]] = asyncio.get_running_loop().create_future()
-        answer.set_result(served)
-        told = report.resolved or probe.rounded
-        self._probe = replace(probe, trained=trained, served=answer, age=probe.age + 1, told=told)
+        self._answered = _Answered(trained, served)
+        self._told = report.resolved or self._rounded(asked.names)
         return report
+
+    def _rounded(self, names: Set[str]) -> bool:
+        """Whether the rounding of single tokens is large at one of these endpoints."""
+        return any(math.isinf(self._tolerances[name].largest) for name in names)
 
     def _judge(self, name: str, version: str, report: CanaryReport) -> None:
         if not self._tolerances[name].holds(report.gap, report.mean_gap):
@@ -197,23 +184,30 @@ class Canary:
     async def _ask_all(
         self, endpoints: Sequence[SamplerEndpoint], version: str, chosen: Sequence[Trajectory]
     ) -> dict[str, Nats]:
-        said = await asyncio.gather(*(self._ask(endpoint.sampler.score, version, chosen) for endpoint in endpoints))
+        said = await asyncio.gather(*(self._ask(endpoint.sampler, version, chosen) for endpoint in endpoints))
         return {endpoint.name: one for endpoint, one in zip(endpoints, said, strict=True)}
 
-    async def _ask(self, score: Scores, name: str, chosen: Sequence[Trajectory]) -> Nats:
-        """One side's log-probabilities of the policy's first own tokens in all trajectories, joined."""
-        said = []
-        for one in chosen:
-            own = np.flatnonzero(one.mask)[:ENOUGH]  # tokens that others wrote may differ widely
-            logprobs = await score(name, one.tokens[: own[-1] + 1], int(own[0]), self._temperature)
-            said.append(logprobs[own - own[0]])
-        return np.concatenate(said).astype(np.float64)
+    async def _ask(self, sampler: Sampler, version: str, chosen: Sequence[Trajectory]) -> Nats:
+        wanted = map(_wanted, chosen)
+        said = [await sampler.score(version, tokens, start, self._temperature) for tokens, start in wanted]
+        return _own(said, chosen)
 
 
-def _heard(asked: asyncio.Future[T]) -> asyncio.Future[T]:
-    """The same; where nobody waits for it any more, its failure is no news: whoever ends the run has heard of it."""
-    asked.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return asked
+def _wanted(one: Trajectory) -> tuple[Tokens, int]:
+    """The policy's first own tokens with what is before them, and where they begin."""
+    own = _first(one)
+    return one.tokens[: own[-1] + 1], int(own[0])
+
+
+def _own(said: Sequence[Logprobs], chosen: Sequence[Trajectory]) -> Nats:
+    """The log-probabilities of the policy's first own tokens in all trajectories, joined."""
+    found = [logprobs[_first(one) - _first(one)[0]] for logprobs, one in zip(said, chosen, strict=True)]
+    return np.concatenate(found).astype(np.float64)
+
+
+def _first(one: Trajectory) -> NDArray[np.intp]:
+    """Where the policy's first own tokens are: tokens that others wrote may differ widely."""
+    return np.flatnonzero(one.mask)[:ENOUGH]
 
 
 def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:

@@ -26,16 +26,16 @@ from .test_many_tasks import task
 def as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the other ways replace is put back at the end."""
     monkeypatch.setattr(PolicyLearner, "_step", PolicyLearner._step)
-    monkeypatch.setattr(Canary, "due", Canary.due)
+    monkeypatch.setattr(Canary, "ask", Canary.ask)
     monkeypatch.setattr(PublishedVersions, "_load_at", PublishedVersions._load_at)
 
 
 def test_without_a_canary_nothing_is_compared() -> None:
-    canary = Canary.__new__(Canary)
-    canary._probe = None
-    assert canary.due({"rollout"})
+    canary = Canary({}, 1.0)
+    assert canary.ask(set(), []).renewed
     sync_engine.take(UNCHECKED, 0.0)
-    assert not canary.due({"rollout"})
+    asked = canary.ask({"rollout"}, [])
+    assert asked.probe is None and not asked.renewed
 
 
 async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from marlaas.engine.adapters.statefile import read_state
 CASE = Case("small", "tiny", 3, 2, groups=1)
 ARMS = (
     *("one tenant", "in turn", "fused", "line", "line, fusing"),
-    *("few slots", "few slots, no prefetch", "two trainers", "PEFT"),
+    *("few slots", "few slots, by turns", "two trainers", "PEFT"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from marlaas.engine.training.protocol import (
     GroupStats,
     Job,
     PolicyConfig,
+    Probe,
     Refused,
     StepResult,
     Trainer,
@@ -59,7 +60,8 @@ class Device:
 
     under_way: deque[asyncio.Future[None]] = field(default_factory=deque)
     calls: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)
+    paging: float = 0.0
+    """Seconds of paging for each accumulation."""
     broken: str = ""
     fixed: float = 0.0
     """Seconds that a pass takes beside its tokens."""
@@ -79,7 +81,7 @@ class Device:
         await self.work(policy)
         if policy == self.broken:
             raise AdapterError("It is broken.")
-        return stats(tokens_of(groups), self.fixed)
+        return replace(stats(tokens_of(groups), self.fixed), paging=self.paging)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         await self.work("+".join(job.policy for job in jobs))
@@ -89,7 +91,7 @@ class Device:
             for job in jobs
         )
 
-    async def step(self, policy: str, path: str) -> StepResult:
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         await self.work(f"step {policy}")
         return StepResult(1, path, "", 0, 0.0, 0.5)
 
@@ -102,9 +104,6 @@ class Device:
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         return StepResult(0, path, "", 0, 0.0, 0.0)
-
-    async def prefetch(self, policy: str) -> None:
-        self.hints.append(policy)
 
 
 @dataclass
@@ -119,9 +118,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.device, self.ledger = Device(fixed=self.fixed), Ledger()
         line: Line[Call] = Line(lambda tenant: self.weights.get(tenant, 1.0))
-        self.shared = SharedTrainer(
-            cast(Trainer, self.device), line, self.ledger, self.fuse, True, now=lambda: self.now
-        )
+        self.shared = SharedTrainer(cast(Trainer, self.device), line, self.ledger, self.fuse, now=lambda: self.now)
         self.pool = TrainerPool([self.shared])
 
     def task(self, payer: Payer, alone: bool = False) -> TaskTrainer:
@@ -247,17 +244,17 @@ async def test_what_a_call_raises_reaches_its_caller_alone() -> None:
         broken.result()
 
 
-async def test_scores_are_paid_for_and_closing_waits_for_nobody() -> None:
+async def test_steps_are_paid_for_and_closing_waits_for_nobody() -> None:
     bench = Bench()
     await bench.open("a")
     held = await bench.busy()
-    score = asyncio.ensure_future(bench.task(ANN).score("a", np.zeros(2, np.int32), 1, 1.0))
+    step = asyncio.ensure_future(bench.task(ANN).step("a", "path"))
     await bench.task(ANN).close("a")
     assert bench.device.calls == ["close a"]
     await bench.finish(*held)
     bench.now += 1.0
     await bench.device.finish_one()
-    assert len(await score) == 1
+    assert (await step).step == 1
     (usage,) = [usage for usage in bench.ledger.take() if usage.task == 1]
     assert usage.tokens == 0 and usage.seconds > 0
 
@@ -333,28 +330,43 @@ async def test_a_job_that_is_refused_costs_the_others_nothing() -> None:
         refused.result()
 
 
-async def test_who_comes_next_is_told_while_others_compute() -> None:
+async def two_steps_of_three(paging: float) -> list[str]:
+    """Three tenants make two steps each, their accumulations of 40 ms with so many seconds of paging."""
     bench = Bench()
+    bench.device.paging = paging
     held = await bench.busy()
-    assert bench.device.hints == []
-    calls = [start(bench.task(Payer("ann", n)), f"p{n}") for n in range(3)]
+
+    async def steps(number: int) -> None:
+        task = bench.task(Payer(f"tenant {number}", number))
+        for _ in range(2):
+            await task.accumulate(f"p{number}", (group(40),))
+            await task.step(f"p{number}", "path")
+
+    learners = [asyncio.ensure_future(steps(number)) for number in range(3)]
     await settle()
-    assert bench.device.hints == ["p0"], "also where the line was empty when the call before began"
-    await bench.device.finish_one()
-    assert bench.device.calls == ["p0"] and bench.device.hints == ["p0", "p1"]
-    step = asyncio.ensure_future(bench.task(Payer("ann", 9)).step("p9", "path"))
-    await settle()
-    assert bench.device.hints == ["p0", "p1", "p9"], "a step came, which goes first"
-    await bench.finish(*held, *calls, step)
-    assert bench.device.hints == ["p0", "p1", "p9", "p1", "p2"]
+    while not all(learner.done() for learner in learners):
+        await bench.device.finish_one()
+    await bench.finish(*held)
+    return bench.device.calls
 
 
-async def test_nobody_is_told_of_a_policy_that_computes_already() -> None:
+async def test_who_is_in_memory_goes_on_where_paging_costs_time() -> None:
+    """For a second at most: by then each has made its two steps here."""
+    by_turns = await two_steps_of_three(0.0)
+    assert by_turns[:6] == ["p0", "p1", "p2", "step p0", "step p1", "step p2"]
+    assert await two_steps_of_three(0.1) == [f"{word}p{n}" for n in range(3) for word in ("", "step ") * 2]
+
+
+async def test_who_leaves_may_leave_room_for_all() -> None:
     bench = Bench()
-    first, second = start(bench.task(ANN), "a"), start(bench.task(ANN), "a")
-    await settle()
-    await bench.finish(first, second)
-    assert bench.device.hints == []
+    await bench.open("a")
+    bench.device.paging = 0.1
+    await bench.learn(1)
+    assert bench.shared._preference().level > 0.0
+    await bench.task(ANN).close("learnt")
+    assert bench.shared._preference().level > 0.0
+    await bench.task(ANN).close("a")
+    assert bench.shared._preference().level == 0.0
 
 
 async def test_what_is_expected_is_what_similar_calls_took() -> None:

@@ -16,7 +16,7 @@ from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
-from marlaas.engine.training.protocol import GroupStats, PolicyConfig, StepResult, Trainer, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 from marlaas.engine.training.training_state import MovedState
 
 from .test_trainer import group, stats, tokens_of
@@ -75,15 +75,12 @@ class Device:
         self.states[policy] += tokens_of(groups)
         return stats(tokens_of(groups))
 
-    async def step(self, policy: str, path: str) -> StepResult:
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         await self.work(f"step {policy}")
         return StepResult(self.states[policy], path, "", 0, 0.0, 0.5)
 
     async def close(self, policy: str) -> None:
         self.states.pop(policy, None)
-
-    async def prefetch(self, policy: str) -> None:
-        pass
 
     async def get_state(self, policy: str) -> MovedState:
         if self.error and self.name == "training":

@@ -57,7 +57,7 @@ class Run:
     def __init__(self, base: BaseModel, trainer: TorchTrainer, sampler: Any, folder: Path, weights: str) -> None:
         self.trainer, self.sampler, self.folder = trainer, sampler, folder
         tolerance = ROUNDED[weights] if weights == EIGHT_BITS else EXACT
-        self.canary = Canary(trainer, {"rollout": tolerance}, "policy", 1.0)
+        self.canary = Canary({"rollout": tolerance}, 1.0)
         self.endpoints = [endpoint(sampler, 4, 128)]
         self.renderer = Renderer(base.path)
         self.random = np.random.default_rng(0)
@@ -71,16 +71,13 @@ class Run:
         """One optimizer step, published and compared."""
         closed = self.group()
         await self.trainer.accumulate("policy", (train_group(closed.group),))
-        await self.canary.before(f"v{self.step}", self.endpoints, [closed])
+        asked = self.canary.ask({endpoint.name for endpoint in self.endpoints}, [closed])
         self.step += 1
         path = str(self.folder / str(self.step))
-        await self.trainer.step("policy", path)
-        self.canary.ask({endpoint.name for endpoint in self.endpoints})
-
-        async def publish() -> None:
-            await self.sampler.load(f"v{self.step}", path)
-
-        return await self.canary.after(f"v{self.step}", self.endpoints, publish)
+        result = await self.trainer.step("policy", path, asked.probe)
+        await self.sampler.load(f"v{self.step}", path)
+        names = f"v{self.step}", f"v{self.step - 1}"
+        return await self.canary.compare(*names, self.endpoints, asked, result.scores)
 
     def group(self) -> ClosedGroup:
         """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""

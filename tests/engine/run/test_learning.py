@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.training.protocol import Probe, StepResult
 
 from ...examples import examples
 from ..rollout.fake import FakeSampler
@@ -191,27 +191,18 @@ async def test_a_step_is_made_but_not_committed_before_publishing(
     assert [(row["step"], row["value"]) for row in waited] == [(2, 7.0)]
 
 
-async def test_the_trainer_answers_the_canary_before_it_trains_on(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trainer, calls = world.workers.trainer, list[str]()
-    for name in ("score", "accumulate", "step"):
-        monkeypatch.setattr(trainer, name, in_some_turns(name, getattr(trainer, name), calls))
+async def test_each_step_answers_the_canary_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call of its own, in which the next step would wait; the version before is asked about for new tokens alone."""
+    probes, step = list[Probe | None](), world.workers.trainer.step
+
+    async def noting(policy: str, path: str, probe: Probe | None = None) -> StepResult:
+        probes.append(probe)
+        return await step(policy, path, probe)
+
+    monkeypatch.setattr(world.workers.trainer, "step", noting)
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")
-    after = [calls[place + 1 :][0] for place, call in enumerate(calls) if call == "step"]
-    assert after == ["score"] * SPEC.steps, calls
-
-
-def in_some_turns(name: str, call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
-    """The method, which writes down that it was called, and answers after some turns of the loop, as a worker does."""
-
-    async def made(*words: Any) -> Any:
-        calls.append(name)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        return await call(*words)
-
-    return made
+    assert [len(probe.sequences) for probe in probes if probe] == [1] * SPEC.steps
+    assert probes[0] and probes[0].before
 
 
 async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -44,8 +44,17 @@ from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
-from marlaas.engine.trajectories import Logprobs, Tokens
+from marlaas.engine.training.protocol import (
+    GroupStats,
+    Job,
+    PolicyConfig,
+    Probe,
+    ProbeScores,
+    Refused,
+    StepResult,
+    Trainer,
+    TrainGroup,
+)
 
 from ..rollout.fake import FakeSampler
 from ..rollout.fake_renderer import FakeRenderer
@@ -160,7 +169,7 @@ class FakeTrainer:
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         return tuple([await self.accumulate(job.policy, job.groups) for job in jobs])
 
-    async def step(self, policy: str, path: str) -> StepResult:
+    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
         await self.workers.turn()
         batch = len(self.pending[policy])
         first = self.steps[policy] * batch
@@ -169,18 +178,14 @@ class FakeTrainer:
         self.adapters[policy] = taught(self.adapters[policy], map(_lesson_of, groups))
         self.pending[policy] = {}
         self.steps[policy] += 1
-        return self._result(policy, Path(path), write=True)
-
-    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        await self.workers.turn()
-        return np.zeros(len(tokens) - start, np.float32)
+        wanted = probe.sequences if probe else ()
+        said = tuple(np.zeros(len(tokens) - start, np.float32) for tokens, start in wanted)
+        scores = ProbeScores(said, said if probe and probe.before else ())
+        return replace(self._result(policy, Path(path), write=True), scores=scores)
 
     async def close(self, policy: str) -> None:
         await self.workers.turn()
         self.steps.pop(policy, None)
-
-    async def prefetch(self, policy: str) -> None:
-        await self.workers.turn()
 
     def _result(self, policy: str, path: Path, write: bool) -> StepResult:
         step, adapter = self.steps[policy], {"m.lora_A": self.adapters[policy]}

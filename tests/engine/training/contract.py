@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup
+from marlaas.engine.training.protocol import PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from .oracle import Oracle
 from .samples import group, sequence
@@ -192,6 +192,29 @@ class TrainerContract:
             expected = logprobs[np.arange(2, len(example.tokens) - 1), example.tokens[3:]]
             assert scores.dtype == np.float32
             assert np.allclose(scores, expected, atol=self.tight)
+
+    @pytest.mark.parametrize("before", [False, True])
+    async def test_a_step_scores_a_probe_and_changes_nothing(
+        self, trainer: Trainer, tmp_path: Path, before: bool
+    ) -> None:
+        """Under the weights that it makes, and on request under those before; two epochs pass over the groups twice."""
+        config = replace(CONFIG, epochs=2)
+        for policy in "ab":
+            await trainer.open(policy, config, str(tmp_path / policy), resume=False)
+            await trainer.accumulate(policy, (group(1),))
+        wanted = tuple((example.tokens, start) for start, example in enumerate(group(2).sequences, start=1))
+        old = [await trainer.score("a", *one, 0.6) for one in wanted]
+        result = await trainer.step("a", str(tmp_path / "a1"), Probe(wanted, 0.6, before))
+        new = [await trainer.score("a", *one, 0.6) for one in wanted]
+        assert len(result.scores.made) == len(wanted) and len(result.scores.before) == len(wanted) * before
+        pairs = [*zip(result.scores.made, new, strict=True), *zip(result.scores.before, old, strict=False)]
+        assert all(np.allclose(said, expected, atol=self.tight) for said, expected in pairs)
+        assert not any(np.allclose(*pair, atol=self.tight) for pair in zip(old, new, strict=True))
+        plain = await trainer.step("b", str(tmp_path / "b1"))
+        assert plain == replace(result, path=plain.path, seconds=plain.seconds)
+        assert (tmp_path / "a1").read_bytes() == (tmp_path / "b1").read_bytes()
+        second = [await train(trainer, policy, (group(3),), tmp_path / f"{policy}2") for policy in "ab"]
+        assert second[0].checksum == second[1].checksum
 
     async def test_what_is_rewarded_becomes_likely(self, trainer: Trainer, tmp_path: Path) -> None:
         config = replace(CONFIG, denominator=8.0)

@@ -1,6 +1,5 @@
 """What a trainer keeps when a policy's state moves: to the last bit what it had where it was, or a clear refusal."""
 
-import asyncio
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -95,21 +94,3 @@ class MovingContract:
         with pytest.raises(AdapterError, match="Policy b is not open"):
             await trainer.accumulate("b", (group(1),))
         await trainer.accumulate("a", (group(1),))
-
-    async def test_who_is_paged_in_ahead_ends_as_each_alone(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
-        alone, narrow = new_trainer(), new_trainer(slots=2)
-        names = [f"p{number}" for number in range(4)]
-        for trainer in (alone, narrow):
-            for number, name in enumerate(names):
-                config = replace(CONFIG, seed=number)
-                await trainer.open(name, config, str(tmp_path / f"{name}-0"), resume=False)
-        for step in range(3):
-            for number, name in enumerate(names):
-                following = asyncio.ensure_future(narrow.prefetch(names[(number + 1) % len(names)]))
-                await alone.accumulate(name, (group(10 * step + number),))
-                await narrow.accumulate(name, (group(10 * step + number),))
-                await following
-                await alone.step(name, str(tmp_path / "alone"))
-                await narrow.step(name, str(tmp_path / "narrow"))
-                assert (tmp_path / "alone").read_bytes() == (tmp_path / "narrow").read_bytes()
-        await narrow.prefetch("never was")

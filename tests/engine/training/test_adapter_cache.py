@@ -1,7 +1,5 @@
 """Who is in memory: the most recently used, within slots and bytes; nobody is lost where the disk takes nothing."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -100,58 +98,7 @@ def test_a_policy_that_cannot_come_back_is_closed_alone(tmp_path: Path) -> None:
     assert cache.use("b")[0].version == cache.use("c")[0].version == 7
 
 
-def test_who_comes_next_is_paged_in_beside_those_at_work(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=3)
-    for name in "abcd":
-        cache.add(name, policy())
-    assert pages.names == {"a"}
-    cache.ahead("a", beside={"b"})
-    assert pages.names == {"c"}, "the least recently used, but for whom is at work"
-    cache.ahead("a", beside={"b"})
-    cache.ahead("never was", beside={"b"})
-    cache.ahead("c", beside={"a", "b", "d"})
-    assert pages.names == {"c"}, "there is no room beside so many"
-    cache.use("a")
-    assert pages.names == {"c"}
-
-
-def test_one_slot_leaves_no_room_for_who_comes_next(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=1)
-    for name in "ab":
-        cache.add(name, policy())
-    cache.ahead("a", beside={"b"})
-    assert pages.names == {"a"}
-    cache.ahead("a", beside=set())
-    assert pages.names == {"b"}
-
-
-def test_paging_ahead_loses_nobody_where_the_disk_refuses(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=2)
-    for name in "abc":
-        cache.add(name, policy())
-    pages.full = True
-    cache.ahead("a", beside={"c"})
-    pages.full = False
-    assert pages.names == {"a"} and cache.use("b")[0].version == cache.use("a")[0].version == 7
-
-
-def test_what_could_not_be_paged_in_ahead_is_said_at_its_call(tmp_path: Path) -> None:
-    cache = AdapterCache(Pages(tmp_path), slots=2)
-    for name in "abc":
-        cache.add(name, policy())
-    for path in tmp_path.glob("marlaas-pages-*/0"):
-        path.write_bytes(b"")
-    cache.ahead("a", beside={"c"})
-    with pytest.raises(AdapterError, match=r"Policy a was paged out .* damaged"):
-        cache.use("a")
-    with pytest.raises(AdapterError, match="Policy a is not open"):
-        cache.use("a")
-    cache.add("a", policy())
-    assert cache.use("a")[0].version == cache.use("b")[0].version == 7
-
-
-def test_a_device_without_room_for_who_comes_next_loses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a hint alone, and at the call itself the pass before has given its memory back."""
+def test_a_device_without_room_for_who_comes_back_loses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def refuse(state: TrainingState, device: str) -> PolicyMemory:
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -161,57 +108,22 @@ def test_a_device_without_room_for_who_comes_next_loses_nobody(tmp_path: Path, m
         cache.add(name, policy(number))
     with monkeypatch.context() as patch:
         patch.setattr(adapter_cache, "to_device", refuse)
-        cache.ahead("a", beside={"c"})
         with pytest.raises(torch.OutOfMemoryError):
             cache.use("a")
     assert torch.equal(cache.use("a")[0].gradient, policy(0).gradient)
     assert torch.equal(cache.use("b")[0].gradient, policy(1).gradient)
 
 
-def test_a_call_that_comes_while_its_policy_is_paged_waits(tmp_path: Path) -> None:
-    """Of the one that comes as of the one that leaves; who is in memory does not wait."""
-
-    class Slow(Watched):
-        def take(self, policy: str) -> TrainingState:
-            reading.set()
-            assert goes_on.wait(30)
-            return super().take(policy)
-
-    reading, goes_on = threading.Event(), threading.Event()
-    cache = AdapterCache(Slow(tmp_path), slots=2)
-    for number, name in enumerate("abc"):
-        cache.add(name, policy(number))
-    with ThreadPoolExecutor(2) as threads:
-        ahead = threads.submit(cache.ahead, "a", {"c"})
-        assert reading.wait(30)
-        assert cache.use("c")[0].version == 7
-        wanted = threads.submit(cache.use, "a")
-        assert not wait([wanted], timeout=0.05).done
-        goes_on.set()
-        (memory,) = wanted.result()
-        ahead.result()
-    assert torch.equal(memory.gradient, policy(0).gradient)
-    assert torch.equal(cache.use("b")[0].gradient, policy(1).gradient)
-
-
-@given(st.integers(2, 4), st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=40))
-def test_whoever_is_paged_in_ahead_has_what_it_had(
-    tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[tuple[bool, int]]
-) -> None:
-    pages = Watched(tmp_path_factory.getbasetemp())
-    cache, counts, last = AdapterCache(pages, slots=slots), dict.fromkeys(range(6), 0), 5
-    for number in counts:
-        cache.add(str(number), policy(number))
-    for ahead, number in asked:
-        if ahead:
-            cache.ahead(str(number), beside={str(last)})
-            assert str(number) not in pages.names and str(last) not in pages.names
-        else:
-            (memory,) = cache.use(str(number))
-            memory.tokens, last = memory.tokens + 1, number
-            counts[number] += 1
-        assert len(pages.names) == 6 - slots
-    assert {number: cache.use(str(number))[0].tokens for number in counts} == {n: 12 + c for n, c in counts.items()}
+def test_time_is_counted_that_paging_takes(pages: Watched) -> None:
+    cache = AdapterCache(pages, slots=1)
+    cache.add("a", policy())
+    assert cache.paged == 0.0
+    cache.add("b", policy())
+    out = cache.paged
+    cache.use("b")
+    assert 0.0 < out == cache.paged
+    cache.use("a")
+    assert cache.paged > out
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=30))

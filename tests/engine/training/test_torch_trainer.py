@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -279,32 +279,3 @@ async def test_models_without_shared_passes_do_jobs_one_by_one(
     await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in configs))
     assert [(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in configs] == alone
     trainer.shutdown()
-
-
-async def test_who_computes_by_the_time_it_pages_is_not_paged_out(
-    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its call comes after the hint, which waited for the paging of others: a gradient would be added to a policy that
-    has left."""
-    with trainers(base, "cpu", tmp_path) as new:
-        trainer = cast(TorchTrainer, new(slots=1))
-        for policy in "ab":
-            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-        computing, paged = threading.Event(), threading.Event()
-        add = trainer._replicas.add_gradients
-
-        def slowly(*args: Any) -> Any:
-            computing.set()
-            assert paged.wait(30)
-            return add(*args)
-
-        monkeypatch.setattr(trainer._replicas, "add_gradients", slowly)
-        busy = trainer._paging.submit(computing.wait, 30)
-        hint = asyncio.ensure_future(trainer.prefetch("a"))
-        await asyncio.sleep(0)
-        call = asyncio.ensure_future(trainer.accumulate("b", (group(1),)))
-        await hint
-        assert busy.result()
-        paged.set()
-        gathered = await call
-        assert (await trainer.get_state("b")).state.tokens == gathered.tokens > 0

@@ -231,11 +231,16 @@ async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path) -> None:
+async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver had gone on alone, and the engine died; the next one plays the number for both at once."""
     over = asyncio.Event()
     here = World(tmp_path / "home", TWO)
     here.environments = Paying(here.chance, agents=AGENTS, pause=lambda spec: over if spec.member else None)
+
+    async def step(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(here.workers.trainer, "step", step)  # the solver still needs the number when the engine dies
     await dies(here, lambda: (1, 0) in kept(here))
     execute = here.store._database.conn.execute
     execute("DELETE FROM trajectories")

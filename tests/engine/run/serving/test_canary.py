@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.tolerance import EXACT, Tolerance
 from marlaas.engine.run.serving.canary import ENOUGH, RENEW, Canary, CanaryReport, choose, compare
 from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.training.protocol import Probe, ProbeScores
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 from ...rollout.endpoints import endpoint
@@ -31,18 +32,24 @@ def group(own: int, *rewards: float) -> ClosedGroup:
     return closed
 
 
+def said(value: float, tokens: Any, start: int) -> Any:
+    """One side's answer: a constant log-probability, and noise where others wrote."""
+    found = np.full(len(tokens) - start, value, np.float32)
+    found[tokens[start:] == 0] = np.nan
+    return found
+
+
 class Says:
-    """One side of the comparison: a constant log-probability, and noise where others wrote."""
+    """A sampler of a constant log-probability."""
 
     def __init__(self, value: float) -> None:
         self.value = value
+        self.before = value
         self.asked: list[str] = []
 
     async def score(self, name: str, tokens: Any, start: int, temperature: float) -> Any:
         self.asked.append(name)
-        said = np.full(len(tokens) - start, self.value, np.float32)
-        said[tokens[start:] == 0] = np.nan
-        return said
+        return said(self.before if name == "old" else self.value, tokens, start)
 
 
 STRICT = Tolerance(largest=0.01, rounding=1e-4)
@@ -52,26 +59,27 @@ class Pair:
     """A canary between a sampler and a trainer that begin at -1, and perhaps a second sampler."""
 
     def __init__(self, tolerance: Tolerance = STRICT, gap: float = 0.001, second: Tolerance = STRICT) -> None:
-        self.sampler, self.second, self.trainer = Says(-1.0 + gap), Says(-1.0 + gap), Says(-1.0)
+        self.sampler, self.second, self.trained = Says(-1.0 + gap), Says(-1.0 + gap), -1.0
         self.first, self.other = endpoint(self.sampler, 1, 9), endpoint(self.second, 1, 9, "rollout-2")
-        tolerances = {"rollout": tolerance, "rollout-2": second}
-        self.canary = Canary(cast(Any, self.trainer), tolerances, "policy", 1.0)
+        self.canary = Canary({"rollout": tolerance, "rollout-2": second}, 1.0)
+        self.probes: list[Probe] = []
+        """What the trainer was asked."""
 
     async def step(
         self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
     ) -> CanaryReport:
         """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
         endpoints = [self.first] if second is None else [self.first, self.other]
-        if self.canary.due({endpoint.name for endpoint in endpoints}):
-            await self.canary.before("old", endpoints, [group(3)] if groups is None else groups)
-        self.trainer.value = trained
-        self.canary.ask({endpoint.name for endpoint in endpoints})
-
-        async def publish() -> None:
-            self.sampler.value = served
-            self.second.value = self.second.value if second is None else second
-
-        return await self.canary.after("new", endpoints, publish)
+        asked = self.canary.ask({one.name for one in endpoints}, [group(3)] if groups is None else groups)
+        wanted = asked.probe.sequences if asked.probe else ()
+        made, before = (tuple(said(value, *one) for one in wanted) for value in (trained, self.trained))
+        self.probes += [asked.probe] if asked.probe else []
+        scores = ProbeScores(made, before if asked.probe and asked.probe.before else ())
+        self.trained, self.sampler.value = trained, served
+        self.second.value = self.second.value if second is None else second
+        report = await self.canary.compare("new", "old", endpoints, asked, scores)
+        self.sampler.before, self.second.before = self.sampler.value, self.second.value
+        return report
 
 
 async def test_every_home_is_looked_at() -> None:
@@ -99,7 +107,7 @@ async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
 async def test_a_new_home_is_checked_with_the_old_version_first() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.299)
-    pair.second.value = -1.299
+    pair.second.before = -1.299
     await pair.step(trained=-1.6, served=-1.599, second=-1.599)
     assert pair.second.asked == ["old", "new"] and pair.sampler.asked == ["old", "new", "old", "new"]
 
@@ -143,7 +151,19 @@ async def test_the_tokens_are_kept_for_some_versions_and_then_renewed() -> None:
     pair, steps = Pair(), RENEW + 1
     for number in range(1, steps + 1):
         await pair.step(trained=-1.0 - number, served=-1.0 - number)
-    assert pair.sampler.asked.count("old") == pair.trainer.asked.count("policy") - steps == 2
+    assert pair.sampler.asked.count("old") == 2
+    assert [probe.before for probe in pair.probes] == [True, *[False] * (RENEW - 1), True]
+
+
+async def test_a_step_may_ask_before_the_last_comparison_ends() -> None:
+    """The same tokens then, whatever that comparison will find."""
+    pair = Pair()
+    first, second = (pair.canary.ask({"rollout"}, [group(number)]) for number in (3, 4))
+    assert first.renewed and not second.renewed and first.chosen == second.chosen
+    for asked in (first, second):
+        made = tuple(said(-1.0, *one) for one in asked.probe.sequences) if asked.probe else ()
+        await pair.canary.compare("new", "old", [pair.first], asked, ProbeScores(made, made if asked.renewed else ()))
+    assert pair.canary.due({"rollout"}), "nothing has moved: other tokens may say more"
 
 
 async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
@@ -164,7 +184,7 @@ async def test_a_home_that_was_left_is_new_when_it_comes_back() -> None:
 async def test_who_left_is_known_before_the_comparison_ends() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.3, second=-1.3)
-    pair.canary.ask({"rollout"})
+    pair.canary.ask({"rollout"}, [])
     assert pair.canary.due({"rollout", "rollout-2"})
 
 
@@ -176,16 +196,10 @@ async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
 
 
 async def test_a_long_reply_is_compared_up_to_enough_tokens() -> None:
-    pair, lengths = Pair(Tolerance(mean=0.2)), list[int]()
-    score = pair.trainer.score
-
-    async def noting(name: str, tokens: Any, start: int, temperature: float) -> Any:
-        lengths.append(len(tokens) - start)
-        return await score(name, tokens, start, temperature)
-
-    pair.trainer.score = noting  # type: ignore[method-assign]
+    pair = Pair(Tolerance(mean=0.2))
     report = await pair.step(trained=-1.3, served=-1.301, groups=[group(3 * ENOUGH)])
-    assert lengths == [ENOUGH, ENOUGH] and report.gap == pytest.approx(0.001, abs=1e-6)
+    ((tokens, start),) = pair.probes[0].sequences
+    assert len(tokens) - start == ENOUGH and report.gap == pytest.approx(0.001, abs=1e-6)
 
 
 async def test_a_batch_without_own_tokens_says_nothing() -> None:
@@ -197,7 +211,7 @@ async def test_rounded_tokens_need_several_trajectories() -> None:
     few, many = Pair(), Pair(Tolerance(mean=0.2))
     for pair in (few, many):
         await pair.step(trained=-1.3, served=-1.3, groups=[group(2), group(3), group(4)])
-    assert len(few.trainer.asked) == 2 and len(many.trainer.asked) == 8
+    assert [len(pair.probes[0].sequences) for pair in (few, many)] == [1, 4]
 
 
 def test_trajectories_that_teach_come_first() -> None:
