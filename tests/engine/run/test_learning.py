@@ -201,8 +201,8 @@ async def test_each_step_answers_the_canary_itself(world: World, monkeypatch: py
 
     monkeypatch.setattr(world.workers.trainer, "step", noting)
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")
-    assert [len(probe.sequences) for probe in probes if probe] == [1] * SPEC.steps
-    assert probes[0] and probes[0].before
+    assert len(probes) == SPEC.steps and all(probe and probe.sequences for probe in probes)
+    assert probes[0] and probes[0].before and not all(probe and probe.before for probe in probes)
 
 
 async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
