@@ -17,12 +17,12 @@ from marlaas.engine.errors import MarlaasError
 from .. import output
 from . import terminal
 from .families import FAMILIES, needed
-from .verbs import add_home, home_of
+from .verbs import CommandParser, add_home, home_of
 
 
 def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
     """The whole command line, or as much of it as is in some modules of this package."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="marlaas",
         description="Fine-tune many LoRA adapters by reinforcement learning, at once, on the machine you already have."
         " Without a verb: the terminal application.",

@@ -12,10 +12,28 @@ from typing import Any, TypeAlias
 
 from marlaas.engine.home import Home, find_home
 
+from .. import output
+
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"
 """The help of an argument that means an adapter."""
 Run = Callable[[argparse.Namespace], int]
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Says of a verb that there is not which one is near, in place of a list of all."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        verbs = action.choices if isinstance(action, argparse._SubParsersAction) else None
+        if verbs is None or value in verbs:
+            super()._check_value(action, value)
+            return
+        import difflib
+
+        near = difflib.get_close_matches(str(value), list(verbs), n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        output.complain(f"There is no verb {value!r}.", f"{meant}`{self.prog} --help` lists the verbs.")
+        self.exit(output.USAGE)
 
 
 def add_verb(

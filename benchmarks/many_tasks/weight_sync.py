@@ -27,6 +27,7 @@ SETTLED = 5
 STEPS, REPETITIONS = 60, 3
 LARGE_STEPS, LARGE_SETTLED = 5, 2
 LARGE = "a base of 0.5 billion parameters"
+RATE = TrainSpec().learning_rate
 GOAL = "under 2"
 
 
@@ -125,7 +126,13 @@ def task(case: Case, steps: int) -> TaskSpec:
         "the task",
         "babble" if case.base else "arithmetic",
         steps=steps,
-        train=TrainSpec(groups_per_step=groups, group_size=8, max_staleness=case.staleness, seed=1),
+        train=TrainSpec(
+            groups_per_step=groups,
+            group_size=8,
+            max_staleness=case.staleness,
+            seed=1,
+            learning_rate=1e-4 if case.base else RATE,  # random weights in 8 bits soon leave their trainer behind
+        ),
         sampling=SamplingSpec(max_tokens=tokens),
         eval=EvalSpec(every=0, prompts=1),
     )

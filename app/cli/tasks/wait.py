@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         output.result_json([task_json(task) for task in tasks])
     for task in tasks:
         if task.stuck:
-            output.complain(f"Task {task.id} is paused: {task.reason}")
+            output.complain(f"Task {task.id} is paused: {task.reason}", f"`marlaas resume {task.id}` goes on with it.")
     unfinished = [str(task.id) for task in tasks if task.unfinished and not task.stuck]
     if unfinished and args.timeout is not None:
         output.complain(f"Unfinished after {args.timeout:g} s: {', '.join(unfinished)}.")

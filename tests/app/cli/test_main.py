@@ -37,6 +37,20 @@ def test_usage(marlaas: Commander) -> None:
     assert marlaas("--version").out.startswith("marlaas 0.")
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("submitt x.toml", "Did you mean 'submit'? `marlaas --help` lists the verbs."),
+        ("engine strat", "Did you mean 'start'? `marlaas engine --help` lists the verbs."),
+        ("qqq", "`marlaas --help` lists the verbs."),
+    ],
+)
+def test_a_verb_that_there_is_not_names_the_nearest(marlaas: Commander, words: str, hint: str) -> None:
+    said = marlaas(*words.split())
+    wrong = next(word for word in words.split() if word != "engine")
+    assert said.code == 2 and said.err == f"marlaas: There is no verb {wrong!r}.\n  {hint}\n"
+
+
 @pytest.mark.parametrize("module", FAMILIES)
 def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
     verbs = argparse.ArgumentParser().add_subparsers()
