@@ -20,7 +20,7 @@ from .fusing import PassTimes, Piece, joins, patience
 
 NEWEST = 0.25
 """Weight of the newest in moving means."""
-PAGED_SHARE = 0.05
+PAGED_SHARE = 0.02
 """The share of a trainer's time that paging policies in and out may take; who is in memory may go on for so long."""
 LONGEST = 1.0
 """Seconds for which a tenant may go on at most while others wait that are behind."""
