@@ -201,8 +201,8 @@ def method(steps: int, repetitions: int) -> str:
         " checked. Without a canary: versions are loaded and proven by their checksum only. A delay is added before"
         " each sampler is asked to load. Exposed is what steps wait for publishing and the canary"
         " (`publish_wait_seconds`) and what groups wait for a committed version while none is played"
-        f" (`begin_wait_seconds`). {LARGE.capitalize()}, of random weights in the shape of Qwen2.5-0.5B: llama.cpp with"
-        f" 8-bit weights, {LARGE_STEPS} steps of 16 episodes of 60 tokens, once."
+        f" (`begin_wait_seconds`); both may wait at the same time. {LARGE.capitalize()}, of random weights in the shape"
+        f" of Qwen2.5-0.5B: llama.cpp with 8-bit weights, {LARGE_STEPS} steps of 16 episodes of 60 tokens, once."
     )
 
 

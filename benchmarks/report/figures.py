@@ -40,14 +40,22 @@ class Series:
         return max(self.values)
 
     @property
-    def noise(self) -> float | None:
-        """(90th − 10th percentile) ÷ median; nobody knows it of a single value."""
+    def spread(self) -> float | None:
+        """90th − 10th percentile; nobody knows it of a single value."""
         if len(self.values) < 2:
             return None
         if self.low == self.high:
             return 0.0
         deciles = quantiles(self.values, n=10, method="inclusive")
-        return (deciles[8] - deciles[0]) / abs(self.middle) if self.middle else math.inf
+        return deciles[8] - deciles[0]
+
+    @property
+    def noise(self) -> float | None:
+        """The spread as a share of the median."""
+        spread = self.spread
+        if not spread:
+            return spread
+        return spread / abs(self.middle) if self.middle else math.inf
 
 
 @dataclass(frozen=True)
@@ -76,9 +84,15 @@ class Row:
 
     @property
     def noise(self) -> float:
-        """The greatest of either side and of their ratio; 0 where nothing was repeated."""
-        series = () if self.interval else (self.ours, self.theirs, self.ratio)
-        return max((one.noise or 0.0 for one in series if one), default=0.0)
+        """The greatest of either side and of their ratio; 0 where nothing was repeated.
+
+        A percentage wavers by points of its whole: by its own size the smallest would never be quiet.
+        """
+        if self.interval:
+            return 0.0
+        sides = [one for one in (self.ours, self.theirs) if one]
+        own = [(one.spread or 0.0) / 100 if self.unit.startswith("%") else one.noise or 0.0 for one in sides]
+        return max(*own, (self.ratio.noise or 0.0) if self.ratio else 0.0)
 
 
 @dataclass(frozen=True)

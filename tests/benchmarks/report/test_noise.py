@@ -36,6 +36,14 @@ def test_a_row_is_as_noisy_as_its_noisiest_side_or_ratio() -> None:
     assert apart.noise > max(apart.ours.noise or 0, apart.theirs.noise if apart.theirs and apart.theirs.noise else 0)
 
 
+def test_a_percentage_wavers_by_points() -> None:
+    """1 to 3 % of a step are told apart from 30 %, though they are three times each other."""
+    assert Row("waits", "% of a step", Series((1.0, 2.0, 3.0))).noise == pytest.approx(0.016)
+    assert Row("waits", "% of a step", Series((20.0, 40.0, 60.0))).noise > MOST
+    against = Row("busy", "%", Series((1.0, 2.0, 3.0)), Series((50.0, 50.0, 50.0)), "inline")
+    assert against.ratio and against.noise == against.ratio.noise
+
+
 def test_the_ends_of_an_interval_are_not_noise() -> None:
     assert Row("difference", "points", Series((-1.0, 0.1, 1.2)), interval=True).noise == 0.0
 
