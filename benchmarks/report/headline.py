@@ -117,6 +117,7 @@ PICKS = (
     Pick("quality", "held-out score, mean of all tasks, at once", "one after another", "what 32 tasks learn at once"),
     Pick("quality", "held-out score, sums, at once", "TRL", "what 8 of them learn at once, on sums"),
     Pick("quantised", "0.5 B shape: a step, q8_0", "f32", "a synchronous step of a 0.5 B shape, sampled in q8_0"),
+    Pick("rewards", "a step, grader of 50 ms", "inline", "graders of 50 ms, in scoring workers"),
     Pick("rewards", "a step, grader of 2 s", "one worker", "graders of 2 s, as many scoring workers as needed"),
     Pick("rewards", "a step, grader of 2 s", "inline", "graders of 2 s, in scoring workers"),
     Pick(
