@@ -24,8 +24,12 @@ def run_of(seconds: float, sampler: float) -> Measured:
 
 
 def test_rows_set_elastic_workers_beside_the_others() -> None:
-    graders = (Grader(2.0, 1, 4),)
-    found = {("2 s", arm.name): [run_of(8.0 * (place + 1), 2.0)] for place, arm in enumerate(reversed(ARMS))}
+    graders = Grader(2.0, 1, 4), Grader(0.05, 1, 4)
+    found = {
+        (words, arm.name): [run_of(8.0 * (place + 1), 2.0)]
+        for words in ("2 s", "50 ms")
+        for place, arm in enumerate(reversed(ARMS))
+    }
     table = rows(graders, found)
     steps = {row.other: row for row in table if row.what == "a step, grader of 2 s"}
     assert steps["one worker"].ours.values == (2.0,) and steps["one worker"].theirs is not None
@@ -33,7 +37,7 @@ def test_rows_set_elastic_workers_beside_the_others() -> None:
     assert steps["inline"].ratio.values == (4.0,)
     busy = next(row for row in table if row.unit == "%" and row.other == "inline")
     assert busy.ours.values == (25.0,) and busy.ratio is not None and busy.ratio.values == (4.0,)
-    assert table[-1].ours.values == (4.0,) * 4
+    assert table[-1].ours.values == (4.0,) * 8
     named = {(row.what, row.other) for row in table}
     assert {(pick.row, pick.other) for pick in PICKS if pick.section == "rewards"} <= named
 
