@@ -19,7 +19,7 @@ _LIST = re.compile(r"^(\d*)([-+=.)])(?=\s|$|[-=])")
 
 def markdown(document: Document, pictures: str) -> str:
     """The whole file; ``pictures``: the folder of its pictures, relative to it."""
-    parts = [f"# {safe(document.title)}", safe(document.lead)]
+    parts = [f"# {safe(document.title)}", paragraph(document.lead)]
     for section in document.sections:
         parts.append(f"{'#' * section.level} {safe(section.title)}")
         for piece in section.pieces:
@@ -30,7 +30,7 @@ def markdown(document: Document, pictures: str) -> str:
 def _piece(piece: Piece, pictures: str) -> Iterator[str]:
     match piece:
         case Text(words):
-            yield _LIST.sub(r"\1\\\2", safe(words))
+            yield paragraph(words)
         case Table():
             yield "\n".join(_table(piece))
         case Chart():
@@ -38,10 +38,10 @@ def _piece(piece: Piece, pictures: str) -> Iterator[str]:
         case Transcript(head, turns):
             yield f"**{safe(head)}**"
             for role, text in turns:
-                yield f"{safe(role)}:"
+                yield paragraph(f"{role}:")
                 yield _fenced(text, "text")
         case Code(title, text, language):
-            yield f"{safe(title)}:"
+            yield paragraph(f"{title}:")
             yield _fenced(text, language)
 
 
@@ -61,6 +61,11 @@ def _fenced(text: str, language: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{plain(text)}\n{fence}"
+
+
+def paragraph(text: str) -> str:
+    """``text`` as a paragraph: it begins no list, and underlines no heading."""
+    return _LIST.sub(r"\1\\\2", safe(text))
 
 
 def safe(text: str) -> str:

@@ -77,8 +77,8 @@ def described(chart: Chart) -> str:
             (begin, first), (end, last) = finite[0], finite[-1]
             said.append(f"{line.name}: {number(first)} at step {begin}, {number(last)} at step {end}.")
     if chart.points:
-        first, last = chart.points[0], chart.points[-1]
-        said.append(f"Held-out: {score(first.score)} at step {first.step}, {score(last.score)} at step {last.step}.")
+        begun, ended = chart.points[0], chart.points[-1]
+        said.append(f"Held-out: {score(begun.score)} at step {begun.step}, {score(ended.score)} at step {ended.step}.")
     return " ".join(said)
 
 
