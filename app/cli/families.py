@@ -22,6 +22,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "results.metrics": ("metrics",),
     "results.matrix": ("matrix",),
     "results.rollouts": ("rollouts",),
+    "results.report": ("report",),
     "logs": ("logs",),
     "env": ("env",),
     "base": ("base",),

@@ -1,0 +1,6 @@
+"""A report of tasks for people who have no home to look into: one folder, which opens anywhere."""
+
+from .document import Document as Document
+from .facts import TaskFacts as TaskFacts, facts_of as facts_of
+from .telling import told as told
+from .writing import write as write

@@ -1,0 +1,278 @@
+"""From what is known of tasks to what a report says. Pure.
+
+The most important first: how it went, the curves, the scores and what they rest on, what was written, what it cost; the
+task file last.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from marlaas.engine.store import EvalRow, StoredConversation, Track
+
+from ..chart.plot import Curve, Point
+from ..home.comparing import NOTE, compared, difference_text
+from ..home.configuration import differences
+from ..home.task_text import without_steps, written
+from ..words.format import count, duration, line, number, plain, score
+from ..words.held_out import held_out, rests_on, with_error
+from ..words.metrics import BANDS, HELD_OUT, REWARD, in_order, newest_text, words
+from ..words.policies import who
+from ..words.tasks import measured_on, newest_series, state_word
+from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
+from .facts import PolicyFacts, ShownRollout, TaskFacts
+
+SMALL = ("entropy", "length", "reward_spread", "no_signal", "gap_mean", "kl", "grad_norm", "staleness")
+"""Metrics that have a picture of their own, as far as the task has them."""
+MOST_SCORES = 40
+"""Scores of a list; of more, some of those in between are left out."""
+LONGEST_TURN = 20_000
+"""Characters of a turn that are shown."""
+NAMED = ("tenant", "name", "environment")
+
+
+def told(tasks: Sequence[TaskFacts], now: float) -> Document:
+    """The report of one task, or of several with a comparison before them. ``now``: in seconds since 1970."""
+    when = f"{_moment(now)} UTC"
+    if len(tasks) == 1:
+        row = tasks[0].row
+        lead = f"Task {row.id} of {line(row.tenant)}, on the environment {line(row.environment)}. Written {when}."
+        return Document(line(row.name), lead, list(_task(tasks[0], 2)))
+    names = ", ".join(f"{each.row.id} {line(each.row.name)}" for each in tasks)
+    sections = [_overview(tasks)]
+    for each in tasks:
+        sections.append(Section(f"Task {each.row.id}: {line(each.row.name)}", ()))
+        sections += _task(each, 3)
+    return Document(f"{len(tasks)} tasks", f"{names}. Written {when}.", sections)
+
+
+def _overview(tasks: Sequence[TaskFacts]) -> Section:
+    faces = [(task, policy) for task in tasks for policy in task.policies]
+    first = faces[0][1].scored
+    headers = ("Task", "Name", "State", "Step", "Reward", "Held-out", "Best", "Baseline", f"Against {first.label}")
+    rows = [
+        (
+            policy.scored.label,
+            line(task.row.name),
+            state_word(policy.row.state),
+            f"{policy.row.step}/{policy.row.steps}",
+            score(policy.row.reward),
+            with_error(policy.row.score, policy.row.basis),
+            score(policy.row.best),
+            score(policy.row.floor),
+            "" if policy.scored is first else difference_text(compared(policy.scored, first)),
+        )
+        for task, policy in faces
+    ]
+    pieces: list[Piece] = [Table(headers, rows, headers[3:8])]
+    if any(compared(policy.scored, first).difference for _, policy in faces[1:]):
+        pieces.append(Text(NOTE.format(first=first.label)))
+    lines = [
+        Line(f"{policy.scored.label} {line(task.row.name, 40)}", _curve(policy, REWARD, place))
+        for place, (task, policy) in enumerate(faces[:4])
+    ]
+    if any(each.curve.steps for each in lines):
+        pieces.append(Chart("rewards", "Reward by step", "The mean reward of each step's episodes.", lines, unit=True))
+    apart = differences([dict(task.config) for task in tasks], False)
+    if apart.keys() - set(NAMED):
+        columns = ("Key", *(str(task.row.id) for task in tasks))
+        cells = [(key, *(_value(one) for one in values)) for key, values in apart.items() if key not in NAMED]
+        pieces.append(Table(columns, cells))
+    return Section("How they compare", pieces)
+
+
+def _task(task: TaskFacts, level: int) -> Iterator[Section]:
+    several = len(task.policies) > 1
+    yield Section("How it went", list(_summary(task)), level)
+    for policy in task.policies:
+        of = f" of {line(policy.name)}" if several else ""
+        charts = list(_charts(task.row.id, policy))
+        if charts:
+            yield Section(f"Curves{of}", charts, level)
+        scores = list(_scores(policy))
+        if scores:
+            yield Section(f"Scores{of}", scores, level)
+        if policy.newest:
+            rows = [
+                (words(name).title, newest_text(name, policy.newest), words(name).meaning) for name in _told(policy)
+            ]
+            yield Section(
+                f"The newest step{of}", [Table(("Metric", f"Step {policy.row.step}", "Meaning"), rows)], level
+            )
+        if policy.rollouts:
+            yield Section(f"Rollouts worth reading{of}", list(_rollouts(policy.rollouts)), level)
+    yield Section("What it cost", [_cost(task)], level)
+    yield Section("The task file", list(_file(task)), level)
+
+
+def _summary(task: TaskFacts) -> Iterator[Piece]:
+    for policy in task.policies:
+        said = _verdict(policy)
+        if said:
+            yield Text(f"{line(policy.name)}: {said}" if len(task.policies) > 1 else said)
+    for warning in task.warnings:
+        yield Text(f"Warning: {line(warning)}")
+    row, sampling, train = task.row, task.config.get("sampling", {}), task.config.get("train", {})
+    engine = task.engine
+    rows = [
+        ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
+        ("Sweep", line(row.family)),
+        ("Base", line(engine.base) if engine else ""),
+        ("Sampler", line(engine.sampler) if engine else ""),
+        ("Steps", f"{row.step} of {row.steps}"),
+        ("Loss", line(str(train.get("loss", "")))),
+        ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
+        ("Rank", _value(train.get("rank")) if "rank" in train else ""),
+        ("Groups", _groups(train)),
+        ("Longest reply", f"{sampling['max_tokens']} tokens" if "max_tokens" in sampling else ""),
+        ("Seed", _value(train.get("seed")) if "seed" in train else ""),
+        ("Depends on", ", ".join(f"{one.id} {line(one.name)}" for one in task.needs)),
+        ("Submitted", f"{_moment(row.created)} UTC"),
+        ("marlaas", line(engine.version) if engine else ""),
+    ]
+    yield Table(("", ""), [(name, value) for name, value in rows if value])
+
+
+def _groups(train: object) -> str:
+    if not isinstance(train, dict) or "group_size" not in train:
+        return ""
+    return f"{train.get('groups_per_step', '?')} a step, of {train['group_size']} episodes"
+
+
+def _verdict(policy: PolicyFacts) -> str:
+    """One sentence: where the held-out score began, where it is best, and what a constant answer would get."""
+    series = [row for row in newest_series(policy.evals) if row.score is not None]
+    if not series:
+        return "No held-out score yet." if policy.row.step else "No step yet."
+    best = max(series, key=lambda row: (row.score or 0.0, -row.step))
+    first = series[0]
+    said = f"Held-out {with_error(best.score, best.basis)} at step {best.step}"
+    if best is not first:
+        said += f", from {score(first.score)} at step {first.step}"
+    if policy.row.floor is not None:
+        said += f"; the best constant answer gets {score(policy.row.floor)}"
+    return f"{said}."
+
+
+def _charts(task: int, policy: PolicyFacts) -> Iterator[Chart]:
+    prefix = "-".join(filter(None, (str(task), "".join(c for c in policy.name if c.isalnum()))))
+    curve = _curve(policy, REWARD)
+    points = [Point(row.step, row.score, row.stderr) for row in newest_series(policy.evals) if row.score is not None]
+    if curve.steps or points:
+        yield Chart(
+            f"{prefix}-reward",
+            "Reward and held-out score by step",
+            "The mean reward of each step's episodes with the band from its lowest to its highest; held-out scores as"
+            " points with their standard errors.",
+            [Line(REWARD, curve)] if curve.steps else [],
+            points,
+            policy.row.floor,
+            unit=True,
+            large=True,
+        )
+    for name in SMALL:
+        one = _curve(policy, name)
+        if len(one.steps) > 1 and any(one.values):
+            own = words(name)
+            yield Chart(f"{prefix}-{name}", own.title, own.meaning, [Line(own.title, one)])
+
+
+def _curve(policy: PolicyFacts, name: str, place: int = 0) -> Curve:
+    track = policy.history.tracks.get(name, Track())
+    low, high = (policy.history.tracks.get(edge, Track()) for edge in BANDS.get(name, ("", "")))
+    banded = low.steps == track.steps == high.steps and not place
+    edges = (low.values, high.values) if banded else (array("d"), array("d"))
+    return Curve(track.steps, track.values, *edges, place)
+
+
+def _scores(policy: PolicyFacts) -> Iterator[Piece]:
+    if not policy.evals:
+        return
+    newest = newest_series(policy.evals)
+    best = max((row for row in newest if row.score is not None), key=lambda row: (row.score, -row.step), default=None)
+    rows = [
+        (
+            str(row.step),
+            measured_on(row) or HELD_OUT,
+            held_out(row.score, None) if row.score is not None else "no score",
+            score(row.stderr) if row.score is not None else "",
+            rests_on(row.basis),
+            "best" if row is best else "" if row in newest or measured_on(row) else "earlier series",
+        )
+        for row in _thinned(policy.evals, best)
+    ]
+    headers = ("Step", "Measured on", "Score", "Standard error", "Rests on", "")
+    yield Table(headers, rows, ("Step", "Score", "Standard error"))
+    if len({row.series for row in policy.evals if not measured_on(row)}) > 1:
+        yield Text(
+            "Scores of an earlier series do not compare with the newest: other prompts, or graded by other code."
+        )
+
+
+def _thinned(evals: Sequence[EvalRow], best: EvalRow | None) -> list[EvalRow]:
+    """At most about ``MOST_SCORES``, evenly; the first, the last and the best always."""
+    stride = math.ceil(len(evals) / MOST_SCORES)
+    return [row for place, row in enumerate(evals) if place % stride == 0 or row is evals[-1] or row is best]
+
+
+def _told(policy: PolicyFacts) -> list[str]:
+    return [name for name in in_order(policy.newest) if words(name).meaning]
+
+
+def _rollouts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
+    for one in shown:
+        yield Transcript(_head(one.why, one.conversation), list(_turns(one.conversation)))
+
+
+def _head(why: str, said: StoredConversation) -> str:
+    speaker = who(said.agent, said.policy, said.version, said.speaker, said.spoke)
+    parts = (f"{line(name, 30)} {number(value)}" for name, value in list(said.scores.items())[:8])
+    shown = [f"{why}: reward {score(said.reward)}", speaker, f"version {said.version}", *parts]
+    if said.failure:
+        shown.append(line(said.failure, 300))
+    if said.cut:
+        shown.append("cut off by the length limit")
+    return " · ".join(filter(None, shown))
+
+
+def _turns(said: StoredConversation) -> Iterator[tuple[str, str]]:
+    for turn in (turn for part in said.parts for turn in part.turns):
+        text = plain(turn.text[:LONGEST_TURN]) or "(nothing)"
+        more = len(turn.text) - LONGEST_TURN
+        yield line(turn.role, 20), text + (f"\n… {more:,} more characters" if more > 0 else "")
+
+
+def _cost(task: TaskFacts) -> Piece:
+    row, use = task.row, task.use
+    rows = [
+        ("Running time", duration(row.seconds)),
+        ("From the queue to the end", duration(row.finished - row.created) if row.finished else "not ended"),
+        ("Tokens trained on", count(row.tokens)),
+    ]
+    if use is not None:
+        rows += [
+            ("Tokens read, sampled and trained on", count(use.tokens)),
+            ("Sampling", duration(use.rollout)),
+            ("Training", duration(use.training)),
+            ("Episodes with their environments, side by side", duration(use.environment)),
+        ]
+    return Table(("", ""), rows)
+
+
+def _file(task: TaskFacts) -> Iterator[Piece]:
+    if task.source:
+        yield Code("As its author wrote it", plain(task.source), "toml")
+    yield Code("With every default", written(without_steps(dict(task.config))), "toml")
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else line(str(value), 60)
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
