@@ -76,11 +76,11 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
     from ...rollouts import exporting, records
 
     if args.group is not None or args.search or (args.failures and args.step is not None):
-        said = exporting.read(reader, _ids(reader, args))
+        ids = _ids(reader, args)
         if args.json:
-            output.result_json([records.record(one) for one in said])
+            output.result_json([records.record(one) for one in exporting.read(reader, ids)])
         else:
-            print("\n".join(records.text(one) for one in said), end="")
+            print("\n".join(records.episode_text(one) for one in exporting.episodes(reader, ids)), end="")
     elif args.step is not None:
         ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
         found = reader.group_rows(ids)

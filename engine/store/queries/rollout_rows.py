@@ -130,6 +130,8 @@ class StoredTrajectory:
     turns: tuple[Turn, ...]
     """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
+    places: tuple[int, ...] = ()
+    """The place of each turn among all turns of the episode, in the order in which they were said, from 0."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,8 @@ class StoredConversation:
     this."""
     play: int = 0
     """Id of the first group of its play: the same for all agents of an episode."""
+    order_known: bool = True
+    """Whether it was written down who spoke when; else ``places`` are the most likely ones."""
 
     @property
     def spoke(self) -> int:
