@@ -69,8 +69,8 @@ task trains several policies, P turns to the next one's steps; a group shows all
     DEFAULT_CSS = """
     RolloutsScreen #rollouts { height: 1fr; layout: horizontal; }
     RolloutsScreen #nothing { height: 1fr; padding: 2 4; color: $text-muted; }
-    RolloutsScreen Browser { width: 46; height: 100%; }
-    RolloutsScreen.-wide Browser { width: 64; }
+    RolloutsScreen Browser { width: 50%; height: 100%; }
+    RolloutsScreen.-wide Browser { width: 48%; }
     RolloutsScreen.-narrow Browser { width: 100%; }
     RolloutsScreen.-narrow Browser > VirtualList, RolloutsScreen.-narrow ConversationPanes { display: none; }
     RolloutsScreen.-narrow .-steps #steps, RolloutsScreen.-narrow .-groups #groups,

@@ -23,6 +23,7 @@ from marlaas.engine.store import GroupSummary, StepSummary
 from ...lists.learners import Learner
 from ...lists.paging import Listing
 from ...reading.home_reader import HomeReader
+from ...rollouts.answers import Prompts
 from ...rollouts.browsing import ALL, WAITING, Found, Selection, find, in_list, newest, step_words
 from ...words.format import counted
 from ..paged_view import OpenReader
@@ -83,6 +84,7 @@ class Browser(Vertical):
         before, self._steps = self.place, steps
         if before is None or before.learner != learner:
             self.hits = None
+            self.groups.prompts, self.conversations.prompts = Prompts(), Prompts()
             self.place = Selection(learner, newest(list(in_list(steps, failures=False))))
         elif self.steps.has_focus and before.step == self._newest:
             self.place = replace(before, step=newest(list(in_list(steps, before.failures))), group=None)

@@ -34,6 +34,10 @@ class MemberSummary:
     agent: str
     status: str
     reward: float | None
+    reply: str = ""
+    """The beginning of its last reply, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
+    replies: int = 0
+    """Turns in which the agent answered."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class GroupSummary:
     """In order; an agent's further trajectories are left out."""
     suite: str = ""
     """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
+    prompt: str = ""
+    """The beginning of what the first agent was asked, as ``excerpts.Excerpt`` has it. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:
@@ -89,6 +95,12 @@ class ConversationSummary:
     """Who spoke, if that was not ``policy``: a policy or a version that is not trained on it."""
     spoke: int | None = None
     """The version that spoke, among those of whoever spoke; None if nothing was said."""
+    prompt: str = ""
+    """The beginning of what it was asked first, as ``excerpts.Excerpt`` has it. Hostile text, as the next."""
+    reply: str = ""
+    """The beginning of its last reply."""
+    replies: int = 0
+    """Turns in which the agent answered."""
 
 
 @dataclass(frozen=True)

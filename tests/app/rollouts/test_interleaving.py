@@ -1,4 +1,4 @@
-"""Several agents in one text: in the order in which they spoke, each under its name, with its rewards and its shades."""
+"""Several agents in one text: in the order in which they spoke, each under its name, with rewards and shades."""
 
 from __future__ import annotations
 

@@ -1,0 +1,41 @@
+"""What was asked and answered in a conversation, in a few words, for lists. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+PROMPT, REPLY = 4000, 400
+"""Characters that lists get to see: what differs between prompts may stand behind much that all have in common."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Foreign text: a model, an environment or a tenant wrote it."""
+
+    prompt: str = ""
+    """The beginning of the last message before the first reply."""
+    reply: str = ""
+    """The beginning of the last reply, without its thoughts; empty where there is none, or nothing in it."""
+    replies: int = 0
+    """Turns in which the agent answered."""
+
+
+def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
+    """What a conversation was about, from the stored turns of its trajectories, in order.
+
+    A damaged row gives nothing, so that it spoils no list; whoever opens it is told what is wrong.
+    """
+    prompt, reply, replies = "", "", 0
+    try:
+        for stored in trajectories:
+            for turn in json.loads(stored or "[]"):
+                role, text = turn["role"], turn["text"]
+                if role == "assistant":
+                    reply, replies = text, replies + 1
+                elif role != "thinking" and not replies:
+                    prompt = text
+    except (ValueError, KeyError, TypeError):
+        return Excerpt()
+    return Excerpt(prompt[:PROMPT], reply[:REPLY], replies)
