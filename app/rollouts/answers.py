@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from marlaas.engine.store import MemberSummary
 
-from ..words.format import cells, clip, line, score
+from ..words.format import cells, clip, clip_start, line, score
 from ..words.policies import PLAIN
 
 RIGHT, WRONG, FAILED, UNPAID = "✓", "✗", "!", "·"
@@ -60,13 +60,11 @@ class Answer:
         return cells(self.mark[0]) + 1 + cells(self.text) + cells(self.ending)
 
 
-def answer(status: str, reward: float | None, reply: str, replies: int, width: int = 80) -> Answer:
+def answer(status: str, reward: float | None, reply: str, replies: int) -> Answer:
     """A conversation's last reply, with its mark; of one that failed, how it ended."""
-    marked = mark(status, reward)
+    marked, said = mark(status, reward), line(reply)
     if marked[0] == FAILED:
-        said = line(reply, width)
         return Answer(marked, f"{line(status, 12)}{': ' if said else ''}{said}", quiet=not said)
-    said = line(reply, width)
     return Answer(marked, said or (NOTHING if replies else "(no reply)"), quiet=not said)
 
 
@@ -74,13 +72,13 @@ def answer(status: str, reward: float | None, reply: str, replies: int, width: i
 def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
     """The distinct last replies of a group's members, the most frequent first; named where several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
-    counts: dict[tuple[Piece, str, bool], int] = {}
+    counts: dict[tuple[Piece, str, bool, int], int] = {}
     for member in members:
         one = answer(member.status, member.reward, member.reply, member.replies)
         name = line(member.agent, 12) if several and member.agent not in PLAIN else ""
-        key = (one.mark, f"{name}: {one.text}" if name else one.text, one.quiet)
+        key = (one.mark, f"{name}: {one.text}" if name else one.text, one.quiet, member.distinct)
         counts[key] = counts.get(key, 0) + 1
-    found = [Answer(marked, text, count, quiet) for (marked, text, quiet), count in counts.items()]
+    found = [Answer(marked, text, count, quiet) for (marked, text, quiet, _), count in counts.items()]
     return sorted(found, key=lambda one: -one.count)
 
 
@@ -91,7 +89,7 @@ def answers_within(found: Sequence[Answer], room: int) -> list[Piece]:
     widths = shares([one.width for one in shown], room - len(rest) - len(GAP) * (len(shown) - 1))
     pieces: list[Piece] = []
     for place, (one, width) in enumerate(zip(shown, widths, strict=True)):
-        text = clip(one.text, max(1, width - (one.width - cells(one.text))))
+        text = middle(one.text, max(1, width - (one.width - cells(one.text))))
         pieces += [(GAP if place else "", ""), one.mark, (f" {text}", "$text-muted" if one.quiet else "")]
         pieces.append((one.ending, "$text-muted"))
     return [*pieces, (rest, "$text-muted")]
@@ -105,6 +103,14 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
     while count < len(found) and sum(min(one.width, SHORTEST) + len(GAP) for one in found[: count + 1]) + 4 <= room:
         count += 1
     return found[:count]
+
+
+def middle(text: str, width: int) -> str:
+    """Cut to ``width`` cells by leaving out what is between the beginning and the end, where answers stand."""
+    if cells(text) <= width or width < SHORTEST // 2:
+        return clip(text, width)
+    begin = clip(text, width // 3 + 1)[:-1]
+    return begin + clip_start(text, width - cells(begin))
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:

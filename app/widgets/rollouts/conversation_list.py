@@ -9,7 +9,7 @@ from textual.content import Content
 
 from marlaas.engine.store import EVAL, ConversationSummary
 
-from ...rollouts.answers import FAILED, RIGHT, UNPAID, WRONG, Prompts, answer, mark, shares
+from ...rollouts.answers import FAILED, RIGHT, UNPAID, WRONG, Prompts, answer, mark, middle, shares
 from ...words.format import cells, clip, count, pad, score
 from ...words.policies import who
 from ..paged_view import OpenReader
@@ -50,7 +50,7 @@ class ConversationList(VirtualList[ConversationSummary]):
         name = clip(who(row.agent, row.policy, row.version, row.speaker, row.spoke), max(1, min(_NAME, room // 2)))
         name += "  " if name else ""
         room = max(0, room - cells(name))
-        said = answer(row.status, row.reward, row.reply, row.replies, max(1, room))
+        said = answer(row.status, row.reward, row.reply, row.replies)
         asked, room = ("", room) if self.within_group else self._asked(row.prompt, said.text, room)
         return Content.assemble(
             (where, "$text-muted"),
@@ -59,7 +59,7 @@ class ConversationList(VirtualList[ConversationSummary]):
             "  ",
             (name, "$text-accent"),
             (asked, "$text-muted"),
-            (pad(clip(said.text, room), room), style if sign == FAILED else "$text-muted" if said.quiet else ""),
+            (pad(middle(said.text, room), room), style if sign == FAILED else "$text-muted" if said.quiet else ""),
             (tokens, "$text-muted"),
         )
 

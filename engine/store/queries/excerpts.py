@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-PROMPT, REPLY = 4000, 400
+PROMPT, REPLY = 2000, 200
 """Characters that lists get to see: what differs between prompts may stand behind much that all have in common."""
+BETWEEN = " … "
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,22 @@ class Excerpt:
     """Foreign text: a model, an environment or a tenant wrote it."""
 
     prompt: str = ""
-    """The beginning of the last message before the first reply."""
+    """The last message before the first reply."""
     reply: str = ""
-    """The beginning of the last reply, without its thoughts; empty where there is none, or nothing in it."""
+    """The last reply, without its thoughts; empty where there is none, or nothing in it."""
     replies: int = 0
     """Turns in which the agent answered."""
+
+    @property
+    def short_prompt(self) -> str:
+        """The beginning of the prompt."""
+        return self.prompt[:PROMPT]
+
+    @property
+    def short_reply(self) -> str:
+        """The reply; of a long one its beginning and its end, where answers stand."""
+        half = REPLY // 2
+        return self.reply if len(self.reply) <= REPLY else f"{self.reply[:half]}{BETWEEN}{self.reply[-half:]}"
 
 
 def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
@@ -38,4 +50,4 @@ def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
                     prompt = text
     except (ValueError, KeyError, TypeError):
         return Excerpt()
-    return Excerpt(prompt[:PROMPT], reply[:REPLY], replies)
+    return Excerpt(prompt, reply, replies)

@@ -35,9 +35,11 @@ class MemberSummary:
     status: str
     reward: float | None
     reply: str = ""
-    """The beginning of its last reply, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
+    """Its last reply, a long one shortened, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
     replies: int = 0
     """Turns in which the agent answered."""
+    distinct: int = 0
+    """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class ConversationSummary:
     prompt: str = ""
     """The beginning of what it was asked first, as ``excerpts.Excerpt`` has it. Hostile text, as the next."""
     reply: str = ""
-    """The beginning of its last reply."""
+    """Its last reply, a long one shortened."""
     replies: int = 0
     """Turns in which the agent answered."""
 

@@ -116,10 +116,12 @@ def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
     ):
         told.setdefault((row["member"], row["agent"]), []).append(row)
     members, prompt = [], ""
+    distinct: dict[str, int] = {}
     for own in told.values():
         about = excerpt(row["turns"] for row in own)
-        members.append(MemberSummary(*tuple(own[0])[:4], about.reply, about.replies))
-        prompt = prompt or about.prompt
+        number = distinct.setdefault(" ".join(about.reply.split()), len(distinct))
+        members.append(MemberSummary(*tuple(own[0])[:4], about.short_reply, about.replies, number))
+        prompt = prompt or about.short_prompt
     return GroupSummary(**dict(group), members=tuple(members), prompt=prompt)
 
 
@@ -183,7 +185,7 @@ def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
     turns = 'SELECT turns FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id'
     about = excerpt(part[0] for part in reader.all(turns, row["group"], row["member"], row["agent"]))
     values = {**dict(row), "advantage": row["advantage"] or 0.0}
-    return ConversationSummary(**values, prompt=about.prompt, reply=about.reply, replies=about.replies)
+    return ConversationSummary(**values, prompt=about.short_prompt, reply=about.short_reply, replies=about.replies)
 
 
 def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:

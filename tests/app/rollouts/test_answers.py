@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.rollouts.answers import NOTHING, Prompts, answer, answers, answers_within, mark, shares
-from marlaas.app.words.format import cells
+from marlaas.app.rollouts.answers import NOTHING, Prompts, answer, answers, answers_within, mark, middle, shares
+from marlaas.app.words.format import cells, line
 from marlaas.engine.store.queries.rollout_rows import MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless
@@ -29,6 +29,21 @@ def test_distinct_replies_with_their_counts() -> None:
     assert told((WRONG, half), 40) == "✗ zziz  0.25 zziz", "the same words, paid differently"
 
 
+def test_replies_that_differ_out_of_sight_are_distinct() -> None:
+    other = replace(WRONG, distinct=1)
+    assert told((WRONG, other, other), 40) == "✗ zziz ×2  ✗ zziz"
+
+
+def test_of_a_long_reply_the_end_stays_in_sight() -> None:
+    assert middle("Let me see: 17 + 25 is 42", 14) == "Let … 25 is 42"
+    assert middle("short", 14) == "short"
+
+
+@given(st.text(max_size=60), st.integers(0, 40))
+def test_what_is_cut_fits(text: str, width: int) -> None:
+    assert cells(middle(line(text), width)) <= width
+
+
 def test_failures_and_silence_have_words_of_their_own() -> None:
     failed = MemberSummary(0, "agent", "timeout", None, "so far", 1)
     silent, empty = MemberSummary(1, "agent", "ok", 0.0), MemberSummary(2, "agent", "ok", 0.0, " \n", 1)
@@ -45,7 +60,7 @@ def test_agents_are_named_where_there_are_several() -> None:
 def test_what_does_not_fit_is_counted() -> None:
     members = tuple(MemberSummary(n, "agent", "ok", 0.0, f"{n} is a long reply of many words", 1) for n in range(8))
     shown = told(members, 40)
-    assert cells(shown) <= 40 and shown.startswith("✗ 0 is a") and shown.endswith("+6") and shown.count("✗") == 2
+    assert cells(shown) <= 40 and shown.startswith("✗ 0 is …") and shown.endswith("words  +6") and shown.count("✗") == 2
     assert told(members, 12).startswith("✗ 0") and cells(told(members, 12)) <= 12
 
 

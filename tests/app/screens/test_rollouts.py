@@ -88,12 +88,10 @@ async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Fillin
     async with rollouts(home, size) as driver:
         if size[0] == 80:
             await driver.press("enter")
-        first, second, third = (
-            line for line in driver.text().splitlines() if line[:9].strip("│ ▸").startswith(("0", "1", "2"))
-        )
-        assert "✗ zziz ×6" in first and "✓ zzio ×2" in first and "spell" in first
-        assert "0.12 dogs" in second and "…" in second, "what all prompts begin with gives way"
-        assert "seller: " in third or "buyer: " in third
+        lines = driver.text().splitlines()
+        assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
+        assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
+        assert any("✓ buyer: 12 coins ×3" in line for line in lines)
         assert_snapshot(f"rollouts-answers-{size[0]}x{size[1]}", driver.text())
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from marlaas.engine.store.queries.excerpts import PROMPT, REPLY, Excerpt, excerpt
+from marlaas.engine.store.queries.excerpts import BETWEEN, PROMPT, REPLY, Excerpt, excerpt
 
 
 def stored(*turns: tuple[str, str]) -> str:
@@ -24,7 +24,10 @@ def test_the_last_message_before_the_first_reply_and_the_last_reply() -> None:
 
 def test_long_texts_are_cut() -> None:
     found = excerpt([stored(("user", "x" * 10**5), ("assistant", "\ud800" * 10**5))])
-    assert (len(found.prompt), len(found.reply)) == (PROMPT, REPLY)
+    assert (len(found.short_prompt), len(found.short_reply)) == (PROMPT, REPLY + len(BETWEEN))
+    answered = Excerpt(reply="so " * 500 + "it is 42").short_reply
+    assert answered.startswith("so so") and answered.endswith("so it is 42"), "answers stand at the end"
+    assert Excerpt(reply="x" * REPLY).short_reply == "x" * REPLY
 
 
 @pytest.mark.parametrize("damaged", ["none", "[1]", '[{"role": "user"}]', "7", '{"role": 1}'])
