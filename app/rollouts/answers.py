@@ -82,15 +82,15 @@ def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
     return sorted(found, key=lambda one: -one.count)
 
 
-def answers_within(found: Sequence[Answer], room: int) -> list[Piece]:
-    """As many replies as fit into ``room`` cells, the others as a number."""
+def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[Piece]:
+    """As many replies as fit into ``room`` cells, the others as a number; ``gap``: two cells between two of them."""
     shown = _shown(found, room)
-    rest = f"{GAP}+{len(found) - len(shown)}" if len(shown) < len(found) else ""
-    widths = shares([one.width for one in shown], room - len(rest) - len(GAP) * (len(shown) - 1))
+    rest = f"{gap}+{len(found) - len(shown)}" if len(shown) < len(found) else ""
+    widths = shares([one.width for one in shown], room - len(rest) - len(gap) * (len(shown) - 1))
     pieces: list[Piece] = []
     for place, (one, width) in enumerate(zip(shown, widths, strict=True)):
         text = middle(one.text, max(1, width - (one.width - cells(one.text))))
-        pieces += [(GAP if place else "", ""), one.mark, (f" {text}", "$text-muted" if one.quiet else "")]
+        pieces += [(gap if place else "", ""), one.mark, (f" {text}", "$text-muted" if one.quiet else "")]
         pieces.append((one.ending, "$text-muted"))
     return [*pieces, (rest, "$text-muted")]
 

@@ -165,10 +165,16 @@ class Conversation:
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""
-        heard = self._heard()
-        unanswered = self._parts[len(heard) :]
-        told = [[part] for part in heard]
-        told[-1] += unanswered
+        told: list[list[Part]] = [[]]
+        for part in self._parts:
+            told[-1].append(part)
+            if part.spans:
+                told.append([])
+        unanswered = told.pop()
+        if told:
+            told[-1] += unanswered
+        else:
+            told = [unanswered]
         return tuple(
             Transcript(
                 tuple(turn for part in parts for turn in part.turns),

@@ -189,7 +189,7 @@ def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
             prompts.within(group.prompt, PROMPT),
             "".join(sign for sign, _ in marks(group.members)),
             numbers(group),
-            "".join(text for text, _ in answers_within(answers(group.members), REPLIES)) if group.members else "-",
+            "".join(text for text, _ in answers_within(answers(group.members), REPLIES, ", ")) or "-",
             age(group) or "-",
             str(group.instance),
             line(group.environment_version, 16),
