@@ -13,7 +13,7 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 from ...lists.environment_order import MANY, short_names
 from ...words.environments import failed_share, takes, trouble_words
 from ...words.findings import mark
-from ...words.format import line
+from ...words.format import cells, line
 from ..keyed_table import Cell, Column, KeyedTable, Row
 
 GLYPHS = {
@@ -51,7 +51,7 @@ WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 i
 WIDEST = (Column("environment", 30), *WIDE[1:])
 """The columns of wide terminals; episodes are those of the last hour."""
 WRONG = "what is wrong"
-SHORTEST = 28
+SHORTEST = 30
 """Cells of what is wrong with environments, before other columns get any."""
 
 
@@ -70,16 +70,22 @@ class EnvironmentsTable(KeyedTable):
         """Show these environments."""
         self._shown = rows, tasks
         room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
-        columns = columns_within(room, any(trouble_words(row, use) for row, use in rows))
         names = short_names([row.name for row, _ in rows])
+        longest = max((cells(line(name)) for name in names.values()), default=0)
+        columns = columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
         self.show_rows(columns, [_row(columns, row, use, tasks, names[row.name]) for row, use in rows])
 
 
-def columns_within(room: int, wrong: bool) -> tuple[Column, ...]:
-    """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is."""
+def columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
+    """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is.
+
+    ``longest``: cells of the longest name.
+    """
     if not wrong:
         return next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
-    columns = next((columns for columns in (WIDE, NARROW) if _width(columns) + SHORTEST < room), FEW)
+    name = Column(FEW[0].name, max(len(FEW[0].name), min(FEW[0].width, longest)))
+    sets = [(name, *columns[1:]) for columns in (WIDE, NARROW, FEW)]
+    columns = next((columns for columns in sets if _width(columns) + SHORTEST < room), sets[-1])
     left = room - _width(columns) - 1
     return (*columns, Column(WRONG, left)) if left >= SHORTEST // 2 else columns
 

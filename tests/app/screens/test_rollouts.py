@@ -91,7 +91,7 @@ async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Fillin
         lines = driver.text().splitlines()
         assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
         assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
-        assert any("✓ buyer" in line and "×3" in line for line in lines), "agents are named"
+        assert any("✓ buy" in line and "×3" in line for line in lines), "agents are named"
         assert_snapshot(f"rollouts-answers-{size[0]}x{size[1]}", driver.text())
 
 
