@@ -120,7 +120,8 @@ def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
     for own in told.values():
         about = excerpt(row["turns"] for row in own)
         number = distinct.setdefault(" ".join(about.reply.split()), len(distinct))
-        members.append(MemberSummary(*tuple(own[0])[:4], about.short_reply, about.replies, number))
+        values = {name: own[0][name] for name in ("member", "agent", "status", "reward")}
+        members.append(MemberSummary(**values, reply=about.short_reply, replies=about.replies, distinct=number))
         prompt = prompt or about.short_prompt
     return GroupSummary(**dict(group), members=tuple(members), prompt=prompt)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.context import editor
 from marlaas.app.frame.modes import ALL_MODES
 from marlaas.engine.home.paths import Home
 
@@ -58,6 +58,11 @@ async def test_broken_first_with_the_line_of_code(
 ) -> None:
     fill_broken(home)
     started: list[list[str]] = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
     monkeypatch.setenv("VISUAL", "vi")
     async with driving(home, size) as driver:
         await driver.press(KEY)
@@ -66,15 +71,9 @@ async def test_broken_first_with_the_line_of_code(
         assert "spell.py:3: NameError: name 'wrod'" in driver.text() and "3 │ return wrod[::-1]" in driver.text()
         assert "spell/spell" in driver.text(), "the whole name in the details"
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
-        monkeypatch.setattr(editor.subprocess, "run", lambda command: started.append(command) or Done())  # type: ignore[attr-defined]
+        monkeypatch.setattr("subprocess.run", run)
         await driver.press("E")
     assert started == [["vi", "+3", str(home.plugins / "spell.py")]]
-
-
-class Done:
-    """A program that ended well."""
-
-    returncode = 0
 
 
 async def test_without_any_editor_the_place_is_said(
