@@ -156,6 +156,9 @@ class Transcript:
     """
 
     turns: tuple[tuple[str, str], ...] = ()
+    places: tuple[int, ...] = field(default=(), compare=False)
+    """The place of each turn among all turns of the episode, in the order in which they were said, from 0. Who is first
+    of those that were asked at once depends on timing, so two equal episodes may differ in it."""
 
 
 Transcripts = dict[tuple[int, str, int], Transcript]

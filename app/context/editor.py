@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,23 +20,47 @@ from marlaas.engine.errors import ConfigError
 
 from .application import Application
 
+USUAL = ("nano", "vi")
+"""Editors that are opened where a person has named none: whichever is there first."""
+_PLUS = {"nano", "pico", "vi", "vim", "nvim", "view", "gvim", "emacs", "emacsclient", "micro", "ne", "joe", "kak", "mg"}
+"""Editors that take a line as ``+12 FILE``."""
+_COLON = {"hx", "helix", "subl", "zed"}
+"""Editors that take it as ``FILE:12``."""
+_GOTO = {"code", "codium", "cursor"}
+"""Editors that take it as ``--goto FILE:12``."""
+
 
 def editor() -> list[str]:
-    """The command of the editor, from ``VISUAL`` or ``EDITOR``. Raises ``ConfigError`` where none is set."""
+    """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` where none is there."""
     for name in ("VISUAL", "EDITOR"):
         try:
             if command := shlex.split(os.environ.get(name, "")):
                 return command
         except ValueError as error:
             raise ConfigError(f"The variable {name} cannot be read as a command: {error}.") from error
-    raise ConfigError("No editor is set.", "Set EDITOR, for example to nano.")
+    for name in USUAL:
+        if shutil.which(name):
+            return [name]
+    raise ConfigError("No editor is set, and neither nano nor vi is there.", "Set EDITOR to yours.")
 
 
-def edit(path: Path) -> None:
-    """Open a file and wait. Raises ``ConfigError`` where the editor cannot be started, or failed."""
-    command = editor()
+def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
+    """The command that opens a file at a line, from 1; at its beginning for 0, or if the editor is not a known one."""
+    name = Path(command[0]).stem.lower()
+    if line > 0 and name in _PLUS:
+        return [*command, f"+{line}", str(path)]
+    if line > 0 and name in _COLON:
+        return [*command, f"{path}:{line}"]
+    if line > 0 and name in _GOTO:
+        return [*command, "--goto", f"{path}:{line}"]
+    return [*command, str(path)]
+
+
+def edit(path: Path, line: int = 0) -> None:
+    """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` where the editor cannot be started."""
+    command = at_line(editor(), path, line)
     try:
-        code = subprocess.run([*command, str(path)]).returncode
+        code = subprocess.run(command).returncode
     except OSError as error:
         raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
     if code:
@@ -67,18 +92,20 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
     return None
 
 
-def opened(app: Application, path: Path) -> bool:
-    """Open a file in the editor, which gets the whole terminal meanwhile.
+def opened(app: Application, path: Path, line: int = 0) -> bool:
+    """Open a file in the editor, at a line if one is given; the editor gets the whole terminal meanwhile.
 
-    Returns False where no editor is set or there is no terminal; any other error is shown in a notice.
+    Returns False where there is no editor or no terminal; any other error is shown in a notice.
     """
+    if app.web:
+        return False
     try:
         editor()
     except ConfigError:
-        return False  # none is set, which is no mistake
+        return False  # none is there, which is no mistake
     try:
         with app.suspend():
-            edit(path)
+            edit(path, line)
     except SuspendNotSupported:
         return False
     except ConfigError as error:

@@ -7,7 +7,7 @@ known when others come before it. Knows neither threads nor widgets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -70,6 +70,11 @@ class Pages(Generic[Row]):
             return None
         self._rows.move_to_end(key)
         return self._rows[key][1]
+
+    def among(self, ids: Iterable[int]) -> list[Row]:
+        """The rows of some ids that are in memory."""
+        found = (self._rows.get(key, (0, None))[1] for key in ids)
+        return [row for row in found if row is not None]
 
     def known(self, place: int) -> bool:
         """Whether it is known what is at a place; a row that is gone counts as known."""

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
+from ..home.source_lines import Place, source_lines
+from ..lists.environment_order import broken_first
 from ..reading.home_reader import HomeReader
 
 
 @dataclass(frozen=True)
 class EnvironmentsAnswer:
-    """Environments as the engine last saw them, in the order of their names."""
+    """Environments as the engine last saw them, the broken ones first."""
 
     rows: tuple[EnvironmentRow, ...] = ()
     use: Mapping[str, EnvironmentUse] = field(default_factory=dict)
     """The last hour's episodes, by full name of the environment."""
+
+    lines: Mapping[str, Mapping[Place, str]] = field(default_factory=dict)
+    """By full name, the lines of code at which something went wrong."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
         """The last hour's episodes of an environment."""
@@ -31,5 +36,8 @@ class EnvironmentsQuestion:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def read(self, reader: HomeReader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        """Read the answer with three short queries."""
-        return EnvironmentsAnswer(tuple(reader.environments()), reader.environment_use(self.clock()))
+        """Read the answer with three short queries, and the lines that errors name from the plugins' files."""
+        use = reader.environment_use(self.clock())
+        used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
+        lines = {row.name: source_lines(row, of) for row, of in used}
+        return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines)

@@ -19,7 +19,7 @@ from ..reading.home_reader import HomeReader
 from ..reading.opening import opened
 from ..words.format import counted
 from .browsing import Selection
-from .records import json_line, text
+from .records import episode_text, json_line
 
 READABLE = (".txt", ".md")
 """Endings of files for people; other files get one record a line."""
@@ -60,21 +60,31 @@ def export(home: Home, ids: Ids, file: Path) -> int:
     """Write conversations to a new file, in order; returns how many. Raises ``ConfigError``, ``StoreError``."""
     try:
         with opened(home) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
-            return write(read(reader, ids(reader)), out, readable=file.suffix in READABLE)
+            wanted = ids(reader)
+            if file.suffix in READABLE:
+                return write_readable(episodes(reader, wanted), out)
+            return write(read(reader, wanted), out)
     except FileExistsError as error:
         raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
     except OSError as error:
         raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
 
 
-def write(conversations: Iterable[StoredConversation], out: TextIO, readable: bool = False) -> int:
-    """Write conversations; returns how many."""
+def write(conversations: Iterable[StoredConversation], out: TextIO) -> int:
+    """Write conversations as records, one a line; returns how many."""
     count = 0
-    for count, one in enumerate(conversations, 1):
-        if readable:
-            out.write(f"{'' if count == 1 else '─' * 80 + chr(10)}{text(one)}")
-        else:
-            out.write(json_line(one) + "\n")
+    for one in conversations:
+        out.write(json_line(one) + "\n")
+        count += 1
+    return count
+
+
+def write_readable(found: Iterable[Sequence[StoredConversation]], out: TextIO) -> int:
+    """Write episodes as people read them; returns how many conversations there were."""
+    count = 0
+    for one in found:
+        out.write(f"{'─' * 80 + chr(10) if count else ''}{episode_text(one)}")
+        count += len(one)
     return count
 
 
@@ -84,3 +94,14 @@ def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[StoredConversation]
         found = reader.conversation(id)
         if found is not None:
             yield found
+
+
+def episodes(reader: HomeReader, ids: Sequence[int]) -> Iterator[list[StoredConversation]]:
+    """The same conversations by episode: each stands with those of its episode, at the place of the first of them."""
+    wanted, given = set(ids), set[int]()
+    for id in ids:
+        if id not in given:
+            together = [one for one in reader.episode(id) if one.id in wanted]
+            given.update(one.id for one in together)
+            if together:
+                yield together

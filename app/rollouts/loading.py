@@ -32,6 +32,8 @@ class Loaded:
     conversation: StoredConversation | None
     """None where it is gone."""
     blocks: tuple[Block, ...] = ()
+    episode: tuple[StoredConversation, ...] = ()
+    """The conversation, and behind it the others of its episode."""
     shading: Shading = field(default_factory=lambda: Shading(TURNS))
     first: tuple[int, int] | None = None
     """The first place of the word: (block, character)."""
@@ -47,4 +49,4 @@ def load(home: Home, wish: Wish) -> Loaded:
     shading = shading_of(wish.shade, found)
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
     shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
-    return Loaded(wish, found, tuple(shown), shading, first)
+    return Loaded(wish, found, tuple(shown), tuple(together), shading, first)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from marlaas.engine.store import GroupSummary, MemberSummary
 
 from ..words.format import BARS, score
+from .answers import FAILED, UNPAID
 
-FAILED, UNPAID = "✗", "·"
 MOST = 16
 """Members that are shown; the others are counted."""
 

@@ -16,8 +16,10 @@ from .document import Block
 class Payments:
     """Hands out the rewards of one conversation."""
 
-    def __init__(self, paid: Sequence[Paid]) -> None:
+    def __init__(self, paid: Sequence[Paid], name: str = "") -> None:
+        """``name``: the agent's, where there are several; safe text."""
         self._paid = list(paid)
+        self._name = name
         self._replies = 0
 
     def after(self, turn: Turn, following: Turn | None) -> list[Block]:
@@ -35,9 +37,9 @@ class Payments:
     def _take(self, replies: int) -> list[Block]:
         taken = [paid for paid in self._paid if paid.turns <= replies]
         self._paid = [paid for paid in self._paid if paid.turns > replies]
-        return [_payment(paid) for paid in taken]
+        return [_payment(paid, self._name) for paid in taken]
 
 
-def _payment(paid: Paid) -> Block:
-    words = f"paid {paid.amount:+.3g}{' for ' if paid.name else ''}{line(paid.name, 40)}"
+def _payment(paid: Paid, name: str) -> Block:
+    words = f"{name and f'{name} is '}paid {paid.amount:+.3g}{' for ' if paid.name else ''}{line(paid.name, 40)}"
     return Block(words, "$text-success" if paid.amount > 0 else "$text-error")

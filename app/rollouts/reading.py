@@ -1,4 +1,4 @@
-"""A conversation as blocks of text: who said what, tool calls and results, rewards, and failures.
+"""A conversation, or a whole episode, as blocks of text: who said what, tool calls, rewards, and failures.
 
 Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
 shaded. Slow for long texts: call it in a thread. Knows no widget.
@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from marlaas.engine.spec import ONLY
-from marlaas.engine.store import StoredConversation, StoredTrajectory, Turn
+from marlaas.engine.store import StoredConversation, Tokens, Turn, reply_ends
 
 from ..words.format import duration, line, number, plain, score
 from ..words.policies import who
 from .document import Block, Stretch, occurrences
+from .interleaving import Said, in_order
 from .paying import Payments
 from .pieces import HALF, Decode, pieces
 from .shading import TURNS, Shading, shading_of, token_styles
@@ -26,7 +27,7 @@ TRACEBACK_LINES = 20
 LINE_END = "↵"
 """Shown before a line break in the tokens, because a line break itself shows no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
-_ANEW = "— a new prompt begins here: the template rewrote earlier turns, or this is a fork —"
+_ANEW = "a new prompt begins here: the template rewrote earlier turns, or this is a fork"
 
 
 def head(conversation: StoredConversation) -> str:
@@ -57,46 +58,92 @@ def payment(conversation: StoredConversation) -> str:
 
 def blocks(conversation: StoredConversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
     """All blocks of a conversation. ``problem``: why its tokens cannot be shown, where there is a reason."""
-    found = [Block(head(conversation), "$text-muted"), Block(payment(conversation), "bold")]
-    if conversation.metrics:
-        logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(conversation.metrics.items())[:20])
-        found.append(Block(f"logged: {' · '.join(logged)}", "$text-muted"))
-    found += _failure(conversation)
-    lacking = shading.lacking or (problem if shading.name != TURNS else "")
-    if lacking:
-        found.append(Block(line(lacking), "$text-warning"))
-    return [*found, *_said(conversation, shading, None if lacking else decode)]
+    return episode_blocks([conversation], shading, decode, problem)
 
 
 def episode_blocks(
     episode: Sequence[StoredConversation], shading: Shading, decode: Decode | None, problem: str = ""
 ) -> list[Block]:
-    """A conversation as ``blocks`` has it, and behind it what all others said in the same episode."""
+    """A conversation and the others of its episode: what is known of each, then all turns in the order of the episode.
+
+    ``shading`` is that of the first conversation.
+    """
     own, *others = episode
-    found = blocks(own, shading, decode, problem)
+    found = [Block(head(own), "$text-muted"), Block(payment(own), "bold")]
+    if own.metrics:
+        logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(own.metrics.items())[:20])
+        found.append(Block(f"logged: {' · '.join(logged)}", "$text-muted"))
+    found += _failure(own)
+    lacking = shading.lacking or (problem if shading.name != TURNS else "")
+    if lacking:
+        found.append(Block(line(lacking), "$text-warning"))
+    shadings = [replace(shading, lacking=lacking)]
     for other in others:
         name = who(other.agent, other.policy, other.version, other.speaker, other.spoke) or "another agent"
-        found += [Block(""), Block(f"— in the same episode, {name} · {payment(other)} —", "bold $text-accent")]
-        shaded = shading_of(shading.name, other)
-        if shaded.lacking and not shading.lacking:
+        found.append(Block(f"with {name} · {payment(other)}", "$text-accent"))
+        shadings.append(shaded := shading_of(shading.name, other))
+        if shaded.lacking and not lacking:
             found.append(Block(shaded.lacking, "$text-warning"))
-        found += _said(other, shaded, None if shaded.lacking else decode)
-    return found
+    if others and not own.order_known:
+        found.append(Block("An older marlaas played this: who spoke when is a guess.", "$text-warning"))
+    return [*found, *_said(episode, shadings, decode if not problem else None)]
 
 
-def _said(conversation: StoredConversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
+def _said(episode: Sequence[StoredConversation], shadings: Sequence[Shading], decode: Decode | None) -> Iterator[Block]:
     """Turns with their rewards; or shaded tokens, where there is a decoder and something to shade by."""
-    shaded = shading.name != TURNS
-    payments = Payments(conversation.paid)
+    several = len(episode) > 1
+    names = [(line(one.agent, 20) or "an agent") if several else "" for one in episode]
+    payments = [Payments(one.paid, name) for one, name in zip(episode, names, strict=True)]
+    decoders = [None if shade.name == TURNS or shade.lacking else decode for shade in shadings]
+    if not several and decoders[0] is not None:
+        yield from _tokens(episode[0], shadings[0].name, decoders[0])
+        yield from payments[0].rest()
+        return
+    at = [0] * len(episode)
+    begun = [{0} for _ in episode]
+    for said in in_order(episode):
+        one, part = said.conversation, said.part
+        if at[one] != part:
+            yield from (Block(""), Block(_turn_of(names[one], part, part in begun[one]), "$text-warning"))
+            at[one] = part
+            begun[one].add(part)
+        if (decoder := decoders[one]) is None:
+            yield from (*_turn(said.turn, names[one]), *payments[one].after(said.turn, said.following))
+        else:
+            yield from _reply_tokens(episode[one], said, shadings[one].name, decoder, names[one])
+    for own in payments:
+        yield from own.rest()
+
+
+def _tokens(conversation: StoredConversation, shade: str, decode: Decode) -> Iterator[Block]:
+    """All tokens of a conversation, one trajectory after the other."""
     for place, part in enumerate(conversation.parts):
         if place:
-            yield from (Block(""), Block(_ANEW, "$text-warning"))
-        if shaded and decode is not None:
-            yield from (Block(""), _shaded(conversation, part, shading.name, decode))
-        else:
-            for turn, following in zip(part.turns, [*part.turns[1:], None], strict=False):
-                yield from (*_turn(turn), *payments.after(turn, following))
-    yield from payments.rest()
+            yield from (Block(""), Block(_turn_of("", place, False), "$text-warning"))
+        yield Block("")
+        yield _shaded(conversation, part.tokens, shade, decode, 0, len(part.tokens.ids))
+
+
+def _turn_of(name: str, part: int, again: bool) -> str:
+    """A line where a conversation goes on in another of its trajectories."""
+    whose = f"{name}: " if name else ""
+    return f"— {whose}trajectory {part + 1} goes on here —" if again else f"— {whose}{_ANEW} —"
+
+
+def _reply_tokens(
+    conversation: StoredConversation, said: Said, shade: str, decode: Decode, name: str
+) -> Iterator[Block]:
+    """The tokens of a reply and of what the agent was told before it; nothing for a turn that ends no reply."""
+    part = conversation.parts[said.part]
+    ends = reply_ends(part.turns)
+    if said.place + 1 not in ends:
+        return
+    number = ends.index(said.place + 1)
+    spans = part.tokens.spans
+    if number < len(spans):
+        start = spans[number - 1][1] if number else 0
+        yield from (Block(""), Block(name, "$text-muted"))
+        yield _shaded(conversation, part.tokens, shade, decode, start, spans[number][1])
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:
@@ -127,14 +174,15 @@ def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
     return replace(block, stretches=sorted([*cut, *found], key=lambda stretch: stretch.start))
 
 
-def _turn(turn: Turn) -> Iterator[Block]:
+def _turn(turn: Turn, name: str) -> Iterator[Block]:
+    """A turn below a line that says who speaks, or to whom; ``name``: the agent's, where there are several."""
     role = line(turn.role, 20)
     text, left_out = plain(turn.text[:LONGEST_TURN]), len(turn.text) - LONGEST_TURN
     calls: list[str] = []
     if role == "assistant":
         text, calls = _calls(text)
     yield Block("")
-    yield Block({"tool": "tool result", "thinking": "thinks"}.get(role, role), _ROLES.get(role, "bold $text-muted"))
+    yield Block(_heading(role, name), _ROLES.get(role, "bold $text-muted"))
     if text.strip() or not calls:
         yield Block(
             text if text.strip() else "(nothing)", "$text-muted" if role == "thinking" or not text.strip() else ""
@@ -143,6 +191,13 @@ def _turn(turn: Turn) -> Iterator[Block]:
         yield Block(f"→ {call}", "$text-warning")
     if left_out > 0:
         yield Block(f"… {left_out:,} more characters; e exports them", "$text-muted")
+
+
+def _heading(role: str, name: str) -> str:
+    if role in ("assistant", "thinking"):
+        speaks = name or ("assistant" if role == "assistant" else "")
+        return f"{speaks} thinks".strip() if role == "thinking" else speaks
+    return ("tool result" if role == "tool" else role) + (f" → {name}" if name else "")
 
 
 def _calls(text: str) -> tuple[str, list[str]]:
@@ -169,14 +224,16 @@ def _failure(conversation: StoredConversation) -> Iterator[Block]:
         yield Block("\n".join(trace), "$text-muted")
 
 
-def _shaded(conversation: StoredConversation, part: StoredTrajectory, name: str, decode: Decode) -> Block:
-    """The tokens of one trajectory; neighbours of one style are one stretch."""
-    styles = token_styles(name, conversation, part.tokens)
+def _shaded(
+    conversation: StoredConversation, tokens: Tokens, name: str, decode: Decode, start: int, stop: int
+) -> Block:
+    """Tokens ``start`` to ``stop`` of one trajectory; neighbours of one style are one stretch."""
+    styles = token_styles(name, conversation, tokens)
     text: list[str] = []
     stretches: list[Stretch] = []
     length = 0
-    for piece in pieces(list(part.tokens.ids), decode):
-        shown, style = _visible(piece.text), styles[piece.start]
+    for piece in pieces(list(tokens.ids[start:stop]), decode):
+        shown, style = _visible(piece.text), styles[start + piece.start]
         if stretches and stretches[-1].style == style:
             stretches[-1] = replace(stretches[-1], stop=length + len(shown))
         else:

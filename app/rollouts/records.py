@@ -14,13 +14,14 @@ from typing import Any
 from marlaas.engine.store import StoredConversation, StoredTrajectory
 
 from .document import Block
-from .reading import blocks
+from .interleaving import in_order, places
+from .reading import episode_blocks
 from .shading import TURNS, Shading
 
 
-def text(conversation: StoredConversation) -> str:
-    """A conversation as plain text, as the view shows it."""
-    return joined(blocks(conversation, Shading(TURNS), None)) + "\n"
+def episode_text(episode: Sequence[StoredConversation]) -> str:
+    """The conversations of an episode as plain text, all turns in the order in which they were said."""
+    return joined(episode_blocks(episode, Shading(TURNS), None)) + "\n"
 
 
 def joined(found: Sequence[Block]) -> str:
@@ -47,7 +48,11 @@ def record(conversation: StoredConversation) -> dict[str, Any]:
         "failure": {"message": one.failure, "file": one.file, "line": one.line, "traceback": one.traceback}
         if one.failure
         else None,
-        "turns": [{"role": turn.role, "text": turn.text} for part in one.parts for turn in part.turns],
+        "turns": [
+            {"role": said.turn.role, "text": said.turn.text, "at": places(one, said.part)[said.place]}
+            for said in in_order([one])
+        ],
+        "order_known": one.order_known,
         "trajectories": [_trajectory(part) for part in one.parts],
     }
 

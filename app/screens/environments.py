@@ -7,7 +7,6 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult, SuspendNotSupported
@@ -21,6 +20,7 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 from ..context.child_verb import verb_command, verb_output
 from ..context.editor import opened
 from ..context.snapshot import Snapshot
+from ..home.source_lines import place_to_mend
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
 from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
@@ -47,10 +47,11 @@ class EnvironmentsScreen(View):
     """A table and, beside or below it, the details of one environment."""
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
+Broken ones come first.
 
 C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, E opens your
-editor on it. N writes a template of another one. i shows which libraries one waits for, and installs them if you
-agree."""
+editor on it, at the line that is wrong. N writes a template of another one. i shows which libraries one waits for,
+and installs them if you agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("N", "new", "new", id="environments.new"),
         Binding("R", "reload", "reload", show=False, id="environments.reload"),
@@ -100,7 +101,8 @@ agree."""
         row, snapshot = self.current, self.marlaas.snapshot
         use = self._answer.use_of(row) if row else EnvironmentUse()
         asked = self._asked.get(row.name) if row else None
-        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now)
+        code = self._answer.lines.get(row.name, {}) if row else {}
+        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code)
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
         """Show the environment under the cursor."""
@@ -197,9 +199,12 @@ agree."""
             self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin_of(row)))
 
     def action_edit(self) -> None:
-        """Open the plugin in an editor."""
-        if (row := self.current) and not opened(self.marlaas, Path(row.path)):
-            self.marlaas.say(f"No editor was opened; the plugin is {row.path}. EDITOR says which one is yours.")
+        """Open the plugin in an editor, at the line at which something is wrong."""
+        if row := self.current:
+            path, place = place_to_mend(row, self._answer.use_of(row))
+            if not opened(self.marlaas, path, place):
+                where = f"{path}, line {place}" if place else f"{path}"
+                self.marlaas.say(f"No editor was opened. Set EDITOR to yours; the file is {where}.")
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""

@@ -21,7 +21,7 @@ from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
 from ..reading.opening import opened
 from ..rollouts.exporting import Ids, Scope, export, scopes
 from ..rollouts.loading import Loaded
-from ..rollouts.records import record, text
+from ..rollouts.records import episode_text, record
 from ..rollouts.shading import SHADES
 from ..widgets.filter_bar import FilterBar
 from ..widgets.rollouts.browser import Browser
@@ -69,8 +69,8 @@ task trains several policies, P turns to the next one's steps; a group shows all
     DEFAULT_CSS = """
     RolloutsScreen #rollouts { height: 1fr; layout: horizontal; }
     RolloutsScreen #nothing { height: 1fr; padding: 2 4; color: $text-muted; }
-    RolloutsScreen Browser { width: 46; height: 100%; }
-    RolloutsScreen.-wide Browser { width: 64; }
+    RolloutsScreen Browser { width: 50%; height: 100%; }
+    RolloutsScreen.-wide Browser { width: 48%; }
     RolloutsScreen.-narrow Browser { width: 100%; }
     RolloutsScreen.-narrow Browser > VirtualList, RolloutsScreen.-narrow ConversationPanes { display: none; }
     RolloutsScreen.-narrow .-steps #steps, RolloutsScreen.-narrow .-groups #groups,
@@ -252,9 +252,9 @@ task trains several policies, P turns to the next one's steps; a group shows all
         return self._conversations.loaded if self.is_mounted else None
 
     def action_copy_row(self) -> None:
-        """Copy the conversation as text."""
+        """Copy the conversation as text, with what others said in its episode."""
         if self._loaded and self._loaded.conversation:
-            self.marlaas.copy(text(self._loaded.conversation), f"Conversation {self._loaded.conversation.id}")
+            self.marlaas.copy(episode_text(self._loaded.episode), f"Conversation {self._loaded.conversation.id}")
 
     def action_copy_json(self) -> None:
         """Copy the conversation as JSON."""

@@ -49,6 +49,22 @@ def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
     return f" ({place})" if place else ""
 
 
+def where(of: EnvironmentRow | EpisodeFailure) -> str:
+    """The place of an error in the plugin, before a colon; empty where it is not known."""
+    return f"{of.file}:{of.line}: " if of.line else f"{of.file}: " if of.file else ""
+
+
+def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | EpisodeFailure | None:
+    """What says what is wrong: the environment's own error, else that of an episode of the last hour; None: nothing."""
+    return row if row.message else use.failure if use.failed else None
+
+
+def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
+    """What is wrong with an environment, in one safe line: where, and the cause; empty where nothing is."""
+    of = trouble(row, use)
+    return line(f"{where(of)}{of.message}", 300) if of else ""
+
+
 def short(parameter: Mapping[str, Any]) -> str:
     """A parameter in a word: ``digits=2``, with its bounds ``digits=2 (1..9)``; without ``=`` where it is required."""
     text = str(parameter.get("name"))
@@ -76,15 +92,22 @@ class Fact:
     text: str
     """Safe, one line."""
     level: str = ""
-    """How much it matters: error, warning, note, or empty."""
+    """How much it matters: error, warning, note, or empty; ``code``: a line of the plugin."""
 
 
-def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact]:
-    """All that is known of an environment but its description, what is wrong first."""
+def facts(
+    row: EnvironmentRow, use: EnvironmentUse, now: float, lines: Mapping[tuple[str, int], str] | None = None
+) -> Iterator[Fact]:
+    """All that is known of an environment but its description, what is wrong first.
+
+    ``lines``: the lines of code that errors name, by file and line; foreign text.
+    """
+    lines = lines or {}
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
     if row.message:
-        yield Fact("error", line(f"{row.message}{place_of(row)}", 600), "error")
-    yield from _labelled("last hour", _lately(use, now))
+        yield Fact("error", line(f"{where(row)}{row.message}", 600), "error")
+        yield from _code(row, lines)
+    yield from _labelled("last hour", _lately(use, now, lines))
     if row.playing:
         yield Fact("processes", processes_of(row))
     yield Fact("version", line(row.version, 20))
@@ -129,7 +152,13 @@ def _checks(row: EnvironmentRow, now: float) -> Iterator[Fact]:
     yield Fact("", done if row.findings else f"nothing wrong; {done}")
 
 
-def _lately(use: EnvironmentUse, now: float) -> Iterator[Fact]:
+def _code(of: EnvironmentRow | EpisodeFailure, lines: Mapping[tuple[str, int], str]) -> Iterator[Fact]:
+    """The line of code that an error names."""
+    if text := lines.get((of.file, of.line)):
+        yield Fact("", f"{of.line} │ {line(text, 300)}", "code")
+
+
+def _lately(use: EnvironmentUse, now: float, lines: Mapping[tuple[str, int], str]) -> Iterator[Fact]:
     if not use.episodes:
         yield Fact("", "no episode has ended")
         return
@@ -138,9 +167,10 @@ def _lately(use: EnvironmentUse, now: float) -> Iterator[Fact]:
         for version, one in sorted(use.versions.items()):
             yield Fact("", f"version {line(version, 20)[:8]}: {_played(one)}")
     if use.failure is not None:
-        said = f"{use.failure.message}{place_of(use.failure)}"
+        said = f"{where(use.failure)}{use.failure.message}"
         when = f"version {use.failure.version[:8]}, {ago(use.failure.created, now)}"
         yield Fact("", line(f"last error, {when}: {said}", 600), "error")
+        yield from _code(use.failure, lines)
 
 
 def _played(use: EpisodeUse) -> str:

@@ -54,6 +54,18 @@ class SamplingParameters:
     """Which tokens may be drawn: all of them in training."""
 
 
+@dataclass
+class Order:
+    """Counts the turns of an episode, over all its conversations, in the order in which they are said."""
+
+    said: int = 0
+
+    def take(self, count: int) -> list[int]:
+        """The places of the next ``count`` turns."""
+        self.said += count
+        return [*range(self.said - count, self.said)]
+
+
 @dataclass(frozen=True)
 class _End:
     """Where a reply ends."""
@@ -81,6 +93,8 @@ class Conversation:
     """Tokens that the agent may sample, over all its conversations of the episode."""
     branch: bool = False
     """Whether it is a fork without a name: another conversation of the same agent."""
+    order: Order = field(default_factory=Order)
+    """The order of all turns of the episode."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -131,15 +145,15 @@ class Conversation:
         What was sampled up to there is prompt in the fork, and is trained on in the conversation that sampled it. A
         fork of a conversation that has run out of room has none either.
         """
-        forked = Conversation(place, agent, sampling, self.context, seed, allowance)
+        forked = Conversation(place, agent, sampling, self.context, seed, allowance, order=self.order)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
-            forked._now.hear(self._now.tokens, ())
+            forked._now.hear(self._now.tokens, (), self.order)
         else:
             end = self._ends[turns - 1]
             forked._history = self._history[: end.history]
-            forked._now.hear(end.part.tokens[: end.tokens], ())
+            forked._now.hear(end.part.tokens[: end.tokens], (), self.order)
         return forked
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
@@ -151,11 +165,23 @@ class Conversation:
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""
-        heard = self._heard()
-        unanswered = [turn for part in self._parts[len(heard) :] for turn in part.turns]
-        turns = [[*part.turns] for part in heard]
-        turns[-1] += unanswered
-        return tuple(Transcript(tuple(each)) for each in turns)
+        told: list[list[Part]] = [[]]
+        for part in self._parts:
+            told[-1].append(part)
+            if part.spans:
+                told.append([])
+        unanswered = told.pop()
+        if told:
+            told[-1] += unanswered
+        else:
+            told = [unanswered]
+        return tuple(
+            Transcript(
+                tuple(turn for part in parts for turn in part.turns),
+                tuple(place for part in parts for place in part.places),
+            )
+            for parts in told
+        )
 
     @property
     def _now(self) -> Part:
@@ -184,7 +210,7 @@ class Conversation:
             if not self._ends:
                 raise overfull(f"at least {error.tokens}", self.context) from error
             self._full = True
-            self._now.hear((), [_excerpt(message, self.context) for message in ask.messages])
+            self._now.hear((), [_excerpt(message, self.context) for message in ask.messages], self.order)
             return
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
@@ -192,7 +218,7 @@ class Conversation:
             await sampler.release(self.name)
             self._parts.append(Part())
         self._history.extend(ask.messages)
-        self._now.hear(new, ask.messages)
+        self._now.hear(new, ask.messages, self.order)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
         """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
@@ -217,7 +243,7 @@ class Conversation:
         said = result.tokens.tolist()
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
         span = Span(len(self._now.tokens), len(self._now.tokens) + len(said), self.sampling.number, self.branch)
-        self._now.speak(said, result.logprobs.tolist(), span, spoken)
+        self._now.speak(said, result.logprobs.tolist(), span, spoken, self.order)
         self._history.append(spoken)
         self._ends.append(_End(self._now, len(self._now.tokens), len(self._history)))
         finish = "tool" if spoken.tool_calls else result.finish
@@ -242,22 +268,26 @@ class Part:
     tokens: list[int] = field(default_factory=list)
     turns: list[tuple[str, str]] = field(default_factory=list)
     """(role, text) of what was said here for the first time."""
+    places: list[int] = field(default_factory=list)
+    """The place of each of these turns in the episode."""
     spans: list[Span] = field(default_factory=list)
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
 
-    def hear(self, tokens: Sequence[int], messages: Sequence[Message]) -> None:
+    def hear(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
         """Append what was given to the model."""
         self.turns.extend((message.role, message.content) for message in messages)
+        self.places.extend(order.take(len(messages)))
         self._append(tokens, [0.0] * len(tokens), 0)
 
-    def speak(self, tokens: Sequence[int], logprobs: Sequence[float], span: Span, spoken: Spoken) -> None:
+    def speak(self, tokens: Sequence[int], logprobs: Sequence[float], span: Span, spoken: Spoken, order: Order) -> None:
         """Append what a policy version sampled, to be found at ``span``."""
         self.spans.append(span)
-        if spoken.thinking:
-            self.turns.append(("thinking", spoken.thinking))
+        turns = [("thinking", spoken.thinking)] if spoken.thinking else []
         if spoken.shown or not spoken.thinking:
-            self.turns.append(("assistant", spoken.shown))
+            turns.append(("assistant", spoken.shown))
+        self.turns.extend(turns)
+        self.places.extend(order.take(len(turns)))
         self._append(tokens, logprobs, 1)
 
     def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:

@@ -21,7 +21,7 @@ from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts, TurnReward
 from .allowance import Allowance
-from .conversation import Conversation, SamplingParameters, Unplayable, overfull
+from .conversation import Conversation, Order, SamplingParameters, Unplayable, overfull
 from .endpoint import SamplerEndpoint
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
@@ -242,6 +242,7 @@ class _Run:
         self._turns: dict[tuple[str, int], _Turns] = {}
         """Conversations by agent and branch, each with its sampler client."""
         self._allowances: dict[str, Allowance] = {}
+        self._order = Order()
         self._prompt: PromptHash | None = None
         self._held_out = False
         self._opening = asyncio.Lock()
@@ -291,7 +292,8 @@ class _Run:
         name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
         allowance = self._allowances.setdefault(ask.agent, Allowance(role.sampling.max_episode_tokens))
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, role.sampling, role.replicas.context, seed, allowance)
+            context = role.replicas.context
+            begun = Conversation(name, ask.agent, role.sampling, context, seed, allowance, order=self._order)
         else:
             origin = self._turns.get((ask.fork.agent, ask.fork.branch))
             if origin is None:

@@ -122,6 +122,9 @@ from .queries.timeline import (
     StandingRow as StandingRow,
     TenantSeconds as TenantSeconds,
 )
+from .queries.turn_order import (
+    reply_ends as reply_ends,
+)
 from .rows import (
     ACTIVE as ACTIVE,
     FINISHED as FINISHED,

@@ -29,7 +29,7 @@ from ..trajectories import (
 from .database import insert, insert_all, transaction
 from .draws import Draw, add_draws, draws_of
 from .open_plays import OpenPlay, drop_open, open_play
-from .trajectory_rows import NOTHING, said
+from .trajectory_rows import NOTHING, said, transcript_of
 
 SHRUNK_AT_ONCE = 16
 """Groups in one transaction of ``shrink``, which then takes about a millisecond."""
@@ -201,7 +201,7 @@ class ExperienceTable:
 
     def _measured(self, group: int, rewards: Sequence[dict[str, float]]) -> tuple[MeasuredEpisode, ...]:
         rows = self._db.query(
-            "SELECT member, agent, status, turns, parts, metrics FROM trajectories"
+            "SELECT member, agent, status, turns, places, parts, metrics FROM trajectories"
             " WHERE \"group\" = ? AND speaker = '' ORDER BY member, id",
             [group],
         )
@@ -213,8 +213,7 @@ class ExperienceTable:
             texts: dict[tuple[int, str, int], Transcript] = {}
             for row in own:
                 part = sum(agent == row["agent"] for _, agent, _ in texts)
-                turns = tuple((turn["role"], turn["text"]) for turn in json.loads(row["turns"] or "[]"))
-                texts[member, row["agent"], part] = Transcript(turns)
+                texts[member, row["agent"], part] = transcript_of(row["turns"], row["places"])
             numbers = json.loads(own[0]["parts"] or "{}"), json.loads(own[0]["metrics"] or "{}")
             found.append(MeasuredEpisode(member, own[0]["status"], rewards[member], *numbers, texts))
         return tuple(found)

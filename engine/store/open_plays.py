@@ -21,7 +21,7 @@ from ..faults import Point, reach
 from ..trajectories import Episode, Span, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 from .rows import FINISHED
-from .trajectory_rows import NOTHING, said
+from .trajectory_rows import NOTHING, said, transcript_of
 
 Speaking = tuple[int, str]
 """The number and the checksum of a version that speaks in a play."""
@@ -193,8 +193,7 @@ def _member(number: int, rows: Sequence[Mapping[str, Any]]) -> KeptMember:
     for row in rows:
         if row["agent"] or row["tokens"]:
             place = sum(one.agent == row["agent"] for one in trajectories)
-            turns = tuple((turn["role"], turn["text"]) for turn in json.loads(row["turns"]))
-            transcripts[number, row["agent"], place] = Transcript(turns)
+            transcripts[number, row["agent"], place] = transcript_of(row["turns"], row["places"])
             trajectories.append(_trajectory(row))
     episode = Episode(
         member=number,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m034_open_plays"
+LATEST = "m036_order_of_turns"
 """The name of the last migration."""
 
 

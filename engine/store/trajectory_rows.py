@@ -23,7 +23,14 @@ def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
         "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
         "spans": json.dumps([_span(span) for span in trajectory.spans]),
         "turns": _turns(transcript),
+        "places": json.dumps(transcript.places) if transcript.places else None,
     }
+
+
+def transcript_of(turns: str | None, places: str | None) -> Transcript:
+    """What was said, as it was stored in these columns."""
+    told = tuple((turn["role"], turn["text"]) for turn in json.loads(turns or "[]"))
+    return Transcript(told, tuple(json.loads(places or "[]")))
 
 
 def _span(span: Span) -> list[int | float | bool | None]:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from marlaas.engine.home.paths import Home
+
 from .filling import HOSTILE, NOW, Filling, fill_full, fill_hostile
 
 FINDINGS = (
@@ -27,6 +29,21 @@ def fill_environments(path: Path) -> Filling:
     episodes(filling, "arithmetic/arithmetic", "03bb9d17", {("ok", -5): 600, ("cancelled", -5): 8})
     episodes(filling, "shop/buy", "9f2c41aa", {("error", -16): 412, ("ok", -8): 3})
     failure(filling, "shop/buy", "KeyError: 'price'", "shop.py", 31)
+    return filling
+
+
+def fill_broken(home: Home) -> Filling:
+    """An environment that serves beside one whose file is there, and wrong in its third line."""
+    home.create()
+    filling = fill_full(home.database)
+    filling.environment("arithmetic/arithmetic")
+    path = home.plugins / "spell.py"
+    path.write_text("async def spell(ep):\n    word = 'ozzi'\n    return wrod[::-1]\n")
+    filling.environment("spell/spell", "broken", "NameError: name 'wrod' is not defined")
+    filling.execute(
+        "UPDATE environments SET path = ?, file = 'spell.py', line = 3 WHERE name = 'spell/spell'", str(path)
+    )
+    filling.execute("DELETE FROM environments WHERE name = 'arithmetic'")
     return filling
 
 

@@ -103,3 +103,34 @@ def _group(
         " turns, parts, failure, seconds) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         rows,
     )
+
+
+Said = list[tuple[str, str]]
+"""(role, text) of each turn."""
+RULES = "You are given a text. Say in one word what it is about, and nothing else.\n\n"
+
+
+def fill_answers(filling: Filling) -> int:
+    """A task with a step of three groups: short replies; a long prompt and several turns; two agents, of whom one fails
+    and one says nothing."""
+    task = fill_rollouts(filling, 1)
+    filling.execute('DELETE FROM trajectories WHERE "group" > 3')
+    filling.execute("DELETE FROM groups WHERE id > 3")
+    for place in range(GROUP):
+        right = place > 5
+        reply = ("assistant", "zzio" if right else "zziz")
+        _say(filling, 1, place, "agent", "ok", float(right), [("user", "spell ozzi backwards"), reply])
+        turns = [("system", "be brief"), ("user", f"{RULES}The lighthouse keeper and his dog"), ("assistant", "hm")]
+        _say(filling, 2, place, "agent", "ok", place / 8, [*turns, ("tool", "7"), ("assistant", "dogs " * place)])
+        asked, answered = ("user", f"{RULES}A bazaar: you have three apples"), ("assistant", "12 coins")
+        agent, failed = "seller" if place % 2 else "buyer", place == 6
+        turns = [asked] if place == 7 else [asked, answered]
+        _say(filling, 3, place, agent, "error" if failed else "ok", None if failed else 1.0 - place % 2, turns)
+    return task
+
+
+def _say(filling: Filling, group: int, member: int, agent: str, status: str, reward: float | None, turns: Said) -> None:
+    told = json.dumps([{"role": role, "text": text} for role, text in turns])
+    values = "agent = ?, status = ?, reward = ?, turns = ?"
+    sql = f'UPDATE trajectories SET {values} WHERE "group" = ? AND member = ?'
+    filling.execute(sql, agent, status, reward, told, group, member)

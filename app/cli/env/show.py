@@ -118,10 +118,11 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
 
 def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
+    from ...home.source_lines import source_lines
     from ...words.environments import facts
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
-    for fact in facts(row, use, time.time()):
+    for fact in facts(row, use, time.time(), source_lines(row, use)):
         output.result(f"  {pad(fact.label, 10)} {fact.text}")
     for text in plain(row.description).strip().split("\n")[1:]:
         output.result(f"  {text}".rstrip())

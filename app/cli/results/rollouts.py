@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from ...reading.home_reader import HomeReader
 
+PROMPT, REPLIES = 30, 60
+"""Cells of a group's prompt and of its replies in a table."""
+
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
@@ -76,11 +79,11 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
     from ...rollouts import exporting, records
 
     if args.group is not None or args.search or (args.failures and args.step is not None):
-        said = exporting.read(reader, _ids(reader, args))
+        ids = _ids(reader, args)
         if args.json:
-            output.result_json([records.record(one) for one in said])
+            output.result_json([records.record(one) for one in exporting.read(reader, ids)])
         else:
-            print("\n".join(records.text(one) for one in said), end="")
+            print("\n".join(records.episode_text(one) for one in exporting.episodes(reader, ids)), end="")
     elif args.step is not None:
         ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
         found = reader.group_rows(ids)
@@ -172,24 +175,31 @@ def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
 
 
 def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
+    from ...rollouts.answers import Prompts, answers, answers_within
     from ...rollouts.marks import age, marks, numbers
 
     if not groups:
         output.talk(f"Task {args.task} has no groups{_where(args)}.")
         return
+    prompts = Prompts()
+    prompts.see(group.prompt for group in groups)
     rows = [
         (
             str(group.number),
-            str(group.instance),
-            "".join(mark for mark, _ in marks(group.members)),
+            prompts.within(group.prompt, PROMPT),
+            "".join(sign for sign, _ in marks(group.members)),
             numbers(group),
+            "".join(text for text, _ in answers_within(answers(group.members), REPLIES, ", ")) or "-",
             age(group) or "-",
+            str(group.instance),
             line(group.environment_version, 16),
         )
         for group in groups
     ]
     output.result_table(
-        ("GROUP", "INSTANCE", "MEMBERS", "REWARD", "STALE", "ENVIRONMENT"), rows, right=("GROUP", "INSTANCE", "REWARD")
+        ("GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALE", "INSTANCE", "ENVIRONMENT"),
+        rows,
+        right=("GROUP", "INSTANCE", "REWARD"),
     )
     more = "--eval " if args.eval else ""
     output.talk(f"`marlaas rollouts {args.task} {more}--step {args.step} --group G` shows what was said in one.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
+from ...home.source_lines import Place
 from ...rollouts.document import wrapped
 from ...words.environments import facts
 from ...words.format import line, plain
@@ -24,7 +25,7 @@ LINES = 12
 """Most lines of a description."""
 _LABEL = 13
 """Cells of the labels' column."""
-_LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": ""}
+_LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": "", "code": "bold"}
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,17 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
         return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._lines)
 
     def show(
-        self, row: EnvironmentRow | None, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
+        self,
+        row: EnvironmentRow | None,
+        use: EnvironmentUse,
+        tasks: Sequence[TaskRow],
+        asked: Asked | None,
+        now: float,
+        code: Mapping[Place, str],
     ) -> None:
-        """Show an environment."""
+        """Show an environment; ``code``: the lines of it that errors name."""
         self.border_title = Content(line(row.name, 60) if row else "environments")  # a plain text is read as markup
-        self._lines = detail_lines(row, use, tasks, asked, now) if row else []
+        self._lines = detail_lines(row, use, tasks, asked, now, code) if row else []
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
@@ -97,13 +104,23 @@ class DetailLine:
 
 
 def detail_lines(
-    row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
+    row: EnvironmentRow,
+    use: EnvironmentUse,
+    tasks: Sequence[TaskRow],
+    asked: Asked | None,
+    now: float,
+    code: Mapping[Place, str],
 ) -> list[DetailLine]:
     """All that is known of an environment. Every part of it is foreign text."""
     lines: list[DetailLine] = []
     if asked is not None:
         lines += [DetailLine(line(asked.title, 100), style="bold"), *map(DetailLine, asked.lines), DetailLine("")]
-    lines += [_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
+    told = False
+    for fact in facts(row, use, now, code):
+        lines.append(_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")))
+        if fact.level == "code" and not told:  # the first one is where E goes
+            told = True
+            lines.append(_labelled("", "E opens your editor there", "$text-muted"))
     if row.state == "waiting":
         lines.append(_labelled("libraries", "i shows them, and installs them if you agree"))
     users = used_by(row, tasks)

@@ -10,9 +10,10 @@ from textual.events import Resize
 from marlaas.engine.spec import TOGETHER
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
-from ...words.environments import failed_share, takes
+from ...lists.environment_order import MANY, short_names
+from ...words.environments import failed_share, takes, trouble_words
 from ...words.findings import mark
-from ...words.format import line
+from ...words.format import cells, line
 from ..keyed_table import Cell, Column, KeyedTable, Row
 
 GLYPHS = {
@@ -33,18 +34,25 @@ _STYLES = {
     "waiting": "$text-warning",
     "hidden": "dim",
 }
-NARROW = (
+FEW = (
     Column("environment", 22),
     Column("state", 10),
-    Column("version", 8),
-    Column("checks", 6),
     Column("tasks", 5, right=True),
     Column("failed", 6, right=True),
+)
+NARROW = (
+    *FEW[:2],
+    Column("version", 8),
+    Column("checks", 6),
+    *FEW[2:],
     Column("median", 6, right=True),
 )
 WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 in 20", 7, right=True))
 WIDEST = (Column("environment", 30), *WIDE[1:])
 """The columns of wide terminals; episodes are those of the last hour."""
+WRONG = "what is wrong"
+SHORTEST = 30
+"""Cells of what is wrong with environments, before other columns get any."""
 
 
 class EnvironmentsTable(KeyedTable):
@@ -61,9 +69,25 @@ class EnvironmentsTable(KeyedTable):
     def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
         """Show these environments."""
         self._shown = rows, tasks
-        room = self.size.width or self.app.size.width
-        columns = next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
-        self.show_rows(columns, [_row(columns, row, use, tasks) for row, use in rows])
+        room = (self.size.width or self.app.size.width) - self.gutter.width - self.styles.scrollbar_size_vertical
+        names = short_names([row.name for row, _ in rows])
+        longest = max((cells(line(name)) for name in names.values()), default=0)
+        columns = columns_within(room, any(trouble_words(row, use) for row, use in rows), longest)
+        self.show_rows(columns, [_row(columns, row, use, tasks, names[row.name]) for row, use in rows])
+
+
+def columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
+    """The columns for a width; with what is ``wrong`` in all the room that is left, if anything is.
+
+    ``longest``: cells of the longest name.
+    """
+    if not wrong:
+        return next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
+    name = Column(FEW[0].name, max(len(FEW[0].name), min(FEW[0].width, longest)))
+    sets = [(name, *columns[1:]) for columns in (WIDE, NARROW, FEW)]
+    columns = next((columns for columns in sets if _width(columns) + SHORTEST < room), sets[-1])
+    left = room - _width(columns) - 1
+    return (*columns, Column(WRONG, left)) if left >= SHORTEST // 2 else columns
 
 
 def _width(columns: Sequence[Column]) -> int:
@@ -81,11 +105,13 @@ def state_words(row: EnvironmentRow) -> str:
     return f"{GLYPHS.get(row.state, '?')} {line(row.state, 10)}"
 
 
-def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow]) -> Row:
-    """A row; its numbers are empty where nothing was played lately."""
+def _row(
+    columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], name: str
+) -> Row:
+    """A row under a ``name``; its numbers are empty where nothing was played lately."""
     played = use.episodes > 0
     texts = {
-        "environment": line(row.name, 30),
+        "environment": line(name, 30),
         "state": state_words(row),
         "version": line(row.version)[:8],
         "checks": mark(row),
@@ -94,10 +120,12 @@ def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, ta
         "episodes": f"{use.episodes:,}" if played else "",
         "median": takes(use.median) if use.statuses.get("ok") else "",
         "1 in 20": takes(use.slow) if use.statuses.get("ok") else "",
+        WRONG: trouble_words(row, use),
     }
     styles = {
         "state": _STYLES.get(row.state, ""),
         "checks": "$text-error" if texts["checks"].startswith("✗") else "",
-        "failed": "$text-error" if use.failed > 0.05 else "",
+        "failed": "$text-error" if use.failed > MANY else "",
+        WRONG: "$text-error" if row.state in ("broken", "failing") or use.failed > MANY else "$text-warning",
     }
     return Row(row.name, tuple(Cell(texts[column.name], styles.get(column.name, "")) for column in columns))

@@ -23,6 +23,7 @@ from marlaas.engine.store import GroupSummary, StepSummary
 from ...lists.learners import Learner
 from ...lists.paging import Listing
 from ...reading.home_reader import HomeReader
+from ...rollouts.answers import Prompts
 from ...rollouts.browsing import ALL, WAITING, Found, Selection, find, in_list, newest, step_words
 from ...words.format import counted
 from ..paged_view import OpenReader
@@ -83,6 +84,7 @@ class Browser(Vertical):
         before, self._steps = self.place, steps
         if before is None or before.learner != learner:
             self.hits = None
+            self.groups.prompts, self.conversations.prompts = Prompts(), Prompts()
             self.place = Selection(learner, newest(list(in_list(steps, failures=False))))
         elif self.steps.has_focus and before.step == self._newest:
             self.place = replace(before, step=newest(list(in_list(steps, before.failures))), group=None)
@@ -129,18 +131,25 @@ class Browser(Vertical):
         self._last = found
         self.place = replace(found.place, conversation=now.conversation) if moved_on else found.place
         with self.groups.prevent(VirtualList.Moved):
-            self.groups.show(Listing([ALL, *found.groups], _groups, self._steps))
+            self.groups.show(Listing([ALL, *found.groups], _groups, self._stamp))
             self.groups.go(found.place.group or ALL)
         self.groups.border_title = f"{step_words(found.place.step)}: {counted(len(found.groups), 'group')}"
         if self.hits is None:
             self._show_conversations(found.conversations, self.place.conversation)
+
+    @property
+    def _stamp(self) -> object:
+        """What rows depend on: those of a step that was made stay as they are, and need not be read again and again."""
+        if self.hits is not None or self.place is None or self.place.step in (ALL, WAITING):
+            return self._steps
+        return self.place.step
 
     def _show_conversations(self, ids: Sequence[int], current: int | None) -> None:
         place = self.place
         alone = self.hits is None and place is not None and place.group != ALL
         self.conversations.within_group = alone
         with self.conversations.prevent(VirtualList.Moved):
-            self.conversations.show(Listing(ids, lambda reader, ids: reader.conversation_rows(ids), self._steps))
+            self.conversations.show(Listing(ids, lambda reader, ids: reader.conversation_rows(ids), self._stamp))
             if current is not None:
                 self.conversations.go(current)
         failures = " with failures" if place is not None and place.failures else ""

@@ -2,60 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from textual.content import Content
 
-from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EVAL, ConversationSummary
 
-from ...words.format import cells, clip, count, line, pad, score
+from ...rollouts.answers import FAILED, RIGHT, UNPAID, WRONG, Prompts, answer, mark, middle, shares
+from ...words.format import cells, clip, count, pad, score
 from ...words.policies import who
+from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
 
-_WITH_TOKENS = 60
-"""From this many cells on there is room for lengths beside the names of speakers."""
-_NAME = 20
-"""Cells of the speakers' names, before advantages get any."""
+_WITH_ADVANTAGE, _WITH_TOKENS = 64, 84
+"""From so many cells on there is room for advantages; and for lengths."""
+_NAME = 24
+"""Most cells of a speaker's name."""
+_ARROW = " → "
 
 
 class ConversationList(VirtualList[ConversationSummary]):
     """A line for each conversation."""
 
     within_group = True
-    """Whether all are of one group, which then is not named in each line."""
+    """Whether all are of one group, which then is not named in each line, nor is its prompt."""
+
+    def __init__(self, open_reader: OpenReader, **options: Any) -> None:
+        super().__init__(open_reader, **options)
+        self.prompts = Prompts()
+
+    def rows_came(self, ids: Collection[int]) -> None:
+        """Look what the prompts have in common."""
+        self.prompts.see(row.prompt for row in self.pages.among(ids))
+        super().rows_came(ids)
 
     def row_text(self, row: ConversationSummary, width: int) -> Content:
-        """The line of a conversation: number, reward, length, and how it ended."""
+        """The line of a conversation: number, how it ended, its reward, who spoke, and what was said last."""
         where = "" if self.within_group else _where(row)
-        if row.policy not in ("", ONLY) or row.speaker:
-            return _of_several(row, where, width)
-        agent = line(row.agent, 12) if row.agent not in ("", "agent", "policy") else ""
-        ended = (f"✗ {line(row.status, 10)}", "$text-error") if row.status != "ok" else (agent, "$text-muted")
+        sign, style = mark(row.status, row.reward)
+        sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
+        paid = f"{pad(str(row.member), 3)}{sign}{pad(score(row.reward), 6, right=True)}"
+        advantage = "" if row.speaker else f"{row.advantage:+.2f}"
+        advantage = pad(advantage, 7, right=True) if width >= _WITH_ADVANTAGE else ""
+        tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
+        room = width - cells(where + paid + advantage + tokens) - 2
+        name = clip(who(row.agent, row.policy, row.version, row.speaker, row.spoke), max(1, min(_NAME, room // 2)))
+        name += "  " if name else ""
+        room = max(0, room - cells(name))
+        said = answer(row.status, row.reward, row.reply, row.replies)
+        asked, room = ("", room) if self.within_group else self._asked(row.prompt, said.text, room)
         return Content.assemble(
             (where, "$text-muted"),
-            pad(f"member {row.member}", 10),
-            pad(score(row.reward), 7, right=True),
-            (pad(f"{row.advantage:+.2f}", 8, right=True), _advantage(row.advantage)),
-            (pad(f"{count(row.tokens)} tokens", 13, right=True), "$text-muted"),
+            (paid, style),
+            (advantage, _advantage(row.advantage)),
             "  ",
-            ended,
+            (name, "$text-accent"),
+            (asked, "$text-muted"),
+            (pad(middle(said.text, room), room), style if sign == FAILED else "$text-muted" if said.quiet else ""),
+            (tokens, "$text-muted"),
         )
 
-
-def _of_several(row: ConversationSummary, where: str, width: int) -> Content:
-    """The line where several policies play: who spoke, then the reward, then lengths where there is room."""
-    spoke = who(row.agent, row.policy, row.version, row.speaker, row.spoke)
-    tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
-    room = width - cells(where) - cells(tokens) - 15
-    advantage = pad("" if row.speaker else f"{row.advantage:+.2f}", 8, right=True) if room >= _NAME else ""
-    room = max(8, room + 8 - cells(advantage))
-    text = f"✗ {line(row.status, 10)} {spoke}" if row.status != "ok" else spoke
-    return Content.assemble(
-        (where, "$text-muted"),
-        (pad(clip(f"{row.member:<3}{text}", room), room), "$text-error" if row.status != "ok" else ""),
-        pad(score(row.reward), 7, right=True),
-        (advantage, _advantage(row.advantage)),
-        (tokens, "$text-muted"),
-    )
+    def _asked(self, prompt: str, reply: str, room: int) -> tuple[str, int]:
+        """(the prompt before an arrow, the cells that are left for the reply)."""
+        most, _ = shares([self.prompts.longest, cells(reply)], max(0, room - cells(_ARROW)))
+        text = self.prompts.within(prompt, most)
+        return (f"{text}{_ARROW}", room - cells(text) - cells(_ARROW)) if text else ("", room)
 
 
 def _where(row: ConversationSummary) -> str:

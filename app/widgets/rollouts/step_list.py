@@ -10,6 +10,7 @@ from textual.content import Content
 from marlaas.engine.store import EVAL, StepSummary
 
 from ...lists.paging import Listing
+from ...rollouts.answers import FAILED
 from ...words.format import bar, count, pad, score
 from ..virtual_list import VirtualList
 
@@ -40,7 +41,7 @@ class StepList(VirtualList[StepSummary]):
             pad(score(row.reward) if row.reward is not None else "", 6, right=True),
             (pad(groups, _GROUPS, right=True), "$text-muted"),
             "  ",
-            (f"✗{count(row.failures)}" if row.failures else "", "$text-error"),
+            (f"{FAILED}{count(row.failures)}" if row.failures else "", "$text-error"),
         )
 
     def _bar(self, reward: float | None, room: int) -> str:

@@ -188,3 +188,11 @@ def m034_open_plays(db: Database) -> None:
         )"""
     )
     db.execute("CREATE INDEX idx_open_trajectories_play ON open_trajectories (play, member)")
+
+
+@migrations()
+def m036_order_of_turns(db: Database) -> None:
+    """When each turn was said, over all agents of the episode."""
+    # JSON: for each of ``turns`` its place among the turns of the episode, from 0; NULL: nobody wrote it down
+    for name in ("trajectories", "open_trajectories"):
+        db.table(name).add_column("places", str)

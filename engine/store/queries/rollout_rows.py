@@ -34,6 +34,12 @@ class MemberSummary:
     agent: str
     status: str
     reward: float | None
+    reply: str = ""
+    """Its last reply, a long one shortened, as ``excerpts.Excerpt`` has it. Hostile text: a model wrote it."""
+    replies: int = 0
+    """Turns in which the agent answered."""
+    distinct: int = 0
+    """The number of its last reply among the distinct ones of the group, from 0: equal replies have the same."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,8 @@ class GroupSummary:
     """In order; an agent's further trajectories are left out."""
     suite: str = ""
     """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
+    prompt: str = ""
+    """The beginning of what the first agent was asked, as ``excerpts.Excerpt`` has it. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:
@@ -89,6 +97,12 @@ class ConversationSummary:
     """Who spoke, if that was not ``policy``: a policy or a version that is not trained on it."""
     spoke: int | None = None
     """The version that spoke, among those of whoever spoke; None if nothing was said."""
+    prompt: str = ""
+    """The beginning of what it was asked first, as ``excerpts.Excerpt`` has it. Hostile text, as the next."""
+    reply: str = ""
+    """Its last reply, a long one shortened."""
+    replies: int = 0
+    """Turns in which the agent answered."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +144,8 @@ class StoredTrajectory:
     turns: tuple[Turn, ...]
     """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
+    places: tuple[int, ...] = ()
+    """The place of each turn among all turns of the episode, in the order in which they were said, from 0."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +191,8 @@ class StoredConversation:
     this."""
     play: int = 0
     """Id of the first group of its play: the same for all agents of an episode."""
+    order_known: bool = True
+    """Whether it was written down who spoke when; else ``places`` are the most likely ones."""
 
     @property
     def spoke(self) -> int:

@@ -13,6 +13,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 
+from .excerpts import excerpt
 from .policies import PLAY, POLICY
 from .reader import Reader
 from .rollout_rows import TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
@@ -96,22 +97,33 @@ def numbered(
 
 
 def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
-    """Some groups by id."""
-    members: dict[int, dict[tuple[int, str], MemberSummary]] = {}
-    for row in reader.all(
-        'SELECT "group", member, agent, status, reward FROM trajectories'
-        f" WHERE \"group\" IN {_LISTED} AND speaker = '' ORDER BY member, id",
-        _json(ids),
-    ):
-        seen = members.setdefault(row["group"], {})
-        seen.setdefault((row["member"], row["agent"]), MemberSummary(*tuple(row)[1:]))
+    """Some groups by id, with excerpts of what was said; one group's texts are in memory at a time."""
     rows = reader.all(
         f"SELECT id, {_KIND} AS split, number, instance, version, environment_version, step,"
         " CASE WHEN suite = '' AND split = 'test' THEN 'test' ELSE suite END AS suite"
         f" FROM groups g WHERE id IN {_LISTED}",
         _json(ids),
     )
-    return {row["id"]: GroupSummary(**dict(row), members=tuple(members.get(row["id"], {}).values())) for row in rows}
+    return {row["id"]: _group(reader, row) for row in rows}
+
+
+def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
+    told: dict[tuple[int, str], list[sqlite3.Row]] = {}
+    for row in reader.all(
+        'SELECT member, agent, status, reward, turns FROM trajectories WHERE "group" = ?'
+        " AND speaker = '' ORDER BY member, id",
+        group["id"],
+    ):
+        told.setdefault((row["member"], row["agent"]), []).append(row)
+    members, prompt = [], ""
+    distinct: dict[str, int] = {}
+    for own in told.values():
+        about = excerpt(row["turns"] for row in own)
+        number = distinct.setdefault(" ".join(about.reply.split()), len(distinct))
+        values = {name: own[0][name] for name in ("member", "agent", "status", "reward")}
+        members.append(MemberSummary(**values, reply=about.short_reply, replies=about.replies, distinct=number))
+        prompt = prompt or about.short_prompt
+    return GroupSummary(**dict(group), members=tuple(members), prompt=prompt)
 
 
 def conversation_ids(
@@ -158,7 +170,7 @@ def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
 
 
 def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
-    """Some conversations by id."""
+    """Some conversations by id, with excerpts of what was said."""
     rows = reader.all(
         f'SELECT j.id, j."group", {_KIND} AS split, g.number, g.step, j.member, j.agent, j.status, j.reward,'
         " j.advantage, coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
@@ -167,7 +179,14 @@ def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationS
         f" WHERE j.id IN {_LISTED}",
         _json(ids),
     )
-    return {row["id"]: ConversationSummary(**{**dict(row), "advantage": row["advantage"] or 0.0}) for row in rows}
+    return {row["id"]: _conversation(reader, row) for row in rows}
+
+
+def _conversation(reader: Reader, row: sqlite3.Row) -> ConversationSummary:
+    turns = 'SELECT turns FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id'
+    about = excerpt(part[0] for part in reader.all(turns, row["group"], row["member"], row["agent"]))
+    values = {**dict(row), "advantage": row["advantage"] or 0.0}
+    return ConversationSummary(**values, prompt=about.short_prompt, reply=about.short_reply, replies=about.replies)
 
 
 def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:

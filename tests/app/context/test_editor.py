@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.context.editor import edited, editor, line_of
+from marlaas.app.context.editor import at_line, edited, editor, line_of
 from marlaas.engine.errors import ConfigError
 
 Use = Callable[[str], None]
@@ -52,9 +52,39 @@ def test_what_cannot_be_taken_over_is_a_sentence(use: Use, script: str, sentence
         edited("")
 
 
-def test_without_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_names_no_editor_gets_nano_or_vi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("vi", "nano"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o700)
+        assert editor() == [name]
+    monkeypatch.setenv("EDITOR", "ed -s")
+    assert editor() == ["ed", "-s"]
+    monkeypatch.setenv("VISUAL", "code --wait")
+    assert editor() == ["code", "--wait"]
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "expected"),
+    [
+        (["vi"], 12, ["vi", "+12", "/a b.py"]),
+        (["/usr/bin/nano", "-l"], 12, ["/usr/bin/nano", "-l", "+12", "/a b.py"]),
+        (["hx"], 12, ["hx", "/a b.py:12"]),
+        (["code", "--wait"], 12, ["code", "--wait", "--goto", "/a b.py:12"]),
+        (["ed"], 12, ["ed", "/a b.py"]),
+        (["vi"], 0, ["vi", "/a b.py"]),
+    ],
+)
+def test_an_editor_opens_at_the_line(command: list[str], line: int, expected: list[str]) -> None:
+    assert at_line(command, Path("/a b.py"), line) == expected
+
+
+def test_without_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VISUAL", " ")
     monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="No editor is set"):
         editor()
     monkeypatch.setenv("VISUAL", "/nowhere/editor")

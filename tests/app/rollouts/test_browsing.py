@@ -13,9 +13,10 @@ from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.rollouts import LATE, RolloutsQuestion
 from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.app.rollouts.answers import FAILED, UNPAID
 from marlaas.app.rollouts.browsing import ALL, WAITING, Selection, find, in_list, newest, step_key, step_of, step_words
 from marlaas.app.rollouts.exporting import export, scopes
-from marlaas.app.rollouts.marks import FAILED, UNPAID, age, marks, numbers
+from marlaas.app.rollouts.marks import age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home

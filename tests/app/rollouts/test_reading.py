@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.rollouts.document import Block, Layout, Stretch
 from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
-from marlaas.app.rollouts.records import joined, json_line, text
+from marlaas.app.rollouts.records import episode_text, joined, json_line
 from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
 from marlaas.app.words.format import cells
 from marlaas.engine.store.queries.rollout_rows import Paid, StoredConversation, StoredTrajectory, Tokens
@@ -139,4 +139,4 @@ def test_records_hold_everything() -> None:
     (own,) = back["trajectories"]
     assert own["tokens"] == [1, 2, 3, 4, 5] and own["log_weights"] == [0.0, 0.5, None]
     assert own["spans"][1] == {"start": 4, "stop": 5, "version": 8} and back["turns"][0]["text"] == "2+2="
-    assert text(conversation()).endswith("It is\n4.\n")
+    assert episode_text([conversation()]).endswith("It is\n4.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import Filling
-from ..filling_environments import fill_environments, fill_hostile_environments
+from ..filling_environments import fill_broken, fill_environments, fill_hostile_environments
 
 KEY = next(str(place) for place, mode in enumerate(ALL_MODES, 1) if mode.name == "environments")
 FILLS: dict[str, Callable[[Path], object]] = {
@@ -37,7 +38,7 @@ async def test_environments(home: Home, kind: str, size: tuple[int, int]) -> Non
 async def test_reload_asks_the_engine_for_the_plugin(home: Home) -> None:
     fill_environments(home.database)
     async with driving(home) as driver:
-        await driver.press(KEY, "j", "j", "R")
+        await driver.press(KEY, "R")
     with closing(sqlite3.connect(home.database)) as connection:
         assert connection.execute("SELECT kind, arguments FROM commands").fetchall() == [
             ("reload", '{"plugin": "shop"}')
@@ -47,8 +48,45 @@ async def test_reload_asks_the_engine_for_the_plugin(home: Home) -> None:
 async def test_a_broken_edit_is_shown_with_file_and_line(home: Home) -> None:
     fill_environments(home.database)
     async with driving(home) as driver:
-        await driver.press(KEY, "j", "j")
-        assert "was never closed (arithmetic.py:7)" in driver.text()
+        await driver.press(KEY)
+        assert "arithmetic.py:7: SyntaxError: '(' was never closed" in driver.text()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_broken_first_with_the_line_of_code(
+    home: Home, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_broken(home)
+    started: list[list[str]] = []
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        started.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setenv("VISUAL", "vi")
+    async with driving(home, size) as driver:
+        await driver.press(KEY)
+        names = [line.split()[0] for line in driver.text().splitlines() if "● ready" in line or "✗ broken" in line]
+        assert names[0] == "spell" and "arithmetic" in names, "the broken one first, under a short name"
+        assert "spell.py:3: NameError: name 'wrod'" in driver.text() and "3 │ return wrod[::-1]" in driver.text()
+        assert "spell/spell" in driver.text(), "the whole name in the details"
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        monkeypatch.setattr("subprocess.run", run)
+        await driver.press("E")
+    assert started == [["vi", "+3", str(home.plugins / "spell.py")]]
+
+
+async def test_without_any_editor_the_place_is_said(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_broken(home)
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    async with driving(home) as driver:
+        await driver.press(KEY, "E")
+        said = driver.notices().replace("\n", " ")
+        assert "Set EDITOR to yours" in said and f"{home.plugins / 'spell.py'}, line 3" in said
 
 
 async def test_play_is_not_offered_in_a_browser(home: Home) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marlaas.app.rollouts.browsing import step_key
 from marlaas.app.screens.rollouts import RolloutsScreen
 from marlaas.app.widgets.rollouts.browser import Browser
 from marlaas.app.widgets.rollouts.conversation_panes import ConversationPanes
@@ -19,7 +20,8 @@ from marlaas.engine.home.paths import Home
 from ...test_hostile_text import TEXTS, harmless
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import Filling, fill_hostile
-from ..filling_rollouts import fill_rollouts
+from ..filling_policies import fill_duel
+from ..filling_rollouts import fill_answers, fill_rollouts
 
 
 @asynccontextmanager
@@ -77,6 +79,34 @@ async def test_at_every_size(home: Home, filling: Filling, kind: str, size: tupl
             assert_snapshot(f"{name}-conversations", driver.text())
             await driver.press("enter")
         assert_snapshot(name, driver.text())
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    filling.engine()
+    fill_answers(filling)
+    async with rollouts(home, size) as driver:
+        if size[0] == 80:
+            await driver.press("enter")
+        lines = driver.text().splitlines()
+        assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
+        assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
+        assert any("✓ buy" in line and "×3" in line for line in lines), "agents are named"
+        assert_snapshot(f"rollouts-answers-{size[0]}x{size[1]}", driver.text())
+
+
+async def test_an_episode_of_agents_reads_in_order(home: Home) -> None:
+    filling = fill_duel(home.database)
+    for agent, places in {"first": [0, 5], "second": [1, 2], "referee": [3, 4]}.items():
+        filling.execute("UPDATE trajectories SET places = ? WHERE agent = ?", json.dumps(places), agent)
+    async with rollouts(home, (200, 50), task=2) as driver:
+        browser(driver).steps.go(step_key("train", 1))
+        await driver.settle()
+        said = [line[97:].strip("│ ▎") for line in driver.text().splitlines()]
+        order = [line for line in said if line in ("first 0", "second 0", "referee 0", "user → first")]
+        assert order == ["user → first", "second 0", "referee 0", "first 0"]
+        await driver.press("y")
+        assert "user → second" in (home.root / "copied.txt").read_text()
 
 
 async def test_shades_have_a_legend_and_go_round(home: Home, played: Filling) -> None:

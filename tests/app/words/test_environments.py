@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.app.words.environments import Fact, facts, failed_share, takes
+from marlaas.app.words.environments import Fact, facts, failed_share, takes, trouble_words
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
 from marlaas.engine.store.rows import EnvironmentRow
@@ -22,7 +22,19 @@ def test_what_is_wrong_comes_with_its_place_and_before_the_rest() -> None:
     row = EnvironmentRow("shop/buy", "9f2c41aa", "stale", (), "", "NameError: x", "shop.py", 7, "/p/shop.py", NOW)
     state, error, *_ = told(row)
     assert state.text == "stale: an older version serves; the newest edit does not load"
-    assert error == Fact("error", "NameError: x (shop.py:7)", "error")
+    assert error == Fact("error", "shop.py:7: NameError: x", "error")
+
+
+def test_the_line_of_code_stands_below_what_is_wrong_with_it() -> None:
+    row = replace(ROW, state="broken", message="NameError: x", file="shop.py", line=7)
+    use = EnvironmentUse({"error": 3}, failure=EpisodeFailure("KeyError: 'x'", "goods.py", 31, "v2", NOW))
+    lines = {("shop.py", 7): "price = x\x1b[2J", ("goods.py", 31): "return goods['x']"}
+    found = list(facts(row, use, NOW, lines))
+    code = [place for place, fact in enumerate(found) if fact.level == "code"]
+    assert [found[place].text for place in code] == ["7 │ price = x", "31 │ return goods['x']"]
+    assert ["NameError" in found[code[0] - 1].text, "KeyError" in found[code[1] - 1].text] == [True, True]
+    assert trouble_words(row, use) == "shop.py:7: NameError: x"
+    assert trouble_words(ROW, use) == "goods.py:31: KeyError: 'x'" and trouble_words(ROW, NOTHING) == ""
 
 
 def test_a_label_stands_once() -> None:
@@ -55,7 +67,7 @@ def test_episodes_of_two_versions_and_the_last_error() -> None:
         "1,500 episodes, 20 % failed (300 error, 1,200 ok); median 400ms, 1 in 20 over 2.1s",
         "version v1: 1,200 episodes, 0 % failed (1,200 ok); median 400ms, 1 in 20 over 2.1s",
         "version v2: 300 episodes, 100 % failed (300 error)",
-        "last error, version v2, 42 s ago: KeyError: 'x' (shop.py:31)",
+        "last error, version v2, 42 s ago: shop.py:31: KeyError: 'x'",
     ]
 
 

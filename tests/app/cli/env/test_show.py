@@ -75,7 +75,7 @@ def test_the_last_hour_is_told_alike(filled: Filling, marlaas: Commander) -> Non
     assert "2,000     <1 %    545ms" in listed.out and "of the last hour" in listed.err
     shown = marlaas("env", "show", "guess").out
     assert "2,000 episodes, <1 % failed (10 error, 1,990 ok); median 545ms" in shown
-    assert "KeyError: 'x' (guess.py:31)" in shown
+    assert "guess.py:31: KeyError: 'x'" in shown
     for verb in ("list", "show"):
         (row,) = marlaas("env", verb, "games/guess", "--json").json
         lately = row["last_hour"]
@@ -91,7 +91,7 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     for words in (
         "games/nim: Sums of whole numbers.",
         "stale: an older version serves",
-        "SyntaxError: invalid syntax (arithmetic.py:7)",
+        "arithmetic.py:7: SyntaxError: invalid syntax",
         "digits: int, 1..9, default 2",
         "words: json, required",
         "line 99",
@@ -123,7 +123,7 @@ def test_a_print_storm_does_not_fill_the_screen(home: Home, filled: Filling, mar
 def test_a_file_without_a_line_is_a_place_too(filled: Filling, marlaas: Commander) -> None:
     filled.execute("UPDATE environments SET line = 0")
     assert "(arithmetic.py)" in marlaas("env", "list", "nim").err
-    assert "(arithmetic.py)" in marlaas("env", "show", "nim").out
+    assert "arithmetic.py: SyntaxError" in marlaas("env", "show", "nim").out
 
 
 @pytest.mark.parametrize("verb", ["show", "log", "reload"])

@@ -9,6 +9,7 @@ import pytest
 
 from ...commanding import Commander
 from ...filling import HOSTILE, Filling, fill_hostile
+from ...filling_policies import fill_duel
 from ...filling_rollouts import fill_rollouts
 
 
@@ -31,9 +32,15 @@ def test_the_groups_of_a_step(played: Filling, marlaas: Commander) -> None:
     played.execute("UPDATE groups SET number = 999 WHERE number = 17")  # stored before those of lower numbers
     lines = marlaas("rollouts", "1", "--step", "3").out.splitlines()
     assert [row.split()[0] for row in lines[1:]] == ["16", *map(str, range(18, 24)), "999"]
-    assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "✗" in lines[3]
+    assert lines[0].split() == [
+        "GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALE", "INSTANCE", "ENVIRONMENT"
+    ]  # fmt: skip
+    assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "What is 16 + 0?" in lines[1]
+    assert "✗ 16, s…akes room, ✗ 17, s…" in lines[1] and ", +5" in lines[1]
+    assert "!" in lines[3] and "!" not in lines[1], "failures have a sign of their own"
     groups = marlaas("rollouts", "1", "--step", "3", "--json").json
     assert groups[0]["number"] == 16 and groups[0]["staleness"] == 1 and len(groups[0]["members"]) == 8
+    assert groups[0]["prompt"] == "What is 16 + 0?" and groups[0]["members"][1]["reply"].startswith("17, so that")
     assert "has no groups of an evaluation at step 3" in marlaas("rollouts", "1", "--step", "3", "--eval").err
 
 
@@ -47,6 +54,25 @@ def test_what_was_said_in_a_group(played: Filling, marlaas: Commander) -> None:
     assert marlaas("rollouts", "1", "--search", "IS 16 +").out.count("What is 16 +") == 8
     assert marlaas("rollouts", "1", "--search", "IS 16 +", "--step", "4").out == ""
     assert len(marlaas("rollouts", "1", "--eval", "--step", "10", "--group", "2", "--json").json) == 1
+
+
+def test_agents_of_an_episode_stand_in_their_order(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
+    """Also across the groups of several policies, in every form."""
+    fill_duel(filling.path)
+    for agent, places in {"first": [0, 5], "second": [1, 2], "referee": [3, 4]}.items():
+        filling.execute("UPDATE trajectories SET places = ? WHERE agent = ?", json.dumps(places), agent)
+    file = tmp_path / "all.txt"
+    assert marlaas("rollouts", "2", "--out", str(file)).code == 0
+    for text in (marlaas("rollouts", "2", "--group", "0").out, file.read_text()):
+        order = [line for line in text.split("\n") if line in ("second 0", "referee 0", "first 0", "user → first")]
+        assert order[:4] == ["user → first", "second 0", "referee 0", "first 0"]
+    assert marlaas("rollouts", "2", "--group", "0").out.count("first 0") == 1, "nobody is told twice"
+    records = marlaas("rollouts", "2", "--group", "0", "--json").json
+    told = sorted((turn["at"], turn["text"]) for record in records if not record["member"] for turn in record["turns"])
+    assert [text for _, text in told] == ["go", "go", "second 0", "go", "referee 0", "first 0"]
+    assert all(record["order_known"] for record in records)
+    filling.execute("UPDATE trajectories SET places = NULL")
+    assert "who spoke when is a guess" in marlaas("rollouts", "2", "--group", "0").out
 
 
 def test_taking_away(played: Filling, marlaas: Commander, tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""The lines of a plugin at which something went wrong, as they are on the disk now.
+
+A plugin names its own files, so only files of the plugin itself are looked at, and not more than a beginning of them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..words.environments import trouble
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import EnvironmentRow, EnvironmentUse
+
+Place = tuple[str, int]
+"""(file as the plugin names it, line from 1)."""
+MOST = 2_000_000
+"""Bytes of a file in which a line is looked for."""
+
+
+def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
+    """The lines that are named by what is wrong with an environment; those that cannot be read are left out. Slow.
+
+    The text is foreign.
+    """
+    places = [(row.file, row.line)] + ([(use.failure.file, use.failure.line)] if use.failure else [])
+    found = {place: source_line(row.path, *place) for place in places}
+    return {place: text for place, text in found.items() if text}
+
+
+def source_line(plugin: str, file: str, line: int) -> str:
+    """One line of a file of the plugin at the path ``plugin``, without its indent; empty where it cannot be read."""
+    path = source_file(plugin, file)
+    if path is None or line < 1:
+        return ""
+    try:
+        return _line(path, line, path.stat().st_mtime_ns)
+    except OSError:
+        return ""
+
+
+def source_file(plugin: str, file: str) -> Path | None:
+    """The path of a file that a plugin names, which is relative to the folder of plugins; None if it is not its own."""
+    if not plugin or not file:
+        return None
+    own = Path(plugin)
+    try:
+        path = (own.parent / file).resolve()
+        known = path == own.resolve() or path.is_relative_to(own.resolve())
+        return path if known and path.is_file() else None
+    except (OSError, ValueError):  # ValueError: a null character in a name
+        return None
+
+
+def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
+    """(the file, the line from 1) where to mend an environment; line 0 where nothing is wrong or no line is known."""
+    of = trouble(row, use)
+    path = source_file(row.path, of.file) if of else None
+    if of is not None and path is not None:
+        return path, of.line
+    plugin = Path(row.path)
+    inside = plugin / "__init__.py"
+    return (inside if inside.is_file() else plugin), 0
+
+
+@lru_cache(256)
+def _line(path: Path, line: int, changed: int) -> str:
+    with path.open("rb") as file:
+        lines = file.read(MOST).decode("utf-8", "replace").splitlines()
+    return lines[line - 1].strip() if line <= len(lines) else ""

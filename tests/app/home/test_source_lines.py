@@ -1,0 +1,76 @@
+"""The line of a plugin at which something went wrong; no line of any other file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.home.source_lines import place_to_mend, source_file, source_line, source_lines
+from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure
+from marlaas.engine.store.rows import EnvironmentRow
+
+NOTHING = EnvironmentUse()
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A plugin of one file, one that is a package, and a file of somebody else."""
+    folder = tmp_path / "plugins"
+    (folder / "shop").mkdir(parents=True)
+    (folder / "sums.py").write_text("import x\n\n    total = (1 +  \n")
+    (folder / "shop" / "__init__.py").write_text("from . import goods\n")
+    (folder / "shop" / "goods.py").write_bytes(b"price = \xff\r\nbuy()\n")
+    (tmp_path / "secret.py").write_text("password = 1\n")
+    return folder
+
+
+def row(path: Path, file: str, line: int, message: str = "NameError: x") -> EnvironmentRow:
+    return EnvironmentRow("a/b", "v", "broken", (), "", message, file, line, str(path), 0.0)
+
+
+def test_a_line_comes_without_its_indent(plugins: Path) -> None:
+    assert source_line(str(plugins / "sums.py"), "sums.py", 3) == "total = (1 +"
+    assert source_line(str(plugins / "shop"), "shop/goods.py", 2) == "buy()"
+    assert source_line(str(plugins / "shop"), "shop/goods.py", 1) == "price = \ufffd"
+    (plugins / "sums.py").write_text("\n\ntotal = 1\n")
+    os.utime(plugins / "sums.py", ns=(1, 1))
+    assert source_line(str(plugins / "sums.py"), "sums.py", 3) == "total = 1", "as it is now"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "file", "line"),
+    [
+        ("sums.py", "sums.py", 9),
+        ("sums.py", "sums.py", 0),
+        ("sums.py", "sums.py", -1),
+        ("sums.py", "", 1),
+        ("sums.py", "shop/goods.py", 1),
+        ("sums.py", "../secret.py", 1),
+        ("shop", "shop/../../secret.py", 1),
+        ("shop", "shop", 1),
+        ("shop", "a\0b", 1),
+        ("gone.py", "gone.py", 1),
+    ],
+)
+def test_what_is_not_there_or_not_its_own_is_not_read(plugins: Path, plugin: str, file: str, line: int) -> None:
+    assert source_line(str(plugins / plugin), file, line) == ""
+
+
+def test_a_link_out_of_the_plugin_is_not_followed(plugins: Path) -> None:
+    (plugins / "shop" / "link.py").symlink_to(plugins.parent / "secret.py")
+    assert source_file(str(plugins / "shop"), "shop/link.py") is None
+
+
+def test_the_editor_opens_where_it_is_wrong(plugins: Path) -> None:
+    sums, shop = plugins / "sums.py", plugins / "shop"
+    assert place_to_mend(row(sums, "sums.py", 3), NOTHING) == (sums, 3)
+    failed = EnvironmentUse({"error": 1}, failure=EpisodeFailure("KeyError", "shop/goods.py", 2, "v", 0.0))
+    ready = replace(row(shop, "", 0, ""), state="ready")
+    assert place_to_mend(ready, failed) == (shop / "goods.py", 2)
+    assert place_to_mend(ready, NOTHING) == (shop / "__init__.py", 0), "no editor opens a folder"
+    assert place_to_mend(row(sums, "/etc/passwd", 3), NOTHING) == (sums, 0)
+    assert source_lines(row(sums, "sums.py", 3), failed) == {("sums.py", 3): "total = (1 +"}
+    assert set(source_lines(row(shop, "sums.py", 3), failed)) == {("shop/goods.py", 2)}
