@@ -11,6 +11,11 @@ from .installed import (
 from .inventory import (
     probe as probe,
 )
+from .llama_build import (
+    LlamaBuild as LlamaBuild,
+    llama_build as llama_build,
+    why_missing as why_missing,
+)
 from .machine import (
     Cpu as Cpu,
     Gpu as Gpu,
