@@ -293,7 +293,8 @@ def held_build() -> tuple[str, str]:
 
 def record(state: str, began: float, why: str = "") -> None:
     """Write what happens, for whoever looks; the file is replaced whole. Times are in seconds since 1970."""
-    facts: dict[str, Any] = {"state": state, "began": began, "reason": why, "log": str(steps.LOG), "process": os.getpid()}
+    facts: dict[str, Any] = {"state": state, "began": began, "reason": why}
+    facts |= {"log": str(steps.LOG), "process": os.getpid()}
     if state != "compiling":
         facts["ended"] = time.time()
     file = steps.VENV / STATE

@@ -23,7 +23,7 @@ BROKEN = LlamaBuild("failed", 8.0, 1000.0, "There is no C++ compiler.", "/src/.v
             LlamaBuild("failed", 0.0, 0.0, "it was interrupted"),
             9e9,
             False,
-            "llama.cpp could not be compiled: it was int",
+            "llama.cpp could not be compiled: it was",
         ),
     ],
 )
