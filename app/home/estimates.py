@@ -1,6 +1,7 @@
 """What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
 
-In words: ``estimate_words.py``. Reads files and the store. For environments without a past it measures what is missing (``probing``).
+In words: ``estimate_words.py``. Reads files and the store; for environments without a past it measures what is missing
+(``probing``).
 """
 
 from __future__ import annotations
