@@ -90,7 +90,8 @@ def behind(profile: str) -> None:
         if sorted(kept_builds(build_key(flags)).glob("*.whl")):
             provide(profile)
             return
-        check_compilers()
+        if not os.environ.get("LLAMA_INDEX"):
+            check_compilers()
         forget()
         _start(profile)
     except (StepFailed, Impossible, OSError) as error:
@@ -100,7 +101,8 @@ def behind(profile: str) -> None:
 
 def _start(profile: str) -> None:
     """Start the background's process, in a session of its own: Ctrl-C in the terminal does not reach it."""
-    with open(BACKGROUND_LOG, "wb") as log:
+    BACKGROUND_LOG.write_bytes(b"")
+    with open(BACKGROUND_LOG, "ab") as log:
         command = [sys.executable, "-m", "tools.llama", profile]
         process = subprocess.Popen(
             command, cwd=steps.ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -128,9 +130,11 @@ def main(profile: str) -> int:
 
 
 def _watch() -> None:
-    """End this process once its environment has been removed."""
-    while steps.VENV.exists():
-        time.sleep(1.0)
+    """End this process once its environment has been removed, or replaced by another."""
+    with contextlib.suppress(OSError):
+        own = os.stat(steps.VENV)
+        while os.path.samestat(own, os.stat(steps.VENV)):
+            time.sleep(1.0)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.base import BaseModel, parameters
+from marlaas.engine.daemon import control
 from marlaas.engine.devices import available_memory, own_cores
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.fleet import is_small, plan_of, with_sampler
@@ -37,6 +38,10 @@ FRESH = 60.0
 """Seconds for which what was played is remembered: a form asks again with every letter, an author edits the file."""
 CHARACTERS = 4
 """Of a token, where a base's template refuses to count."""
+BUSY = 3600.0
+"""Seconds for which a speed counts that was measured beside an engine, which takes its part of the machine."""
+ROOM = 3 << 30
+"""Bytes of free memory with which two further workers are started."""
 _MEASURING = "Measuring how fast this base is here, once; some seconds."
 
 _lock = threading.Lock()
@@ -118,7 +123,8 @@ def base_speed(
             speed = None
         _speeds[key] = speed
         if speed is not None and home.root.is_dir():
-            write_speed(home.speeds, key, speed)
+            busy = control.alive(home)
+            write_speed(home.speeds, key, speed, time.time() + BUSY if busy else None)
         return speed
 
 
@@ -130,8 +136,9 @@ def key_of(base: BaseModel, settings: Settings) -> str:
 
 
 def _quick(base: BaseModel, settings: Settings) -> bool:
-    """Whether it is measured in some seconds: nothing is converted, and a step is short."""
-    return settings.rollout.sampler == "torch" and is_small(parameters(base))
+    """Whether it is measured in some seconds: nothing is converted, a step is short, and there is room for workers."""
+    small = settings.rollout.sampler == "torch" and is_small(parameters(base))
+    return small and available_memory(settings.resources.memory) > ROOM
 
 
 async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 from ...submission import BaseSpeed
@@ -27,18 +28,21 @@ def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
 
 
 def read_speed(path: Path, key: str) -> BaseSpeed | None:
-    """The speed in the file ``path``; None where there is none, or one that makes no sense."""
+    """The speed in the file ``path``; None where there is none, one that is out of date or one that makes no sense."""
     known = _table(path).get(key)
     if not isinstance(known, dict):
+        return None
+    until = known.get("until")
+    if isinstance(until, int | float) and until < time.time():
         return None
     numbers = [known.get("sampled"), known.get("trained")]
     good = [float(number) for number in numbers if isinstance(number, int | float) and math.isfinite(number)]
     return BaseSpeed(*good) if len(good) == 2 and min(good) > 0 else None
 
 
-def write_speed(path: Path, key: str, speed: BaseSpeed) -> None:
-    """Keep a speed; where the file cannot be written, it is measured again next time."""
-    table = _table(path) | {key: {"sampled": speed.sampled, "trained": speed.trained}}
+def write_speed(path: Path, key: str, speed: BaseSpeed, until: float | None = None) -> None:
+    """Keep a speed, ``until`` a time in seconds since 1970; where the file cannot be written, it is measured again."""
+    table = _table(path) | {key: {"sampled": speed.sampled, "trained": speed.trained, "until": until}}
     with contextlib.suppress(OSError):
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")

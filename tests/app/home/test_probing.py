@@ -23,6 +23,7 @@ BASE = load_base("tiny")
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(probing, "_shapes", {})
     monkeypatch.setattr(probing, "_speeds", {})
+    monkeypatch.setattr(probing, "ROOM", 0)
     yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ def test_each_is_kept_beside_the_others(tmp_path: Path) -> None:
     write_speed(path, speed_key("abc", "llama.cpp", 2), BaseSpeed(10.0, 5.0))
     assert read_speed(path, KEY) == BaseSpeed(1000.0, 500.0)
     assert read_speed(path, speed_key("abc", "torch", 4)) is None
+    write_speed(path, KEY, BaseSpeed(9.0, 9.0), until=time.time() - 1)
+    assert read_speed(path, KEY) is None, "the machine was busy then"
+    write_speed(path, KEY, BaseSpeed(9.0, 9.0), until=time.time() + 1000)
+    assert read_speed(path, KEY) == BaseSpeed(9.0, 9.0)
     write_speed(tmp_path / "nowhere" / "speeds.json", KEY, BaseSpeed(1.0, 1.0))
 
 
