@@ -74,7 +74,7 @@ def install(profile: str, extras: list[str], behind: bool = False) -> None:
         there = stamped(profile, extras)
         if not there:
             announce(profile, behind)
-            packages(profile, extras)
+            packages(profile, extras, ["--no-compile"] if behind else [])
             stamp(profile, extras).write_text(fingerprint())
     if llama.held_build()[1] == instruction_sets() if there else llama.there(profile):
         return
@@ -84,22 +84,23 @@ def install(profile: str, extras: list[str], behind: bool = False) -> None:
         llama.provide(profile)
 
 
-def packages(profile: str, extras: list[str]) -> None:
-    """Install all but llama.cpp: each step needs the one before."""
+def packages(profile: str, extras: list[str], how: list[str]) -> None:
+    """Install all but llama.cpp: each step needs the one before. ``how`` are further words for pip: the demo leaves it
+    to Python to compile what it imports, which takes a quarter of the time."""
     if not steps.python_of(steps.VENV).exists():
         step("making .venv", [sys.executable, "-m", "venv", str(steps.VENV)])
     index = os.environ.get("TORCH_INDEX", "")
     source = ["--extra-index-url", index] if index else []
     if profile == "gpu":  # vLLM needs one exact version of PyTorch: installed together, or gigabytes come twice
-        step("installing PyTorch and vLLM", pip("-e", f"{ROOT}[{','.join(['gpu', *extras])}]", *source))
+        step("installing PyTorch and vLLM", pip(*how, "-e", f"{ROOT}[{','.join(['gpu', *extras])}]", *source))
         return
     lists = ["install", *dict.fromkeys(name for extra in extras for name in EXTRAS[extra])]
-    step("installing what marlaas needs", pip(*checked(*lists)))
-    step("installing PyTorch", pip("torch", "--no-deps", "-c", str(PINS), *source))
+    step("installing what marlaas needs", pip(*how, *checked(*lists)))
+    step("installing PyTorch", pip(*how, "torch", "--no-deps", "-c", str(PINS), *source))
     if steps.runs(NEEDS_CUDA):  # a PyTorch from another index brings its own ones
         words = ["torch", "-c", str(PINS), *source] if index else checked("cuda")
-        step("installing what PyTorch needs", pip(*words))
-    step("installing marlaas", pip("-e", str(ROOT), "--no-deps", "--no-build-isolation"))
+        step("installing what PyTorch needs", pip(*how, *words))
+    step("installing marlaas", pip(*how, "-e", str(ROOT), "--no-deps", "--no-build-isolation"))
 
 
 def stamp(profile: str, extras: list[str]) -> Path:

@@ -21,7 +21,7 @@ def llama_note(build: LlamaBuild | None, now: float, watched: bool) -> str:
         return ""
     since = now - build.ended
     if build.state == "compiling":
-        return f"llama.cpp is being compiled in the background: {duration(float(int(build.seconds)))}"
+        return f"compiling llama.cpp in the background, {duration(float(int(build.seconds)))}"
     if build.state == "done":
         return f"llama.cpp is compiled, after {duration(float(int(build.seconds)))}" if watched and since < DONE else ""
     if build.ended and since > FAILED:

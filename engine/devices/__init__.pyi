@@ -11,11 +11,6 @@ from .installed import (
 from .inventory import (
     probe as probe,
 )
-from .llama_build import (
-    LlamaBuild as LlamaBuild,
-    llama_build as llama_build,
-    why_missing as why_missing,
-)
 from .machine import (
     Cpu as Cpu,
     Gpu as Gpu,
@@ -61,6 +56,11 @@ from .processor import (
 )
 from .resources import (
     ResourceSettings as ResourceSettings,
+)
+from .set_up import (
+    LlamaBuild as LlamaBuild,
+    llama_build as llama_build,
+    why_missing as why_missing,
 )
 from .software import (
     notes as notes,

@@ -64,6 +64,7 @@ def test_the_demo_has_llama_in_the_background(ran: Steps, monkeypatch: pytest.Mo
     assert install.main([install.BEHIND]) == 0
     assert begun == ["cpu"] and compiled(ran) == [] and install.stamped("cpu", [])
     assert [title for title, _, _ in ran][-1] == "installing marlaas"
+    assert all("--no-compile" in words for _, words, _ in ran if "install" in words)
     ran.clear()
     assert install.main([]) == 0 and compiled(ran) == [""], "others wait for it, or do it themselves"
     assert install.main([install.BEHIND]) == 0 and begun == ["cpu"]

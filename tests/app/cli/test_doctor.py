@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from marlaas.app.home.doctor import machine
-from marlaas.engine.devices import inventory, llama_build
-from marlaas.engine.devices.llama_build import LlamaBuild
+from marlaas.engine.devices import inventory, set_up
+from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
@@ -85,7 +85,7 @@ def test_a_llama_that_the_set_up_owes(
     verdict: str,
     value: str,
 ) -> None:
-    monkeypatch.setattr(llama_build, "llama_build", lambda: build)
+    monkeypatch.setattr(set_up, "llama_build", lambda: build)
     found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
     assert found["llama.cpp"]["verdict"] == "ok", "there is one all the same"
     probed[:] = [1, "ModuleNotFoundError: No module named 'llama_cpp'"]

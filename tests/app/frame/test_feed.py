@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.app.frame import feed as module
 from marlaas.app.frame.feed import Feed
-from marlaas.engine.devices.llama_build import LlamaBuild
+from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving
@@ -108,7 +108,7 @@ def test_what_the_set_up_still_compiles_is_told_to_its_end(feed: Feed, monkeypat
     monkeypatch.setattr(module, "llama_build", lambda now: answers[0])
     assert feed.poll().note == ""
     answers[0] = LlamaBuild("compiling", 3.0)
-    assert feed.poll().note == "llama.cpp is being compiled in the background: 3 s"
+    assert feed.poll().note == "compiling llama.cpp in the background, 3 s"
     answers[0] = LlamaBuild("compiling", 4.0)
     assert feed.poll().note.endswith(" 4 s")
     answers[0] = LlamaBuild("done", 30.0, NOW)

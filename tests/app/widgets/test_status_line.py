@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.frame import feed
-from marlaas.engine.devices.llama_build import LlamaBuild
+from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving
@@ -22,7 +22,7 @@ async def test_a_compilation_is_told_quietly_and_workers_stay(
     async with driving(home, (width, 24)) as driver:
         await driver.read()
         (told,) = [line for line in driver.text().splitlines() if "llama.cpp" in line]
-        assert "llama.cpp is being compiled in the background: 2 min 10 s · rollout" in told
+        assert "compiling llama.cpp in the background, 2 min 10 s · rollout" in told
         assert len(told) <= width
         build = LlamaBuild("failed", 9.0, NOW, "There is no C++ compiler.", "/src/.venv-llama.log")
         await driver.read()

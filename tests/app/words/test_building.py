@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.building import DONE, FAILED, llama_note
-from marlaas.engine.devices.llama_build import LlamaBuild
+from marlaas.engine.devices.set_up import LlamaBuild
 
 BROKEN = LlamaBuild("failed", 8.0, 1000.0, "There is no C++ compiler.", "/src/.venv-llama.log")
 
@@ -14,7 +14,7 @@ BROKEN = LlamaBuild("failed", 8.0, 1000.0, "There is no C++ compiler.", "/src/.v
     ("build", "now", "watched", "said"),
     [
         (None, 1000.0, False, ""),
-        (LlamaBuild("compiling", 130.4), 1000.0, False, "llama.cpp is being compiled in the background: 2 min 10 s"),
+        (LlamaBuild("compiling", 130.4), 1000.0, False, "compiling llama.cpp in the background, 2 min 10 s"),
         (LlamaBuild("done", 312.0, 1000.0), 1010.0, True, "llama.cpp is compiled, after 5 min 12 s"),
         (LlamaBuild("done", 312.0, 1000.0), 1000.0 + DONE, True, ""),
         (LlamaBuild("done", 312.0, 1000.0), 1010.0, False, ""),
