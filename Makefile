@@ -1,17 +1,20 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
-# Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from),
-# EXTRAS (serve, docs), BENCH (what to measure: names of benchmarks, --quick), KILLS, MINUTES.
+# Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX and LLAMA_INDEX (where to take
+# torch, and a compiled llama.cpp, from), EXTRAS (serve, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
+# measure: names of benchmarks, --quick), KILLS, MINUTES.
 
 PYTHON ?= python3
 KILLS ?= 200
 MINUTES ?= 60
 BIN := .venv/bin
-export PROFILE TORCH_INDEX
+export PROFILE TORCH_INDEX LLAMA_INDEX
 
 .PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench pictures lock base clean
 
-demo: install
-	@$(BIN)/marlaas demo
+# llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
+demo:
+	@$(PYTHON) -m tools.install $(EXTRAS) $(if $(filter llama.cpp,$(SAMPLER)),,--llama-behind)
+	@$(BIN)/marlaas demo $(if $(SAMPLER),--sampler $(SAMPLER))
 
 install:
 	@$(PYTHON) -m tools.install $(EXTRAS)
@@ -100,4 +103,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,22 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from .install import (
-    HASHES,
-    ROOT,
-    StepFailed,
-    alone,
-    build_key,
-    build_llama,
-    fail,
-    kept_builds,
-    last_complaint,
-    log_path,
-    minutes,
-    pip,
-    step,
-)
+from .llama import build_key, build_llama, reason
 from .processor import instruction_sets
+from .steps import HASHES, LOG, ROOT, Impossible, StepFailed, alone, fail, minutes, pip, step
 
 
 def stands(venv: Path, flags: str) -> bool:
@@ -41,8 +28,8 @@ def make(venv: Path, flags: str, words: str) -> int:
     started = time.monotonic()
     try:
         _install(venv, flags)
-    except StepFailed as error:
-        return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {log_path()}.")
+    except (StepFailed, Impossible) as error:
+        return fail(f"Set-up stopped: {reason(error)}", f"The whole log is {LOG}.")
     (venv / ".installed").write_text(_wanted(flags))
     print(f"Set-up is done after {minutes(time.monotonic() - started)}.", flush=True)
     return 0
@@ -52,10 +39,7 @@ def _install(venv: Path, flags: str) -> None:
     python = venv / "bin" / "python"
     if not python.exists():
         step(f"making {venv.name}", [sys.executable, "-m", "venv", str(venv)])
-    key = build_key(flags)
-    kept = sorted(kept_builds(key).glob("*.whl"))
-    wheel = kept[0] if kept else build_llama(key, flags)
-    step("installing llama.cpp", pip(*alone(wheel), python=python))
+    step("installing llama.cpp", pip(*alone(build_llama(build_key(flags), flags)), python=python))
     site = next((venv / "lib").glob("python*/site-packages"))
     rest = next((ROOT / ".venv" / "lib").glob("python*/site-packages"))
     (site / "rest.pth").write_text(f"import site; site.addsitedir({str(rest)!r})\n", encoding="utf-8")

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from .install import ROOT, StepFailed, fail, last_complaint, log_path, minutes, step
+from .steps import LOG, ROOT, StepFailed, fail, last_complaint, minutes, step
 
 VENV = ROOT / ".vllm"
 PYTHON = VENV / "bin" / "python"
@@ -33,7 +33,7 @@ def main() -> int:
     try:
         install()
     except StepFailed as error:
-        return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {log_path()}.")
+        return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {LOG}.")
     stamp.write_text(fingerprint())
     print(f"Set-up is done after {minutes(time.monotonic() - started)}.", flush=True)
     return 0

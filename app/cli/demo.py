@@ -26,11 +26,19 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 STOP_SECONDS = 60.0
+SAMPLERS = ("torch", "llama.cpp")
 
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    add_verb(verbs, "demo", run, "watch three tenants learn on one shared base, in a home of its own", json=True)
+    parser = add_verb(
+        verbs, "demo", run, "watch three tenants learn on one shared base, in a home of its own", json=True
+    )
+    parser.add_argument(
+        "--sampler",
+        choices=SAMPLERS,
+        help="what samples, in a home of its own for each; without it the faster one for the demo's base, torch",
+    )
 
 
 def demo_home(args: argparse.Namespace) -> Home:
@@ -39,7 +47,8 @@ def demo_home(args: argparse.Namespace) -> Home:
     if given or os.environ.get("MARLAAS_HOME"):
         return find_home(given)
     default = find_home().root
-    return Home(default.with_name(f"{default.name}-demo"))
+    sampler = getattr(args, "sampler", None)
+    return Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if has_terminal() and not args.json:
         output.talk(f"Starting the demo's engine in {home.root} …")
         try:
-            begin(home, output.talk)
+            begin(home, output.talk, args.sampler)
         except KeyboardInterrupt:
             return _interrupted(home)
         code = open_application(home, demo=True)
@@ -59,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     say = output.talk if args.json else output.result
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = _run_in_lines(home, say, args.json)
+        code = _run_in_lines(home, say, args.json, args.sampler)
     except KeyboardInterrupt:
         return _interrupted(home)
     except BaseException:
@@ -75,14 +84,14 @@ def _interrupted(home: Home) -> int:
     return output.INTERRUPTED
 
 
-def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
+def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None) -> int:
     from marlaas.engine.daemon import control
 
     from ..home.progress import Follower
     from ..reading.opening import find_task, opened
 
     say(f"The demo's home is {home.root}.")
-    ids = begin(home, say)
+    ids = begin(home, say, sampler)
     memory: dict[str, int] = {}
     with opened(home) as reader:
 

@@ -31,6 +31,8 @@ class Snapshot:
     """The answer to it."""
     outcomes: Mapping[int, str] = field(default_factory=dict)
     """Outcomes of commands that the engine has answered since the last snapshot; an empty text is success."""
+    note: str = ""
+    """What the set-up still does in the background, in a sentence."""
     problem: str = ""
     """Why the store could not be read; everything else is then as in the snapshot before."""
 

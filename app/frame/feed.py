@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from textual.message import Message
 
+from marlaas.engine.devices import llama_build
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 from marlaas.engine.store import PaceRow, TaskRow
@@ -21,6 +22,7 @@ from ..context.snapshot import Snapshot
 from ..questions.question import Question
 from ..reading.home_reader import HomeReader
 from ..reading.opening import exists, opened
+from ..words.building import llama_note
 from ..words.format import short_path
 
 
@@ -60,6 +62,8 @@ class Feed:
         self._known: dict[int, _Course] = {}
         self._last = Snapshot(now=clock())
         self._closed = False
+        self._compiled = False
+        """Whether something was being compiled in this feed's time."""
         self._had_one = False
 
     def ask(self, question: Question | None) -> None:
@@ -80,7 +84,15 @@ class Feed:
             except MarlaasError as error:
                 self._forget()
                 self._last = replace(self._last, now=self._clock(), outcomes={}, problem=str(error))
+            note = self._note(self._last.now)
+            if note != self._last.note:
+                self._last = replace(self._last, note=note)
             return self._last
+
+    def _note(self, now: float) -> str:
+        build = llama_build(now=now)
+        self._compiled = self._compiled or (build is not None and build.state == "compiling")
+        return llama_note(build, now, watched=self._compiled)
 
     def close(self) -> None:
         """Close the connection for good; a late poll finds nothing new."""

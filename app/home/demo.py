@@ -5,18 +5,23 @@ For the verb, and for the guide that an empty home shows.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
 
 if TYPE_CHECKING:
     from marlaas.engine.store import Submission, TaskRow
 
 
-def begin(home: Home, say: Callable[[str], None]) -> list[int]:
-    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens."""
+def begin(home: Home, say: Callable[[str], None], sampler: str | None = None) -> list[int]:
+    """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens.
+
+    ``sampler`` goes into the home's settings. Raises ``ConfigError`` where an engine there samples with another one.
+    """
     from marlaas.engine.daemon import control
     from marlaas.engine.store import command, submit
     from marlaas.engine.submission import demo
@@ -25,6 +30,8 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
 
     submissions = demo.tasks()
     control.create_database(home)
+    if sampler:
+        _choose(home, sampler)
     with opened(home) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
@@ -39,6 +46,23 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
         if task.state == "paused":
             command(home.database, "resume", task.id)
     return [task.id for task in earlier]
+
+
+def _choose(home: Home, sampler: str) -> None:
+    """Have the home's engine sample with ``sampler``."""
+    from marlaas.engine.daemon import control
+    from marlaas.engine.home import load_settings
+
+    from .settings_file import write_sampler
+
+    if load_settings(home).rollout.sampler == sampler:
+        return
+    if control.alive(home):
+        raise ConfigError(
+            f"The engine of {home.root} runs already, and samples with something else than {sampler}.",
+            f"Stop it first: `marlaas --home {shlex.quote(str(home.root))} engine stop`.",
+        )
+    write_sampler(home.config, sampler)
 
 
 def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:

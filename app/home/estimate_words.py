@@ -16,7 +16,9 @@ CLOSE = 1.25
 
 def time_cell(task: TaskEstimate) -> str:
     """The time of a task, for a table."""
-    return f"~{rough(task.time.seconds)}" if task.time else "?"
+    if task.time is None:
+        return "?"
+    return _between(task.time) if task.time.played else f"~{rough(task.time.seconds)}"
 
 
 def told(estimates: Estimates, environments: Sequence[str]) -> list[tuple[str, str]]:
@@ -52,6 +54,12 @@ def _time(estimates: Estimates, environments: Sequence[str]) -> str:
         tokens = sum(task.most_tokens for task in estimates.tasks)
         return f"unknown: no task here has trained on {missing} yet; at most {count(tokens)} tokens are sampled"
     times = [task.time for task in estimates.tasks if task.time]
+    if played := max(time.played for time in times):
+        rest = f"measured on {played} episode{'' if played == 1 else 's'}: no task here has trained on "
+        rest += f"{_untried(estimates, environments)} yet"
+        if len(times) == 1:
+            return f"about {_between(times[0])}, {rest}"
+        return f"roughly {rough(estimates.seconds or 0.0)} until all are done, {rest}"
     runs = max(time.runs for time in times)
     source = f"from {runs} earlier task{'' if runs == 1 else 's'} on {names}"
     if not all(time.alike for time in times):
@@ -59,6 +67,21 @@ def _time(estimates: Estimates, environments: Sequence[str]) -> str:
     if len(times) == 1:
         return f"{_span(times[0])}, {source}"
     return f"about {rough(estimates.seconds or 0.0)} until all are done, {source}"
+
+
+def _untried(estimates: Estimates, environments: Sequence[str]) -> str:
+    """The environments whose time is a rough one."""
+    pairs = zip(environments, estimates.tasks, strict=True)
+    return ", ".join(dict.fromkeys(line(name, 40) for name, task in pairs if task.time and task.time.played))
+
+
+def _between(time: TimeEstimate) -> str:
+    """A range, with its unit once where both ends have the same: 20 to 60 min."""
+    least, most = rough(time.least), rough(time.most)
+    number, _, unit = least.partition(" ")
+    if least == most:
+        return most
+    return f"{number} to {most}" if most.partition(" ")[2] == unit else f"{least} to {most}"
 
 
 def _span(time: TimeEstimate) -> str:
@@ -119,6 +142,7 @@ def task_json(task: TaskEstimate) -> dict[str, Any]:
         "seconds": time.seconds if time else None,
         "seconds_range": [time.least, time.most] if time else None,
         "runs": time.runs if time else 0,
+        "episodes_played": time.played if time else 0,
         "most_tokens": task.most_tokens,
         "memory": task.memory,
         "disk": task.disk.total,

@@ -1,13 +1,14 @@
 """What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
 
-In words: ``estimate_words.py``. Reads files and the store, starts nothing and writes nothing.
+In words: ``estimate_words.py``. Reads files and the store; for environments without a past it measures what is missing
+(``probing``).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from marlaas.engine.base import BaseModel, load_base
 from marlaas.engine.daemon import control
@@ -17,12 +18,13 @@ from marlaas.engine.fleet import plan_of, with_sampler
 from marlaas.engine.home import Home, Settings, load_settings
 from marlaas.engine.spec import parse
 from marlaas.engine.store import PastRun, Submission
-from marlaas.engine.submission import TaskEstimate, estimate_task, together
+from marlaas.engine.submission import TaskEstimate, environments_of, estimate_task, rough_time, together
 
 from ..reading.home_reader import HomeReader
 from ..reading.opening import reading
 from .doctor.devices import surveyed
 from .doctor.placement import cards_used
+from .probing import base_speed, episode_shape
 
 WORKERS = ("rollout", "training")
 """The workers that hold the base."""
@@ -74,8 +76,11 @@ class Estimates:
         return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
-def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
-    """Estimate validated tasks. Raises ``ConfigError`` where settings or base cannot be used, ``StoreError``."""
+def estimate_all(home: Home, submissions: Sequence[Submission], say: Callable[[str], None] | None = None) -> Estimates:
+    """Estimate validated tasks; ``say`` is told of what takes some seconds.
+
+    Raises ``ConfigError`` where settings or base cannot be used, ``StoreError``.
+    """
     settings = load_settings(home)
     base = load_base(settings.base)
     torch = with_sampler(settings, base).rollout.sampler == "torch"
@@ -93,7 +98,28 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
         )
         for each in submissions
     )
+    if any(task.time is None for task in tasks) and not workers.cards:  # a card's speed is not the processor's
+        tasks = tuple(
+            task if task.time else _roughly(home, base, settings, task, each, say)
+            for task, each in zip(tasks, submissions, strict=True)
+        )
     return Estimates(tasks, workers, _free_disk(home, settings), settings.engine.tasks)
+
+
+def _roughly(
+    home: Home,
+    base: BaseModel,
+    settings: Settings,
+    task: TaskEstimate,
+    submission: Submission,
+    say: Callable[[str], None] | None,
+) -> TaskEstimate:
+    """The same estimate with a rough time, where one can be measured."""
+    spec = parse(submission.config, submission.name)
+    (name, config), *_ = environments_of(submission)
+    shape = episode_shape(home, base, name, config, spec.data.record)
+    speed = base_speed(home, base, settings, say) if shape else None
+    return replace(task, time=rough_time(spec, shape, speed)) if shape and speed else task
 
 
 def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun]:

@@ -1,4 +1,4 @@
-"""Writes the base into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other keys.
+"""Writes a setting into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other keys.
 
 Knows no base and no engine; tomlkit is imported when there is something to write.
 """
@@ -10,6 +10,8 @@ import os
 import re
 import tempfile
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
@@ -20,9 +22,27 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 def write_base(path: Path, name: str) -> None:
     """Set ``base`` in the settings file. Raises ``ConfigError`` where it cannot be read or written."""
+    _rewrite(path, partial(with_base, name=name))
+
+
+def write_sampler(path: Path, name: str) -> None:
+    """Set ``sampler`` under [rollout] in the settings file. Raises as ``write_base``."""
+    _rewrite(path, partial(with_sampler, name=name))
+
+
+def with_sampler(text: str, name: str) -> str:
+    """The TOML ``text`` with ``sampler = name`` under [rollout]. Raises ``ValueError`` for what is no TOML."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    document.setdefault("rollout", tomlkit.table())["sampler"] = name
+    return tomlkit.dumps(document)
+
+
+def _rewrite(path: Path, change: Callable[[str], str]) -> None:
     try:
         text = path.read_bytes().decode() if path.exists() else ""  # line ends as they are
-        _replace(path, with_base(text, name))
+        _replace(path, change(text))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
     except ValueError as error:

@@ -89,6 +89,7 @@ class View(Screen[None]):
         self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
+        status.note = snapshot.note
         stalled = snapshot.unfinished and alive.word in ("down", "never")
         status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else ""
         question = self.question()

@@ -16,7 +16,7 @@ _FIRST = ("rollout", "training", "engine")
 
 
 class StatusLine(Widget):
-    """A problem if there is one, else one part for each worker, as many as fit."""
+    """A problem if there is one, else a note and one part for each worker, as many as fit."""
 
     DEFAULT_CSS = """
     StatusLine { height: 1; padding: 0 1; color: $text-muted; }
@@ -26,6 +26,8 @@ class StatusLine(Widget):
     processes: reactive[Sequence[WorkerRow]] = reactive(())
     hint: reactive[str] = reactive("")
     """What to do next; shown where there is no problem."""
+    note: reactive[str] = reactive("")
+    """What goes on beside the engine; before the workers."""
 
     def render(self) -> Content:
         """The line."""
@@ -34,7 +36,7 @@ class StatusLine(Widget):
             return Content.styled(line(f"! {self.problem}", width), "bold $text-error")
         if self.hint:
             return Content.styled(line(self.hint, width), "$text-warning")
-        text = ""
+        text = line(self.note, width)
         for part in worker_texts(self.processes):
             longer = f"{text} · {part}" if text else part
             if cells(longer) > width - 2:

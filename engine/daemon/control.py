@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base import anchored
+from ..devices import llama_build, why_missing
 from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home import Home, check_place, make_private, version
 from ..store import EngineRow, Reader, command, is_current
@@ -155,7 +156,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
                 notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            notice(_PATIENCE.get(state, _PATIENCE["starting"]))
+            notice(_compiling() or _PATIENCE.get(state, _PATIENCE["starting"]))
             notice = None
         if holder(home.lock) is None:
             if process is None:
@@ -166,6 +167,14 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
     )
+
+
+def _compiling() -> str:
+    """What an engine that starts may be waiting for, in a sentence, while llama.cpp is being compiled; else empty."""
+    build = llama_build()
+    if build is None or build.state != "compiling":
+        return ""
+    return f"The engine is starting; if it samples with llama.cpp, it waits: {why_missing(build)[0]}."
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:

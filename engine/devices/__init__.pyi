@@ -57,6 +57,11 @@ from .processor import (
 from .resources import (
     ResourceSettings as ResourceSettings,
 )
+from .set_up import (
+    LlamaBuild as LlamaBuild,
+    llama_build as llama_build,
+    why_missing as why_missing,
+)
 from .software import (
     notes as notes,
     usable_software as usable_software,

@@ -8,6 +8,10 @@ from .baselines import (
     ConstantBaselines as ConstantBaselines,
     HeldOut as HeldOut,
 )
+from .blind import (
+    BlindEpisode as BlindEpisode,
+    play_blind as play_blind,
+)
 from .conformance.background import (
     CROWD as CROWD,
     PROMPTS as PROMPTS,

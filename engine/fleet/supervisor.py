@@ -27,6 +27,7 @@ from .processes import WorkerProcesses
 from .routing.endpoints import SamplerEndpoints
 from .services import Load, Services
 from .services_factory import ServicesFactory
+from .until_compiled import until_compiled
 from .yielding.preemptible import Preemptible
 
 ATTEMPTS = 3
@@ -153,6 +154,7 @@ class WorkerSupervisor:
 
     async def _start(self) -> None:
         self._moved.clear()
+        await until_compiled(self._specs, self._log)
         placement_plan = self.placement_plan  # ``move`` may set another meanwhile
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)

@@ -71,6 +71,11 @@ class Home:
         return self.root / "rates.json"
 
     @property
+    def speeds(self) -> Path:
+        """How fast bases were measured to be here; can be deleted at any time."""
+        return self.root / "speeds.json"
+
+    @property
     def lock(self) -> Path:
         """The lock file, held by the engine that serves this home."""
         return self.root / "engine.lock"

@@ -26,6 +26,12 @@ from .trial.base import (
     try_base as try_base,
     with_weights as with_weights,
 )
+from .trial.speeds import (
+    read_speed as read_speed,
+    speed_key as speed_key,
+    speed_of as speed_of,
+    write_speed as write_speed,
+)
 from .trial.step import (
     TASK as TASK,
 )

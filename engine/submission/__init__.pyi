@@ -30,6 +30,11 @@ from .queue import (
     find_environment as find_environment,
     next_state as next_state,
 )
+from .rough import (
+    BaseSpeed as BaseSpeed,
+    EpisodeShape as EpisodeShape,
+    rough_time as rough_time,
+)
 from .starts import (
     find_starts as find_starts,
 )

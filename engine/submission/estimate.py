@@ -35,7 +35,8 @@ class TimeEstimate:
     """How long a task trains, if the machine is as busy as it was in the past runs; all in seconds."""
 
     seconds: float
-    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them."""
+    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them. Of a rough one
+    the middle of its range."""
     least: float
     most: float
     runs: int
@@ -46,6 +47,8 @@ class TimeEstimate:
     """Seconds of the rollout worker."""
     training: float
     """Seconds of the training worker."""
+    played: int = 0
+    """Episodes that were played to estimate it roughly, where no past run tells; else 0."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class TaskEstimate:
     """What one task will take."""
 
     time: TimeEstimate | None
-    """None where no earlier task has trained on its environment."""
+    """None where no earlier task has trained on its environment, and nothing could be measured."""
     disk: DiskEstimate
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""

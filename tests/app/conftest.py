@@ -22,6 +22,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
+@pytest.fixture(autouse=True)
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No estimate starts workers to measure a base; ``tests/app/home/test_probing.py`` measures one for real."""
+    monkeypatch.setattr("marlaas.app.home.estimates.base_speed", lambda *_: None)
+    monkeypatch.setattr("marlaas.app.home.estimates.episode_shape", lambda *_: None)
+
+
 @pytest.fixture
 def filling(home: Home) -> Filling:
     """A database with nothing in it."""

@@ -55,3 +55,38 @@ def test_apple(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "hw.optional.neon: 1\nhw.optional.arm.FEAT_SME: 0\nhw.optional.arm.FEAT_BF16: 1\n"
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=said))
     assert processor.instruction_sets() == "arm64 hw.optional.arm.FEAT_BF16 hw.optional.neon"
+
+
+V3 = "x86_64 " + " ".join(processor.V3)
+REPORTED = "CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | FMA = 1 | AVX512 = 0 | LLAMAFILE = 1 | OPENMP = 1 | REPACK = 1 | "
+
+
+@pytest.mark.parametrize(
+    ("reported", "known", "why"),
+    [
+        (REPORTED, V3, ""),
+        (REPORTED, f"{V3} avx512f", ""),
+        (REPORTED, V3.replace("movbe", ""), "this processor lacks movbe"),
+        (REPORTED.replace("AVX512 = 0", "AVX512 = 1"), f"{V3} avx512f", "one kind of processor (AVX512)"),
+        (REPORTED + "AVX_VNNI = 1 |", V3, "(AVX_VNNI)"),
+        (REPORTED + "SOMETHING_NEW = 1 |", V3, "(SOMETHING_NEW)"),
+        ("Metal : EMBED_LIBRARY = 1 | ", V3, "does not say"),
+        ("CPU : NEON = 1 | ARM_FMA = 1 | ", "aarch64 asimd fp", ""),
+        ("CPU : NEON = 1 | ARM_FMA = 1 | DOTPROD = 1 | ", "aarch64 asimd asimddp fp", "(DOTPROD)"),
+        ("CPU : NEON = 1 | ", "arm64 hw.optional.neon", "does not say"),
+    ],
+)
+def test_only_a_generic_llama_fits_and_only_a_known_processor(reported: str, known: str, why: str) -> None:
+    said = processor.misfit(reported, known)
+    assert why in said if why else said == ""
+
+
+@pytest.mark.torch
+def test_the_llama_of_this_environment_says_what_it_contains() -> None:
+    """It was compiled for this processor, with at least what makes products fast; so only a generic one may fit."""
+    import llama_cpp
+
+    reported = llama_cpp.llama_print_system_info().decode()
+    assert reported.startswith("CPU : ") and " = 1 | " in reported
+    said = processor.misfit(reported, processor.instruction_sets())
+    assert said == "" or "one kind of processor" in said

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..beside import make
-from ..install import ROOT
 from ..processor import instruction_sets
 from ..pythons.__main__ import failures, in_words
+from ..steps import ROOT
 from .ways import HELD, ways
 
 AVX2 = ROOT / ".avx2"

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..install import HASHES, ROOT, StepFailed, checked, fail, last_complaint, pip, step
+from ..steps import HASHES, ROOT, StepFailed, checked, fail, last_complaint, pip, step
 
 PROMISED = ("3.11", "3.12", "3.13")
 FOLDER = ROOT / ".pythons"

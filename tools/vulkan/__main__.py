@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..beside import make, stands
-from ..install import ROOT, fail
+from ..steps import ROOT, fail
 
 VENV = ROOT / ".vulkan"
 FLAGS = "-DGGML_VULKAN=on"

@@ -87,8 +87,22 @@ def run(args: argparse.Namespace) -> int:
     report.base(base, renderer)
     report.memory(next(iter(plans.values())))
     tried = asyncio.run(_try(home, base, settings, renderer, plans, report))
+    if tried:
+        keep_speed(home, base, settings, tried)
     report.end(tried)
     return output.OK
+
+
+def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried]) -> None:
+    """Keep how fast the base was for estimates, at the precision that the settings lead to, else the fastest."""
+    from marlaas.engine.devices import available_memory
+    from marlaas.engine.run import speed_of, write_speed
+
+    from ...home.probing import key_of
+
+    chosen = chosen_precision(base, settings, available_memory(settings.resources.memory))
+    best = min(tried, key=lambda one: (one.weights != chosen, one.trial.seconds))
+    write_speed(home.speeds, key_of(base, settings), speed_of(best.trial))
 
 
 def _precisions(text: str) -> tuple[str, ...]:

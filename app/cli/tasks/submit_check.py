@@ -31,7 +31,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     from ...home.peeking import peeked
 
     linked = _checked(home, submissions)
-    estimates = estimate_all(home, linked)
+    estimates = estimate_all(home, linked, output.talk)
     first: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
     for submission in linked:
         for name, config in environments_of(submission):

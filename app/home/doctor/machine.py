@@ -72,12 +72,19 @@ def _torch(home: Home) -> Finding:
 
 
 def _llama(home: Home) -> Finding:
-    return _probe(
+    from marlaas.engine.devices import llama_build, why_missing
+
+    found = _probe(
         "llama.cpp",
         "import llama_cpp; llama_cpp.llama_backend_init(); print('llama-cpp-python', llama_cpp.__version__)",
         "Rollouts without a GPU need it: CMAKE_ARGS=-DLLAVA_BUILD=OFF pip install --no-binary llama-cpp-python"
         " llama-cpp-python builds it for this processor.",
     )
+    build = llama_build()
+    why, advice = why_missing(build)
+    if found.verdict == "ok" or not why or build is None:
+        return found
+    return Finding("llama.cpp", "note" if build.state == "compiling" else "missing", line(why, 160), line(advice))
 
 
 def _probe(name: str, code: str, advice: str) -> Finding:

@@ -7,6 +7,7 @@ from collections import deque
 from functools import cache
 from typing import Any
 
+from ...devices import llama_build, why_missing
 from ...errors import ConfigError
 
 ERROR_LEVEL = 4
@@ -24,8 +25,9 @@ def llama() -> Any:
     try:
         import llama_cpp.llama_cpp as library
     except (ImportError, OSError, RuntimeError) as error:
+        why, hint = why_missing(llama_build())
         raise ConfigError(
-            f"llama.cpp could not be loaded: {error}.", "Install it with `pip install 'marlaas[cpu]'`."
+            f"llama.cpp could not be loaded: {why or error}.", hint or "Install it with `pip install 'marlaas[cpu]'`."
         ) from error
 
     @library.llama_log_callback  # type: ignore[untyped-decorator]

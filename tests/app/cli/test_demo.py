@@ -11,6 +11,7 @@ import pytest
 from marlaas.app.cli import demo
 from marlaas.app.home.demo import unfinished_run
 from marlaas.app.home.progress import Follower
+from marlaas.engine.home import load_settings
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import submissions
 from marlaas.engine.store.queries.reader import Reader
@@ -132,10 +133,24 @@ def test_ctrl_c_stops_the_engine_and_keeps_the_tasks(
     assert engine.asked == ["start", "stop"]
 
 
+def test_a_sampler_goes_into_the_settings(home: Home, marlaas: Commander, engine: FakeEngine, trained: None) -> None:
+    engine.living = False
+    assert marlaas("demo", "--json", "--sampler", "llama.cpp").code == 0
+    assert load_settings(home).rollout.sampler == "llama.cpp"
+    assert engine.asked == ["start", "stop"]
+
+
+def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    said = marlaas("demo", "--sampler", "llama.cpp")
+    assert said.code == 2 and "samples with something else than llama.cpp" in said.err
+    assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked
+
+
 def test_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("MARLAAS_HOME", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert demo.demo_home(argparse.Namespace()).root.name == "marlaas-demo"
+    assert demo.demo_home(argparse.Namespace(sampler="llama.cpp")).root.name == "marlaas-demo-llama.cpp"
     assert demo.demo_home(argparse.Namespace(home=str(tmp_path))).root == tmp_path
     monkeypatch.setenv("MARLAAS_HOME", str(tmp_path / "given"))
     assert demo.demo_home(argparse.Namespace()).root == tmp_path / "given"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from marlaas.app.home.doctor import machine
-from marlaas.engine.devices import inventory
+from marlaas.engine.devices import inventory, set_up
+from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
@@ -67,6 +68,30 @@ def test_a_broken_library(marlaas: Commander, probed: list[Any], status: int, te
     found = {finding["name"]: finding for finding in said.json["findings"]}
     assert found["llama.cpp"]["value"] == value and found["llama.cpp"]["verdict"] == "missing"
     assert "CMAKE_ARGS" in found["llama.cpp"]["advice"]
+
+
+@pytest.mark.parametrize(
+    ("build", "verdict", "value"),
+    [
+        (LlamaBuild("compiling", 130.0, log="/x/log"), "note", "it is still being compiled, 2 min so far"),
+        (LlamaBuild("failed", 3.0, 9.0, "No compiler.", "/x/log"), "missing", "it could not be compiled: No compiler"),
+    ],
+)
+def test_a_llama_that_the_set_up_owes(
+    marlaas: Commander,
+    probed: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    build: LlamaBuild,
+    verdict: str,
+    value: str,
+) -> None:
+    monkeypatch.setattr(set_up, "llama_build", lambda: build)
+    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
+    assert found["llama.cpp"]["verdict"] == "ok", "there is one all the same"
+    probed[:] = [1, "ModuleNotFoundError: No module named 'llama_cpp'"]
+    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
+    assert (found["llama.cpp"]["verdict"], found["llama.cpp"]["value"]) == (verdict, value)
+    assert "/x/log" in found["llama.cpp"]["advice"]
 
 
 def test_children_that_hang_or_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

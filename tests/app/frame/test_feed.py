@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.frame import feed as module
 from marlaas.app.frame.feed import Feed
+from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving
@@ -98,3 +100,16 @@ async def test_a_problem_is_in_the_status_line(home: Home) -> None:
     async with driving(home, (80, 24)) as driver:
         assert "! The database cannot be read" in driver.text()
         await driver.press("j", "p", "q")
+
+
+def test_what_the_set_up_still_compiles_is_told_to_its_end(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing else changes; its good end only where its beginning was told."""
+    answers: list[LlamaBuild | None] = [LlamaBuild("done", 30.0, NOW)]
+    monkeypatch.setattr(module, "llama_build", lambda now: answers[0])
+    assert feed.poll().note == ""
+    answers[0] = LlamaBuild("compiling", 3.0)
+    assert feed.poll().note == "compiling llama.cpp in the background, 3 s"
+    answers[0] = LlamaBuild("compiling", 4.0)
+    assert feed.poll().note.endswith(" 4 s")
+    answers[0] = LlamaBuild("done", 30.0, NOW)
+    assert feed.poll().note == "llama.cpp is compiled, after 30 s"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tools.install import ROOT
 from tools.processors.__main__ import ARITHMETIC, LLAMA
 from tools.processors.ways import Way, ways
+from tools.steps import ROOT
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,15 @@ def fill(home: Home) -> Filling:
         version(filling, home, number)
     for name in ("marlaas.toml", "plugins/mine.py", "plugins/kit/__init__.py", "scratch/snapshots/ab12/.plugin"):
         put(home.root / name, name.encode())
-    for name in ("logs/engine.log", "venvs/x/lib.py", "base/tiny.gguf", "rates.json", "scratch/probe", "engine.lock"):
+    for name in (
+        "logs/engine.log",
+        "venvs/x/lib.py",
+        "base/tiny.gguf",
+        "rates.json",
+        "speeds.json",
+        "scratch/probe",
+        "engine.lock",
+    ):
         put(home.root / name, b"made again")
     put(home.adapters / "task-1" / ".policy-v3-i1.safetensors.77", b"half")
     (home.plugins / "linked.py").symlink_to(put(home.root.parent / "elsewhere.py", b"linked"))

@@ -1,0 +1,32 @@
+"""Workers on llama.cpp wait while the set-up still compiles it; others begin at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from ..devices import LlamaBuild, llama_build
+from .worker_specs import LLAMA, WorkerSpec
+
+POLL = 0.5
+"""Seconds between two looks."""
+
+
+async def until_compiled(
+    specs: Sequence[WorkerSpec],
+    log: Callable[[str, str, str], None],
+    look: Callable[[], LlamaBuild | None] = llama_build,
+) -> None:
+    """Return once no worker of ``specs`` needs what is still being compiled; a wait is logged, once.
+
+    Where it could not be compiled, the worker says why when it is started.
+    """
+    said = False
+    while any(spec.factory == LLAMA for spec in specs):
+        build = look()
+        if build is None or build.state != "compiling":
+            return
+        if not said:
+            log("engine", "The sampler waits for llama.cpp, which is still being compiled.", "info")
+            said = True
+        await asyncio.sleep(POLL)

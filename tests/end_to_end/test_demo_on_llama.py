@@ -1,0 +1,52 @@
+"""``make demo SAMPLER=llama.cpp``: the demo's tasks, sampled by llama.cpp, from nothing to their first steps."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+
+STEPS = 2
+PATIENCE = 120.0
+
+
+def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
+    """Interrupted once each task has made steps: the engine ends, the tasks stay."""
+    home = Home(tmp_path / "home")
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), "demo"]
+    with subprocess.Popen(
+        [*command, "--sampler", "llama.cpp"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as demo:
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while least_steps(home) < STEPS:
+                assert demo.poll() is None and time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            demo.send_signal(signal.SIGINT)
+            _, said = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 130 and "goes on from the last steps" in said and "Traceback" not in said
+    assert holder(home.lock) is None, "the demo's engine is stopped"
+    with Reader(home.database) as reader:
+        engine = reader.engine()
+        assert engine is not None and engine.sampler == "llama.cpp"
+        assert all(task.reward is not None and task.unfinished for task in reader.tasks())
+    assert list(home.base.glob("*.gguf")), "llama.cpp has read no base"
+
+
+def least_steps(home: Home) -> int:
+    """Of the demo's tasks; 0 while there are none."""
+    if not home.database.exists():
+        return 0
+    with Reader(home.database) as reader:
+        return min((task.step for task in reader.tasks()), default=0)

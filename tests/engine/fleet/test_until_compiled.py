@@ -1,0 +1,38 @@
+"""Who waits for llama.cpp while it is compiled, and who does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from marlaas.engine.devices.set_up import LlamaBuild
+from marlaas.engine.fleet import until_compiled as module
+from marlaas.engine.fleet.until_compiled import until_compiled
+from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec
+
+COMPILING = LlamaBuild("compiling", 10.0)
+
+
+def spec(factory: str) -> WorkerSpec:
+    return WorkerSpec("rollout", factory, {}, ())
+
+
+@pytest.mark.parametrize("end", [None, LlamaBuild("done", 300.0, 1.0), LlamaBuild("failed", 3.0, 1.0, "no compiler")])
+async def test_a_sampler_on_llama_waits_for_the_end(end: LlamaBuild | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL", 0.0)
+    answers = [COMPILING, COMPILING, end]
+    told: list[str] = []
+    specs = [spec(TORCH), spec(LLAMA), spec(TRAINER)]
+    await until_compiled(
+        specs, lambda kind, text, level: told.append(f"{kind} {level}: {text}"), lambda: answers.pop(0)
+    )
+    assert answers == []
+    assert told == ["engine info: The sampler waits for llama.cpp, which is still being compiled."]
+
+
+async def test_nobody_else_waits() -> None:
+    told: list[str] = []
+    waiting = until_compiled([spec(TORCH), spec(TRAINER)], lambda *words: told.append(words[1]), lambda: COMPILING)
+    await asyncio.wait_for(waiting, 5.0)
+    assert told == []
