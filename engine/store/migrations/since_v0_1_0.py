@@ -188,3 +188,21 @@ def m034_open_plays(db: Database) -> None:
         )"""
     )
     db.execute("CREATE INDEX idx_open_trajectories_play ON open_trajectories (play, member)")
+
+
+@migrations()
+def m035_findings(db: Database) -> None:
+    """What goes wrong in the learning of a policy: each kind of finding at most once."""
+    db.execute(
+        """CREATE TABLE findings (
+            policy INTEGER NOT NULL REFERENCES policies (id),
+            code TEXT NOT NULL,  -- as task files name it
+            step INTEGER NOT NULL,  -- at which it was found
+            evidence TEXT NOT NULL,  -- JSON {name: value}
+            rollouts TEXT NOT NULL,  -- JSON: ids of trajectories that show it
+            holds INTEGER NOT NULL,  -- whether it is still so
+            pending INTEGER NOT NULL,  -- whether it is to pause its task, which no person has resumed since
+            created REAL NOT NULL,
+            PRIMARY KEY (policy, code)
+        )"""
+    )
