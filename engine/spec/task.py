@@ -213,7 +213,7 @@ class TaskSpec:
     queue: QueueSpec = QueueSpec()
     eval: EvalSpec = EvalSpec()
     keep: KeepSpec = KeepSpec()
-    watch: WatchSpec = WatchSpec()
+    watch: WatchSpec = field(default_factory=WatchSpec)
     data: DataSpec = field(default_factory=DataSpec)
 
     @property

@@ -142,7 +142,8 @@ class FindingTable:
             "SELECT min(j.id) AS id, g.number, j.member, j.reward, max(j.cut) AS cut,"
             " json_group_array(json(coalesce(j.turns, '[]'))) AS turns"
             ' FROM groups g JOIN trajectories j ON j."group" = g.id'
-            f" WHERE g.policy = ? AND g.split = ? AND g.step = ? AND g.suite IN ({marks}) AND j.speaker = '' AND j.status = 'ok'"
+            f" WHERE g.policy = ? AND g.split = ? AND g.step = ? AND g.suite IN ({marks})"
+            " AND j.speaker = '' AND j.status = 'ok'"
             " GROUP BY g.id, j.member, j.agent ORDER BY g.id DESC, min(j.id) LIMIT ?",
             [policy, split, step, *suites, MOST_READ],
         )
@@ -153,10 +154,7 @@ class FindingTable:
                 row["member"],
                 row["reward"],
                 "\n".join(
-                    turn["text"]
-                    for part in json.loads(row["turns"])
-                    for turn in part
-                    if turn["role"] == "assistant"
+                    turn["text"] for part in json.loads(row["turns"]) for turn in part if turn["role"] == "assistant"
                 ),
                 bool(row["cut"]),
             )

@@ -127,8 +127,9 @@ class VersionTable:
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
-        """Void versions above ``number`` (-1: all) and remove their steps with what was found of these; groups that they
-        consumed wait again."""
+        """Void versions above ``number`` (-1: all) and remove their steps and what was found at these.
+
+        Groups that they consumed wait again."""
         with transaction(self._db):
             voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
             self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])

@@ -1,4 +1,4 @@
-"""The course of a policy's learning, as detectors see it: its first steps, its last ones, and its held-out scores. Pure.
+"""The course of a policy's learning as detectors see it: its first steps, its last ones, its held-out scores. Pure.
 
 Steps before the environment changed are left out: rewards, lengths and all that follows from them begin anew there.
 """
@@ -121,7 +121,7 @@ class Learning:
     course: Course
     scores: tuple[HeldOutScore, ...] = ()
     """Of the newest series of what decides, by step."""
-    watch: WatchSpec = WatchSpec()
+    watch: WatchSpec = field(default_factory=WatchSpec)
     alone: bool = True
     """Whether its rewards depend on nobody else who learns: no opponent from a pool, no other policy."""
     uniform: bool = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import NormalDist, fmean
 
 ALARMS = 0.01
@@ -32,7 +33,7 @@ def noise(values: Sequence[float]) -> float:
     From the differences of neighbours, whose mean square is twice the variance (von Neumann et al., 1941): a rise over
     many steps adds almost nothing to it.
     """
-    return math.sqrt(fmean((after - before) ** 2 for before, after in zip(values, values[1:], strict=False)) / 2)
+    return math.sqrt(fmean((after - before) ** 2 for before, after in pairwise(values)) / 2)
 
 
 def quantile(chance: float, freedom: float) -> float:
