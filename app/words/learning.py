@@ -142,13 +142,14 @@ def _exploding_length(found: Figures) -> str:
 def _reward_hacking(found: Figures) -> str:
     return (
         f"the held-out score fell from {score(found['best'])} ± {score(found['best_error'])} at step"
-        f" {found['best_step']:.0f} to {score(found['score'])} ± {score(found['error'])}, while the training reward went"
-        f" from {score(found['reward_then'])} to {score(found['reward'])}."
+        f" {found['best_step']:.0f} to {score(found['score'])} ± {score(found['error'])}, while the training reward"
+        f" went from {score(found['reward_then'])} to {score(found['reward'])}."
     )
 
 
 def _falling_reward(found: Figures) -> str:
-    return f"the mean reward is {score(found['now'])}; {found['steps']:.0f} steps before it was {score(found['best'])}."
+    now, steps = score(found["now"]), f"{found['steps']:.0f}"
+    return f"the mean reward is {now}; {steps} steps earlier it was {score(found['best'])}."
 
 
 def _one_reply(found: Figures) -> str:
