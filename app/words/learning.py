@@ -93,12 +93,15 @@ def concern(task: TaskRow) -> str:
     return f"{MARK} {found.headline}: {found.evidence}" if found else task.warning
 
 
+def goes_wrong(task: TaskRow) -> bool:
+    """Whether a task has learned, or learns, in a way that people should look at."""
+    return task.state in ("running", "paused", "done") and any(finding.holds for finding in task.findings)
+
+
 def state_text(task: TaskRow) -> str:
     """Glyph and word of a task's state, with a mark where its learning goes wrong."""
-    wrong = any(finding.holds for finding in task.findings)
-    return (
-        f"{state_word(task.state)} {MARK}" if wrong and task.state in ("running", "paused") else state_word(task.state)
-    )
+    word = state_word(task.state)
+    return f"{word} {MARK}" if goes_wrong(task) else word
 
 
 def fields(task: TaskRow) -> list[tuple[str, str]]:

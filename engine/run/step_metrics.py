@@ -146,7 +146,7 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
 
 def _surprise(episodes: Sequence[Episode]) -> float:
     """The sum of -log p over the tokens that the policy wrote."""
-    return -math.fsum(float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+    return 0.0 - math.fsum(float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
 
 
 def _same(groups: Sequence[ClosedGroup]) -> dict[str, float]:

@@ -68,7 +68,8 @@ def test_the_newest_that_holds_is_the_one_to_show() -> None:
     over = row_of(1, state="running", findings=rows[:1], warning="An older warning.")
     assert (newest(over), concern(over), state_text(over)) == (None, "An older warning.", "● running")
     assert findings(over)[0].headline == "One reply for every prompt at step 50, over by now"
-    assert state_text(row_of(1, state="done", findings=rows)) == "✓ done"
+    assert state_text(row_of(1, state="done", findings=rows)) == "✓ done !"
+    assert state_text(row_of(1, state="queued", findings=rows)) == "○ queued", "it waits, and learns nothing now"
 
 
 def test_show_has_the_figures_the_advice_and_the_rollouts() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.protocol import EpisodeSpec
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.engine.run.watch.watch import Watch, sentence
 from marlaas.engine.scheduler.commands import Commands
 from marlaas.engine.scheduler.rollback import roll_back
@@ -22,6 +23,7 @@ from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
 from marlaas.engine.spec.watching import WatchSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import command
+from marlaas.plugins.messages import Answer
 
 from ...scheduler.world import World
 from ..test_learning import SPEC
@@ -39,13 +41,19 @@ def cheated(spec: TaskSpec, root: Path) -> World:
     """A world whose training rewards stay what they are, while held-out prompts earn nothing after a while."""
     world = World(root, spec)
     measured: list[int] = []
+    plays = world.environments.play
+
+    async def play(lease: Any, episode: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if episode.split == "eval" and not isinstance(answer, Constant):  # those are the baseline's
+            measured.append(episode.index)
+        return await plays(lease, episode, answer, counts)
 
     def score(episode: EpisodeSpec) -> float:
         if episode.split != "eval":
             return float(episode.member)
-        measured.append(episode.index)
         return 1.0 if len(measured) <= 3 * 12 else 0.0  # the first three evaluations
 
+    world.environments.play = play  # type: ignore[method-assign]
     world.environments.score = score
     return world
 
@@ -67,14 +75,16 @@ async def test_hacking_is_told_once_with_its_rollouts(tmp_path: Path) -> None:
     evidence, rollouts = json.loads(row["evidence"]), json.loads(row["rollouts"])
     assert (row["code"], row["holds"], row["pending"]) == ("reward_hacking", 1, 0)
     assert (evidence["best"], evidence["score"], evidence["best_step"]) == (1.0, 0.0, 0.0)
-    assert row["step"] == evidence["score_step"] == 12
+    assert row["step"] == evidence["score_step"] >= 12, "the fourth that was measured"
     held_out = world.query(
         'SELECT j.id, g.step, g.split FROM trajectories j JOIN groups g ON g.id = j."group"'
         f" WHERE j.id IN ({', '.join(map(str, rollouts))})"
     )
-    assert len(rollouts) == len(held_out) == 3 and {(one["step"], one["split"]) for one in held_out} == {(12, "eval")}
+    assert len(rollouts) == len(held_out) == 3 and {(one["step"], one["split"]) for one in held_out} == {
+        (row["step"], "eval")
+    }
     lines = world.query("SELECT message, level FROM events WHERE kind = 'learning'")
-    assert lines == [{"message": sentence(world.task, "policy", "reward_hacking", 12), "level": "warning"}]
+    assert lines == [{"message": sentence(world.task, "policy", "reward_hacking", row["step"]), "level": "warning"}]
     assert told == [("finding", world.task)]
     with Reader(world.home.database) as reader:
         task = reader.task(world.task)
@@ -126,7 +136,8 @@ async def test_a_task_file_may_ask_for_a_pause(tmp_path: Path) -> None:
     world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",))), tmp_path)
     ending = await run(world)
     assert ending.state == "paused" and not ending.again, "a further try would end the same way"
-    assert ending.reason.words.startswith("Learning seems to go wrong: reward hacking at step 12,")
+    step = rows(world)[0]["step"]
+    assert ending.reason.words.startswith(f"Learning seems to go wrong: reward hacking at step {step},")
     assert f"`marlaas resume {world.task}`" in ending.reason.words
     world.restart()
     assert (await run(world)).state == "paused", "nobody has resumed it"
