@@ -130,8 +130,8 @@ def _figures(found: Figures) -> str:
 
 def _entropy_collapse(found: Figures) -> str:
     return (
-        f"the entropy fell from {number(found['start'])} to {number(found['now'])} nats per token, and the mean reward"
-        f" is {score(found['reward'])}, where the best of each group once had {score(found['reached'])}."
+        f"the entropy fell from {number(found['start'])} to {number(found['now'])} nats per token. The best of each"
+        f" group now has a reward of {score(found['best'])} on average, and once had {score(found['reached'])}."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 
 from ...spec import (
@@ -61,10 +62,10 @@ FEWEST_PROMPTS = 8
 
 
 def entropy_collapse(seen: Learning) -> Evidence | None:
-    """The policy hardly explores any more, and does not reach what its own samples once reached.
+    """The policy hardly explores any more, and even the best of its samples no longer reach what they once reached.
 
-    What they reached is the mean reward of the best member of each group. A policy that has solved its task is certain
-    as well, and is no sign: its mean is where its best was.
+    What they reach is the mean reward of the best member of each group. It stays where it was in a policy that has
+    solved its task, which is certain as well, and where luck decides: neither is a sign.
     """
     course = seen.course
     start, now = course.first("entropy_sampled"), course.last("entropy_sampled")
@@ -72,10 +73,10 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
         return None
     if not differ(start, now, course.values("entropy_sampled"), level(course.seen)):
         return None
-    reached, reward = max(course.blocks("reward_max"), default=0.0), course.last("reward")
-    if reached - fmean(reward) <= MEDIUM * _spread(course):
+    fall = _fall(course, "reward_max")
+    if fall is None:
         return None
-    return {"start": fmean(start), "now": fmean(now), "reward": fmean(reward), "reached": reached}
+    return {"start": fmean(start), "now": fmean(now), "reached": fall.before, "best": fall.now}
 
 
 def exploding_length(seen: Learning) -> Evidence | None:
@@ -130,18 +131,8 @@ def reward_hacking(seen: Learning) -> Evidence | None:
 
 def falling_reward(seen: Learning) -> Evidence | None:
     """The training reward has fallen well below what it was over some earlier stretch of steps."""
-    course = seen.course
-    now, blocks = course.last("reward"), course.blocks("reward")
-    if not (seen.alone and seen.uniform) or len(blocks) < 3:
-        return None
-    best = max(range(len(blocks) - 1), key=blocks.__getitem__)
-    if blocks[best] - fmean(now) <= MEDIUM * _spread(course):
-        return None
-    values, stretches = course.values("reward"), len(blocks) - 1
-    begin = len(values) - (len(blocks) - best) * WINDOW
-    if not differ(values[begin : begin + WINDOW], now, values, level(course.seen) / stretches):
-        return None
-    return {"best": blocks[best], "now": fmean(now), "steps": float((stretches - best) * WINDOW)}
+    fall = _fall(seen.course, "reward") if seen.alone and seen.uniform else None
+    return None if fall is None else {"best": fall.before, "now": fall.now, "steps": float(fall.steps)}
 
 
 def kl_runaway(seen: Learning) -> Evidence | None:
@@ -216,9 +207,32 @@ def _long_enough(course: Course, now: Sequence[float]) -> bool:
     return bool(now) and course.seen >= 3 * WINDOW
 
 
-def _spread(course: Course) -> float:
-    """What the rewards of one group differ by: the largest standard deviation over a stretch of steps."""
-    return max(course.blocks("reward_spread"), default=0.0)
+@dataclass(frozen=True)
+class _Fall:
+    """How far a metric of rewards is below its best stretch of ``WINDOW`` steps."""
+
+    before: float
+    now: float
+    steps: int
+    """Between the two."""
+
+
+def _fall(course: Course, name: str) -> _Fall | None:
+    """How far a metric of rewards has fallen; None where chance explains it, or where it does not matter.
+
+    Each earlier stretch has its part of the allowed error, because the best of them is chosen.
+    """
+    blocks, values = course.blocks(name), course.values(name)
+    if len(blocks) < 3:
+        return None
+    *earlier, now = blocks
+    place = max(range(len(earlier)), key=earlier.__getitem__)
+    if earlier[place] - now <= MEDIUM * max(course.blocks("reward_spread"), default=0.0):
+        return None
+    begin = len(values) - (len(blocks) - place) * WINDOW
+    if not differ(values[begin : begin + WINDOW], values[-WINDOW:], values, level(course.seen) / len(earlier)):
+        return None
+    return _Fall(earlier[place], now, (len(earlier) - place) * WINDOW)
 
 
 def _rose(course: Course, before: Sequence[float]) -> bool:

@@ -19,7 +19,7 @@ EVIDENCE = {
         | {"reward_then": 0.5, "reward": 0.97}
     ],
     "falling_reward": [{"best": 0.8, "now": 0.1, "steps": 15.0}],
-    "entropy_collapse": [{"start": 0.31, "now": 0.01, "reward": 0.4, "reached": 0.9}],
+    "entropy_collapse": [{"start": 0.31, "now": 0.01, "best": 0.4, "reached": 0.9}],
     "one_reply": [{"share": 0.98, "prompts": 40.0, "reward": 0.5}],
     "exploding_length": [
         {"start": 4.0, "now": 31.0, "cut": 0.9, "cut_start": 0.0},

@@ -35,12 +35,18 @@ def test_entropy_that_is_gone_before_the_task_is_learned() -> None:
     entropy = falling(0.4, 0.01, noise=0.005)
     stuck = seen(entropy_sampled=entropy, reward=noisy(0.4, 0.05, 40), reward_max=stepped(0.9, 0.42))
     evidence = found(stuck)["entropy_collapse"]
-    assert evidence["now"] < 0.05 < 0.3 < evidence["start"] and evidence["reward"] < 0.5 < 0.8 < evidence["reached"]
+    assert evidence["now"] < 0.05 < 0.3 < evidence["start"] and evidence["best"] < 0.5 < 0.8 < evidence["reached"]
 
 
 def test_a_solved_task_is_certain_and_no_sign() -> None:
     solved = falling(0.4, 1.0)[:20] + noisy(0.98, 0.01, 20)
     assert not found(seen(entropy_sampled=falling(0.4, 0.01, noise=0.005), reward=solved))
+
+
+def test_luck_is_no_sign_either() -> None:
+    """A game of dice: the best of a group is luckier than the mean, however certain the policy is."""
+    lucky = seen(entropy_sampled=falling(0.4, 0.01, noise=0.005), reward=noisy(0.4, 0.05, 40), reward_max=[0.9] * 40)
+    assert not found(lucky)
 
 
 def test_length_that_runs_into_the_limit() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.run.evaluation.constant_answers import Constant
+from marlaas.engine.run.watch import course, watch
 from marlaas.engine.run.watch.watch import Watch, sentence
 from marlaas.engine.scheduler.commands import Commands
 from marlaas.engine.scheduler.rollback import roll_back
@@ -161,17 +162,17 @@ async def test_no_timing_moves_a_pause_of_a_deterministic_run(tmp_path: Path) ->
 
 async def test_a_finding_that_is_over_is_marked_so(tmp_path: Path) -> None:
     world = World(tmp_path, CHEATED)
-    watch = await watching(world)
+    own = await watching(world)
     for step in range(1, 21):
-        watch.see(step, {"tokens": 1.0, "moved": 3.0 if step <= 10 else 0.1})
-        await watch.look()
+        own.see(step, {"tokens": 1.0, "moved": 3.0 if step <= 10 else 0.1})
+        await own.look()
         if step in (10, 20):
             assert [(row["code"], row["step"], row["holds"]) for row in rows(world)] == [
                 ("large_steps", 5, int(step == 10))
             ]
     for step in range(21, 31):
-        watch.see(step, {"tokens": 1.0, "moved": 3.0})
-        await watch.look()
+        own.see(step, {"tokens": 1.0, "moved": 3.0})
+        await own.look()
     assert [row["holds"] for row in rows(world)] == [1]
     assert len(world.query("SELECT * FROM events WHERE kind = 'learning'")) == 1, "told once"
 
@@ -184,9 +185,21 @@ async def watching(world: World) -> Watch:
     return Watch(services, TrainedPolicy.of(services, world.task, "policy", world.spec))
 
 
+async def test_the_next_engine_sees_the_same_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (course, watch):
+        monkeypatch.setattr(module, "LATELY", 7)
+    world = World(tmp_path, CHEATED)
+    assert await run(world) == Ending("done")
+    fed = course.Course()
+    for row in world.query("SELECT number, environment_version FROM steps ORDER BY number"):
+        metrics = world.query(f"SELECT name, value FROM metrics WHERE step = {row['number']}")
+        fed.see(row["number"], row["environment_version"], {one["name"]: one["value"] for one in metrics})
+    assert (await watching(world))._course == fed and fed.newest == STEPS and fed.seen == 7
+
+
 async def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, CHEATED)
-    watch = await watching(world)
+    own = await watching(world)
     tries = list[Any]()
 
     async def patiently(write: Callable[[], Any]) -> Any:
@@ -195,6 +208,6 @@ async def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(world.store, "patiently", patiently)
     for step in range(1, 6):
-        watch.see(step, {"tokens": 1.0, "moved": 3.0})
-    await watch.look()
+        own.see(step, {"tokens": 1.0, "moved": 3.0})
+    await own.look()
     assert len(tries) == 1 and isinstance(tries[0], partial) and len(rows(world)) == 1
