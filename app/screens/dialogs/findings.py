@@ -49,12 +49,12 @@ class Findings(ModalScreen[None]):
 
     def __init__(self, home: Home, task: TaskRow) -> None:
         super().__init__()
-        self._home, self._task, self._findings = home, task, findings(task)
+        self._home, self._number, self._findings = home, task.id, findings(task)
 
     def compose(self) -> ComposeResult:
         """Lay out the findings and keys."""
         with Vertical() as frame:
-            frame.border_title = Content(f"what goes wrong in task {self._task.id}")
+            frame.border_title = Content(f"what goes wrong in task {self._number}")
             with VerticalScroll():
                 yield Static(drawn(self._findings, {}), id="findings", markup=False)
         yield Footer(show_command_palette=False)

@@ -10,7 +10,7 @@ from marlaas.engine.run.watch.detectors import found
 from marlaas.engine.spec.watching import FINDINGS
 from marlaas.engine.store.queries.findings import FindingRow
 
-from ...filling import HOSTILE
+from ..filling import HOSTILE
 from ..rows import task as row_of
 
 EVIDENCE = {

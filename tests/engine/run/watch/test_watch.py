@@ -44,10 +44,10 @@ def cheated(spec: TaskSpec, root: Path) -> World:
     measured: list[int] = []
     plays = world.environments.play
 
-    async def play(lease: Any, episode: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        if episode.split == "eval" and not isinstance(answer, Constant):  # those are the baseline's
-            measured.append(episode.index)
-        return await plays(lease, episode, answer, counts)
+    async def play(lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if spec.split == "eval" and not isinstance(answer, Constant):  # those are the baseline's
+            measured.append(spec.index)
+        return await plays(lease, spec, answer, counts)
 
     def score(episode: EpisodeSpec) -> float:
         if episode.split != "eval":
