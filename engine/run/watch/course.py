@@ -23,6 +23,7 @@ NAMES = (
     "reward",
     "reward_max",
     "reward_spread",
+    "entropy",
     "entropy_sampled",
     "same_reply",
     "prompts",
@@ -36,6 +37,8 @@ NAMES = (
     "tokens",
 )
 """Metrics that are looked at."""
+OF_PASSES = ("drift_mean", "weight_ess")
+"""Those of them that a pass measures: they say nothing where no group had a signal, and ``entropy`` is exactly 0."""
 
 
 @dataclass
@@ -60,7 +63,9 @@ class Course:
             self._first, self._last = {}, {}
             self.environment_version = environment_version
         if metrics.get("tokens", 0.0) > 0.0:
-            known = {name: metrics[name] for name in NAMES if math.isfinite(metrics.get(name, math.nan))}
+            unknown = OF_PASSES if metrics.get("entropy") == 0.0 else ()
+            finite = (name for name in NAMES if math.isfinite(metrics.get(name, math.nan)))
+            known = {name: metrics[name] for name in finite if name not in unknown}
             if len(self._first) < WINDOW:
                 self._first[step] = known
             self._last[step] = known

@@ -55,6 +55,9 @@ KL_GROWN = 2.0
 multiply."""
 KL_MORE = 0.5
 """Nats per token by which it must grow there as well: a distance near 0 doubles often."""
+FAR = 10.0
+"""Nats per token that are too far from the base in any case: it would write such a token once in 22,000 times, so
+nothing that it knows is left."""
 SAME = 0.9
 """The share of episodes with the same reply from which the policy has one reply for everything."""
 FEWEST_PROMPTS = 8
@@ -136,18 +139,21 @@ def falling_reward(seen: Learning) -> Evidence | None:
 
 
 def kl_runaway(seen: Learning) -> Evidence | None:
-    """The distance to the base multiplies without a better reward, or is above what the task file allows."""
+    """The distance to the base multiplies without a better reward, or is above what the task file allows.
+
+    Medians, for the estimate of a single step can be off by orders of magnitude where the policy is far away.
+    """
     course, limit = seen.course, seen.watch.kl
     now, before = course.last("kl"), course.last("kl", WINDOW)
     if not now:
         return None
-    if limit is not None and fmean(now) > limit:
-        return {"now": fmean(now), "limit": limit}
-    if not before or fmean(now) < max(KL_GROWN * fmean(before), fmean(before) + KL_MORE):
+    if median(now) > (FAR if limit is None else limit):
+        return {"now": median(now), "far": FAR} if limit is None else {"now": median(now), "limit": limit}
+    if not before or median(now) < max(KL_GROWN * median(before), median(before) + KL_MORE):
         return None
     if _rose(course, course.last("reward", WINDOW)):
         return None
-    return {"now": fmean(now), "before": fmean(before)}
+    return {"now": median(now), "before": median(before)}
 
 
 def gap_runaway(seen: Learning) -> Evidence | None:
@@ -220,19 +226,21 @@ class _Fall:
 def _fall(course: Course, name: str) -> _Fall | None:
     """How far a metric of rewards has fallen; None where chance explains it, or where it does not matter.
 
-    Each earlier stretch has its part of the allowed error, because the best of them is chosen.
+    The last steps are compared with the first ones and with each stretch between. Each comparison has its part of the
+    allowed error, because the best is chosen.
     """
-    blocks, values = course.blocks(name), course.values(name)
-    if len(blocks) < 3:
+    values = course.values(name)
+    begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
+    stretches = [values[begin : begin + WINDOW] for begin in begins]
+    if len(stretches) < 3:
         return None
-    *earlier, now = blocks
-    place = max(range(len(earlier)), key=earlier.__getitem__)
-    if earlier[place] - now <= MEDIUM * max(course.blocks("reward_spread"), default=0.0):
+    now, best = values[-WINDOW:], max(stretches, key=fmean)
+    spreads = (*course.blocks("reward_spread"), fmean(course.first("reward_spread") or (0.0,)))
+    if fmean(best) - fmean(now) <= MEDIUM * max(spreads):
         return None
-    begin = len(values) - (len(blocks) - place) * WINDOW
-    if not differ(values[begin : begin + WINDOW], values[-WINDOW:], values, level(course.seen) / len(earlier)):
+    if not differ(best, now, values, level(course.seen) / len(stretches)):
         return None
-    return _Fall(earlier[place], now, (len(earlier) - place) * WINDOW)
+    return _Fall(fmean(best), fmean(now), len(values) - WINDOW - begins[stretches.index(best)])
 
 
 def _rose(course: Course, before: Sequence[float]) -> bool:

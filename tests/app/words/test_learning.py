@@ -26,7 +26,7 @@ EVIDENCE = {
         {"start": 40.0, "now": 200.0, "reward": 0.4, "reward_start": 0.41},
     ],
     "large_steps": [{"moved": 1.25}],
-    "kl_runaway": [{"now": 9.0, "before": 2.0}, {"now": 0.9, "limit": 0.5}],
+    "kl_runaway": [{"now": 9.0, "before": 2.0}, {"now": 0.9, "limit": 0.5}, {"now": 99.0, "far": 10.0}],
     "gap_runaway": [{"gap": 0.4, "gap_start": 0.01}, {"drift": 1.2, "ess": 0.2}, {"drift": 1.2}],
 }
 

@@ -17,6 +17,7 @@ HEALTHY = {
     "reward": 0.5,
     "reward_max": 1.0,
     "reward_spread": 0.4,
+    "entropy": 0.3,
     "entropy_sampled": 0.3,
     "same_reply": 0.1,
     "prompts": 8.0,

@@ -105,6 +105,7 @@ def test_a_distance_that_multiplies() -> None:
     assert found(seen(kl=runaway, reward=noisy(0.4, 0.05, 30)))["kl_runaway"]["now"] > 10
     assert not found(seen(kl=falling(0.0, 4.0), reward=falling(0.2, 0.9))), "steady learning adds"
     assert not found(seen(kl=[1e-4 * 1.5**step for step in range(15)])), "near 0 it doubles often"
+    assert found(seen(kl=[0.0, 2e6, 1e7, 1e5, 3e4]))["kl_runaway"]["now"] == 1e5, "lost within the first steps"
     limited = replace(seen(kl=noisy(0.8, 0.05, 10)), watch=WatchSpec(kl=0.5))
     assert found(limited)["kl_runaway"]["limit"] == 0.5
 
@@ -129,6 +130,18 @@ def test_one_reply_for_every_prompt() -> None:
     assert not found(seen(same_reply=same, prompts=[1.0] * 20)), "one prompt has one right answer"
     assert not found(seen(same_reply=same, prompts=[2.0] * 20)), "ten prompts may have the same right answer"
     assert not found(seen(same_reply=noisy(0.6, 0.05, 20)))
+
+
+def test_a_policy_that_is_lost_within_the_first_steps() -> None:
+    """What a learning rate of 0.02 does to the shipped base: nothing is left after three steps."""
+    rewards = [0.55, 0.53, 0.61, 0.11, 0.05, *[0.0] * 20]
+    lost = seen(reward=rewards, reward_max=[2 * reward for reward in rewards], reward_spread=[0.4] * 4 + [0.0] * 21)
+    assert found(lost)["falling_reward"]["steps"] == 20.0
+
+
+def test_steps_without_a_pass_say_nothing_of_drift() -> None:
+    drifting = {"entropy": [0.3, 0.0] * 10, "drift_mean": [1.2, 0.0] * 10}
+    assert found(seen(**drifting))["gap_runaway"]["drift"] == 1.2
 
 
 def test_what_the_task_ignores_is_not_found() -> None:
