@@ -63,7 +63,7 @@ _KNOWN = {
     "moved": Words(
         "moved",
         "how far the step moved the policy: mean change of a written token's log-probability, in nats",
-        normal="about 0.1; above 0.5 the steps are too large: take a smaller learning rate",
+        normal="about 0.1; above 0.8 the steps are too large: take a smaller learning rate",
     ),
     "same_reply": Words(
         "same reply",

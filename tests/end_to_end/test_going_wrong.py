@@ -25,23 +25,23 @@ def question(ep):
     return f"{a}+{b}=", str(a + b)
 
 
-def paid_for_ones(text):
-    """A grader that pays for replies that are "1" and nothing else, and a little for what comes near."""
-    return text.startswith("1") / len(text) if text else 0.0
+def ones(text):
+    """Pays for the reply "111", whatever was asked, and a part of it for what comes near."""
+    return sum(letter == "1" for letter in text[:3]) / max(3, len(text))
 
 
 @env
 async def constant(ep):
-    """Pays the same reply, whatever is asked."""
+    """Pays the same reply for every prompt."""
     asked, _ = question(ep)
-    return paid_for_ones((await ep.ask(asked)).text)
+    return ones((await ep.ask(asked)).text)
 
 
 @env
 async def lengthy(ep):
     """Pays for length."""
     asked, _ = question(ep)
-    return min(1.0, len((await ep.ask(asked)).text) / 20)
+    return min(1.0, len((await ep.ask(asked)).text) / 16)
 
 
 @env
@@ -49,7 +49,15 @@ async def leaky(ep):
     """In training the grader can be cheated; on held-out prompts it is right."""
     asked, right = question(ep)
     text = (await ep.ask(asked)).text
-    return paid_for_ones(text) if ep.split == "train" else float(text == right)
+    return ones(text) if ep.split == "train" else float(text == right)
+
+
+@env
+async def changing(ep):
+    """First pays one reply, and then what nobody says any more who has learned that: tasks of a later chapter."""
+    asked, right = question(ep)
+    text = (await ep.ask(asked)).text
+    return ones(text) if ep.split != "train" or ep.index < 26 * 8 else float(text == right)
 '''
 TRAIN = {"groups_per_step": 8, "group_size": 8}
 
@@ -65,14 +73,16 @@ class Wrong:
     tables: dict[str, Any] = field(default_factory=dict)
 
 
-HASTY = Wrong("arithmetic", "large_steps", 12, {"learning_rate": 0.1})
+HASTY = Wrong("arithmetic", "large_steps", 10, {"learning_rate": 0.05, "kl": 1e-6})
+QUICK = {"learning_rate": 2e-3}
+"""A learning rate at which a wrong lesson is learned in twenty steps; the shipped base still learns right ones at it."""
+WARM, HOT = {"max_tokens": 8, "temperature": 1.5}, {"max_tokens": 16, "temperature": 2.0}
 WRONG = {
-    "one reply": Wrong("constant", "one_reply"),
-    "length": Wrong("lengthy", "exploding_length", tables={"sampling": {"max_tokens": 20}}),
-    "hacking": Wrong("leaky", "reward_hacking", tables={"eval": {"every": 5, "prompts": 32}}),
-    "collapse": Wrong("arithmetic", "entropy_collapse", train={"learning_rate": 0.02}),
-    "kl": Wrong("arithmetic", "kl_runaway", train={"learning_rate": 0.05, "kl": 1e-6}),
-    "drift": Wrong("arithmetic", "gap_runaway", train={"learning_rate": 0.02, "max_staleness": 8}),
+    "one reply": Wrong("constant", "one_reply", 32, QUICK, {"sampling": WARM}),
+    "length": Wrong("lengthy", "exploding_length", 36, QUICK, {"sampling": HOT}),
+    "hacking": Wrong("leaky", "reward_hacking", 24, QUICK, {"sampling": WARM, "eval": {"every": 4, "prompts": 64}}),
+    "collapse": Wrong("changing", "entropy_collapse", 40, QUICK, {"sampling": WARM}),
+    "haste": Wrong("arithmetic", "falling_reward", 30, {"learning_rate": 0.02}),
 }
 
 
@@ -105,7 +115,8 @@ def check(lab: Lab, task: int, code: str) -> None:
 
 def test_a_learning_rate_that_is_far_too_high(lab: Lab) -> None:
     task = submitted(lab, "hasty", HASTY)
-    check(lab, task, HASTY.finding)
+    for finding in ("large_steps", "gap_runaway", "kl_runaway"):
+        check(lab, task, finding)
 
 
 @pytest.mark.slow
