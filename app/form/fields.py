@@ -16,7 +16,7 @@ PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""
 FIRST = ("tenant", "name", "environment", "steps")
 """Keys that everybody sets."""
-FOLDED = ("train", "sampling", "eval", "policy", "queue", "keep", "")
+FOLDED = ("train", "sampling", "eval", "policy", "queue", "keep", "watch", "")
 """The tables that are folded, in this order; the last holds the other keys of the file itself."""
 
 

@@ -14,7 +14,7 @@ from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.format import clip, clip_start, line, pad, score
 from ..words.held_out import held_out, with_error
-from ..words.tasks import state_word
+from ..words.learning import newest, state_text
 
 GRACE_SECONDS = 20.0
 """An engine may be silent this long (a restart, a busy disk) before following gives up."""
@@ -24,10 +24,12 @@ def progress_line(task: TaskRow) -> str:
     """A task in one line."""
     parts = [
         pad(_who(task, 36), 36),
-        f"{state_word(task.state):<11}",
+        f"{state_text(task):<11}",
         "  ".join(_learned(own, task.steps, own.name if task.policies else "") for own in _learning(task)),
     ]
-    return "  ".join([*parts, line(task.reason)] if task.reason else parts)
+    found = newest(task)
+    why = line(task.reason) or (found.headline if found else "")
+    return "  ".join([*parts, why] if why else parts)
 
 
 def sentence(task: TaskRow) -> str:
@@ -42,7 +44,9 @@ def sentence(task: TaskRow) -> str:
             parts.append(f"reward {score(own.reward)}")
         if own.basis is not None:
             parts.append(f"held-out score {held_out(own.score, own.basis)}")
-    return ", ".join(parts) + "." + (f" Reason: {line(task.reason)}" if task.reason else "")
+    found = newest(task)
+    wrong = f" Learning goes wrong: {found.headline}." if found else ""
+    return ", ".join(parts) + "." + wrong + (f" Reason: {line(task.reason)}" if task.reason else "")
 
 
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:

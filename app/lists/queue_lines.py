@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from marlaas.engine.store import PolicyRow, TaskRow
 
+from ..words.learning import MARK, goes_wrong
 from ..words.tasks import GLYPHS, queue_order
 from .filters import Query, in_order, matches
 
@@ -127,6 +128,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def standing(tasks: Sequence[TaskRow]) -> str:
-    """How many tasks are in which state: ●2 ○1 ✓5."""
-    states = Counter(task.state for task in tasks)
-    return " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
+    """How many tasks are in which state, and of how many the learning goes wrong: !1 ●2 ○1 ✓5."""
+    states, wrong = Counter(task.state for task in tasks), sum(map(goes_wrong, tasks))
+    counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
+    return f"{MARK}{wrong} {counted}" if wrong else counted

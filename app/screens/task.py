@@ -32,6 +32,7 @@ from ..words.metrics import REWARD, in_order, newest_text, words
 from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
+from .dialogs.findings import Findings
 from .dialogs.win_rates import WinRates
 from .tasks_view import TasksView
 
@@ -48,11 +49,12 @@ class TaskScreen(TasksView):
 
     HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
 
-P turns to the next policy, where a task trains several: everything that is shown is of that one. w shows how its
-versions did against others. c lays up to three other tasks or policies over the chart; i reads single points with ←
-and → (shift: step by step); o makes its axis logarithmic; d shows the task's configuration. ◆ is a held-out score with
-its standard error, ┊ a change of the environment. Of an evaluation the list has the versions, and the arrows choose
-whose replies are shown. tab goes from pane to pane, z enlarges one."""
+P turns to the next policy, where a task trains several: everything that is shown is of that one. f shows what goes
+wrong in its learning (a ! beside its state), with rollouts and what to do. w shows how its versions did against others.
+c lays up to three other tasks or policies over the chart; i reads single points with ← and → (shift: step by step); o
+makes its axis logarithmic; d shows the task's configuration. ◆ is a held-out score with its standard error, ┊ a change
+of the environment. Of an evaluation the list has the versions, and the arrows choose whose replies are shown. tab goes
+from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
@@ -60,6 +62,7 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
         Binding("c", "overlay", "compare", id="task.overlay"),
         Binding("P", "policy", "next policy", show=False, id="task.policy"),
         Binding("w", "win_rates", "win-rates", show=False, id="task.win_rates"),
+        Binding("f", "findings", "findings", show=False, id="task.findings"),
         Binding("d", "configuration", "config", show=False, id="task.configuration"),
         Binding("o", "logarithmic", "log scale", show=False, id="task.logarithmic"),
         Binding("t", "open_rollouts", "rollouts", id="task.rollouts"),
@@ -180,6 +183,8 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
             return self.marlaas.why_no_other_policy()
         if action == "win_rates" and not (self.targets and self.targets[0].policies):
             return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
+        if action == "findings" and not (self.targets and self.targets[0].findings):
+            return "Nothing was found to go wrong in what this task learns."
         if action == "inspect" and not self._track().steps:
             return "There is no point to inspect yet."
         return super().why_not(action)
@@ -197,6 +202,10 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
         """Show how the policy's versions did against each other, and against others."""
         if self.marlaas.learner is not None:
             self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
+
+    def action_findings(self) -> None:
+        """Show what goes wrong in what the task learns."""
+        self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
 
     def action_metric(self, by: int) -> None:
         """Show the next metric, or the one before."""

@@ -10,8 +10,8 @@ from marlaas.engine.store import PaceRow, TaskRow
 
 from ..words.format import bar, cells, count, duration, line, number, score, short_duration
 from ..words.held_out import held_out
+from ..words.learning import concern, state_text
 from ..words.pace import seconds_left
-from ..words.tasks import state_word
 
 _REASON_LINES = 3
 _RAGGED = 8
@@ -34,7 +34,7 @@ class TaskLine(Widget):
     def watch_row(self) -> None:
         """Make room for another reason or warning; other numbers need none."""
         room, row = max(1, self.content_size.width), self.row
-        reason, warning = (row.reason, "" if row.reason else row.warning) if row else ("", "")
+        reason, warning = (row.reason, "" if row.reason else concern(row)) if row else ("", "")
         height = 1 + max(1, _lines(reason, room)) + _lines(warning, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
@@ -56,7 +56,7 @@ class TaskLine(Widget):
             f"{count(task.tokens)} tokens",
             duration(task.seconds),
         ]
-        state = f"{state_word(task.state)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
+        state = f"{state_text(task)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         left = seconds_left(task, self.pace)
         state += "" if left is None else f"  {short_duration(left)} left"
         whose = f"{task.name} · {self.policy}" if self.policy else task.name
@@ -64,8 +64,8 @@ class TaskLine(Widget):
         gap = " " * max(1, width - cells(name) - cells(state))
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
         parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state, "\n", (below, "$text-muted")]
-        if task.warning and not task.reason:
-            parts += ["\n", (line(task.warning, _REASON_LINES * width), "$text-warning")]
+        if (known := concern(task)) and not task.reason:
+            parts += ["\n", (line(known, _REASON_LINES * width), "$text-warning")]
         return Content.assemble(*parts)
 
 

@@ -50,7 +50,7 @@ class Notifier:
         self._work: asyncio.Task[None] | None = None
 
     def tell(self, event: str, task: int) -> None:
-        """Put an event in line: *done*, *failed* or *stalled*. Never waits."""
+        """Put an event in line: *done*, *failed*, *stalled* or *finding*. Never waits."""
         if not self._words:
             return
         if self._work is None:

@@ -50,6 +50,8 @@ class Services:
     """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
+    tell: Callable[[str, int], None] = lambda event, task: None
+    """Sends a notification: what has happened, and the task."""
     token_steps: int = 0
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)

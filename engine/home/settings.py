@@ -100,7 +100,8 @@ DOCUMENTED = """\
 
 [notify]
 # A command that is run for every task that is done, has failed or has stalled (it paused itself, or is blocked for some
-# time): one JSON object on a line of its standard input. No shell; words may be quoted. It may take 30 seconds.
+# time), and for every finding about what a task learns: one JSON object on a line of its standard input. No shell; its
+# words may be quoted. It may take 30 seconds.
 # command = ""
 # Minutes that a task is blocked before that is told.
 # blocked_minutes = 10

@@ -33,6 +33,7 @@ from .serving.exposed import ExposedTime
 from .serving.retention import Retention
 from .step_metrics import StepTally
 from .trained_policy import TrainedPolicy
+from .watch.watch import Watch
 
 
 class PolicyLearner:
@@ -85,7 +86,8 @@ class PolicyLearner:
         self._retention = Retention(
             services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
         )
-        self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention)
+        self._watch = Watch(services, trained)
+        self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention, self._looked)
 
     @property
     def end(self) -> int:
@@ -108,6 +110,7 @@ class PolicyLearner:
 
     async def train(self, background: Background) -> None:
         """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
+        await self._looked()
         self._measuring.again(self._version, background)
         for step in range(self._version.number, self.spec.steps):
             if self._services.draining.is_set():
@@ -174,6 +177,8 @@ class PolicyLearner:
         self._exposed.committed()
         self._serving = background.start(self._serve(version, before, shares, asked, result.scores, background))
         await self._watch_signal(tally, metrics["reward"])
+        self._watch.see(version.number, metrics)
+        await self._looked()
         return version
 
     def _notice(self, sentence: str) -> None:
@@ -203,6 +208,7 @@ class PolicyLearner:
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
+        self._watch.add(version.number, report.metrics())
 
     async def _served(self) -> None:
         """Wait until the last version is published and checked: no step is committed on top of one that is not.
@@ -217,9 +223,18 @@ class PolicyLearner:
         """In a deterministic run, wait for the scores that may end it, or for all but the newest: else their timing
         would decide when it ends, and what is measured."""
         if self.spec.train.deterministic:
-            if self._measuring.decisive:
+            decisive = self._measuring.decisive or self._watch.decisive
+            if decisive:
                 await self._served()
-            await self._measuring.settled(0 if self._measuring.decisive else 1)
+            await self._measuring.settled(0 if decisive else 1)
+
+    async def _looked(self) -> None:
+        """Look whether learning goes wrong, after a step or an evaluation; pause where the task asks for that."""
+        await self._watch.look()
+        why = None if self.finished or self.step >= self.spec.steps else self._watch.pausing()
+        if why is not None:
+            await self._served()
+            raise why
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task where none learns

@@ -60,6 +60,9 @@ class StepTally:
           in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
         - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
           effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 where all are equal (Kong, 1992).
+        - ``entropy_sampled``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
+          It is of all groups, while ``entropy`` is of those that a pass was made for.
+        - ``same_reply``: the share of the episodes with the commonest reply; ``prompts``: distinct first prompts.
         - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
           the length limit ended.
         - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
@@ -98,6 +101,8 @@ class StepTally:
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
             "tokens": float(sum(lengths)),
+            "entropy_sampled": _surprise(episodes) / max(1, sum(lengths)),
+            **_same(self.groups),
             "length": sum(lengths) / max(1, len(episodes)),
             "length_max": float(max(lengths, default=0)),
             "cut": sum(any(t.cut for t in episode.trajectories) for episode in episodes) / max(1, len(episodes)),
@@ -137,6 +142,25 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
     slower = [one.slower for _, one in known if one.slower is not None]
     means = {"dropped_reward": late, "slower_reward": slower}
     return found | {name: math.fsum(values) / len(values) for name, values in means.items() if values}
+
+
+def _surprise(episodes: Sequence[Episode]) -> float:
+    """The sum of -log p over the tokens that the policy wrote."""
+    return 0.0 - math.fsum(float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+
+
+def _same(groups: Sequence[ClosedGroup]) -> dict[str, float]:
+    """How many episodes have the commonest reply, as a share, and how many first prompts differ."""
+    replies: Counter[bytes] = Counter()
+    prompts: set[bytes] = set()
+    for closed in groups:
+        for episode in closed.group.episodes:
+            if episode.trajectories:
+                replies[b"|".join(t.tokens[t.mask != 0].tobytes() for t in episode.trajectories)] += 1
+                first = episode.trajectories[0]
+                prompts.add(first.tokens[: int(np.argmax(first.mask))].tobytes())
+    most = max(replies.values(), default=0)
+    return {"same_reply": most / max(1, replies.total()), "prompts": float(len(prompts))}
 
 
 def _sampled(episode: Episode) -> int:

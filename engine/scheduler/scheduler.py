@@ -44,7 +44,7 @@ class Scheduler:
         patience: float = 600.0,
     ) -> None:
         """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
-        they paused themselves, or are blocked for ``patience`` seconds."""
+        they paused themselves, or are blocked for ``patience`` seconds; and of a *finding* about their learning."""
         self._store = store
         self._supervisor = supervisor
         self._slots = slots
@@ -267,7 +267,7 @@ class Scheduler:
             return
         if task.state != "running" and task.id not in self._blocked:
             self._store.tasks.explain({task.id: STARTING})
-        run = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started))
+        run = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started, self._tell))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run
         self._since[task.id] = monotonic()

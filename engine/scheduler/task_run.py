@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import (
     AdapterError,
@@ -70,11 +70,15 @@ def failed(why: str, again: bool = False) -> Ending:
 
 
 async def run_task(
-    task: int, spec: TaskSpec, supervisor: WorkerSupervisor, started: Callable[[Runner], None]
+    task: int,
+    spec: TaskSpec,
+    supervisor: WorkerSupervisor,
+    started: Callable[[Runner], None],
+    tell: Callable[[str, int], None] = lambda event, task: None,
 ) -> Ending:
     """Run a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
 
-    ``started`` is called once nothing blocks the task any more, with who runs it.
+    ``started`` is called once nothing blocks the task any more, with who runs it; ``tell`` sends notifications.
     """
     losses, last = 0, -1
     while True:
@@ -84,7 +88,7 @@ async def run_task(
             if supervisor.yielding is not None:
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
-            services = (await supervisor.services()).of(payer, spec.train.deterministic)
+            services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             # of these workers: by the time a learner has ended, the supervisor may have the next ones
             lost = supervisor.lost
             learner = (EvalRun if spec.kind == "eval" else Learner)(services, task, spec, started)

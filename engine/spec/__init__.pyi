@@ -70,3 +70,16 @@ from .validation import (
     nearest as nearest,
     one_of as one_of,
 )
+from .watching import (
+    ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
+    EXPLODING_LENGTH as EXPLODING_LENGTH,
+    FALLING_REWARD as FALLING_REWARD,
+    FINDINGS as FINDINGS,
+    GAP_RUNAWAY as GAP_RUNAWAY,
+    KL_RUNAWAY as KL_RUNAWAY,
+    LARGE_STEPS as LARGE_STEPS,
+    NAMES as NAMES,
+    ONE_REPLY as ONE_REPLY,
+    REWARD_HACKING as REWARD_HACKING,
+    WatchSpec as WatchSpec,
+)

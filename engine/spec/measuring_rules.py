@@ -16,7 +16,7 @@ from .validation import CONFLICT
 if TYPE_CHECKING:
     from .task import TaskSpec
 
-OF_TRAINING = ("policy", "policies", "agents", "train", "keep")
+OF_TRAINING = ("policy", "policies", "agents", "train", "keep", "watch")
 """Tables that mean nothing where nothing is trained."""
 OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
 """Keys of [eval] that mean nothing there."""

@@ -119,6 +119,19 @@ def check_rules(spec: TaskSpec, where: str) -> None:
             'Set it to "uniform", or train one policy.',
         ),
         (
+            spec.watch.kl is not None and train.kl == 0.0,
+            ("watch.kl", "train.kl"),
+            f"is {spec.watch.kl}, but without 'train.kl' the distance to the base is not measured.",
+            "Set 'train.kl' above 0, for example to 0.001.",
+        ),
+        (
+            bool(set(spec.watch.pause) & set(spec.watch.ignore)),
+            ("watch.pause", "watch.ignore"),
+            f"names {' and '.join(sorted(set(spec.watch.pause) & set(spec.watch.ignore)))}, which 'watch.ignore' names,"
+            " too.",
+            "Name each finding in one of the two.",
+        ),
+        (
             measure.patience > 0 and measure.every == 0,
             ("eval.patience", "eval.every"),
             f"is {measure.patience}, but 'eval.every' = 0 measures only before and after training.",

@@ -18,6 +18,7 @@ from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules, refuse_truncation
 from .suites import SuiteSpec
 from .validation import RANGE, between, build, each_between, one_of
+from .watching import WatchSpec
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ class TaskSpec:
     queue: QueueSpec = QueueSpec()
     eval: EvalSpec = EvalSpec()
     keep: KeepSpec = KeepSpec()
+    watch: WatchSpec = field(default_factory=WatchSpec)
     data: DataSpec = field(default_factory=DataSpec)
 
     @property
@@ -232,7 +234,7 @@ class TaskSpec:
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
     plain = {key: _lists(value) for key, value in table.items() if value is not None}
-    for name in ("train", "eval", "sampling"):
+    for name in ("train", "eval", "sampling", "watch"):
         if isinstance(plain.get(name), dict):
             plain[name] = _given(plain[name])
     if isinstance(plain.get("policies"), dict):

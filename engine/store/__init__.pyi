@@ -20,6 +20,7 @@ from .draws import (
 from .evaluations import (
     Evaluation as Evaluation,
     EvaluationTable as EvaluationTable,
+    HeldOutScore as HeldOutScore,
     best as best,
 )
 from .events import (
@@ -32,6 +33,13 @@ from .experience import (
     ExperienceTable as ExperienceTable,
     MeasuredEpisode as MeasuredEpisode,
     PolicyGroup as PolicyGroup,
+)
+from .findings import (
+    FindingTable as FindingTable,
+    Known as Known,
+    NewFinding as NewFinding,
+    Said as Said,
+    StepSeen as StepSeen,
 )
 from .metric_names import (
     stale as stale,
@@ -60,6 +68,9 @@ from .queries.environment_use import (
     EpisodeFailure as EpisodeFailure,
     EpisodeUse as EpisodeUse,
     environment_use as environment_use,
+)
+from .queries.findings import (
+    FindingRow as FindingRow,
 )
 from .queries.history import (
     History as History,

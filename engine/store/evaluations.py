@@ -52,6 +52,17 @@ class Evaluation:
     """pass@k; None where k is 1."""
 
 
+@dataclass(frozen=True)
+class HeldOutScore:
+    """A version's score in a series, with what is needed to tell it from another one's."""
+
+    step: int
+    score: float
+    stderr: float
+    """Standard error of the score, from distinct prompts."""
+    prompts: int
+
+
 def best(scores: Mapping[int, float]) -> int:
     """The step with the highest score, of equal ones the earliest. Raises ``ValueError`` where there is none.
 
@@ -139,6 +150,15 @@ class EvaluationTable:
         series = self.series(policy)
         found = self.measured(policy, series) if series is not None else {}
         return {step: score for step, score in found.items() if score is not None}
+
+    def compared(self, policy: int) -> tuple[HeldOutScore, ...]:
+        """Scores of the newest series, by step, without what is no score."""
+        rows = self._db.query(
+            "SELECT step, score, coalesce(stderr, 0.0) AS stderr, prompts FROM evals"
+            " WHERE policy = ? AND series = ? AND suite = ? AND split = ? AND score IS NOT NULL ORDER BY step",
+            [policy, self.series(policy), self._suite, self._split],
+        )
+        return tuple(HeldOutScore(**row) for row in rows)
 
     def best_of_each(self, policy: int) -> set[int]:
         """The numbers of the best trained versions, one of each series."""

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..environments import Finding
+from .queries.findings import FindingRow
 from .queries.policies import PolicyRow
 from .score_basis import ScoreBasis
 
@@ -104,6 +105,8 @@ class TaskRow:
     has."""
     basis: ScoreBasis | None = None
     """What the newest held-out score rests on; with a basis and no score, too many episodes failed."""
+    findings: tuple[FindingRow, ...] = ()
+    """What went wrong in the learning of its policies, the newest first."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -113,7 +116,8 @@ class TaskRow:
     def seen_by(self, policy: PolicyRow) -> TaskRow:
         """The task with the progress of one of its policies."""
         steps = 1 if policy.measured else self.steps
-        return replace(self, steps=steps, **{name: getattr(policy, name) for name in _PROGRESS})
+        own = tuple(finding for finding in self.findings if finding.policy == policy.name)
+        return replace(self, steps=steps, findings=own, **{name: getattr(policy, name) for name in _PROGRESS})
 
     @property
     def unfinished(self) -> bool:

@@ -21,6 +21,7 @@ from .database import GuardedConnection, barrier, checkpoint, open_database
 from .environments import ConformanceTable, OutcomeTable
 from .evaluations import EvaluationTable
 from .experience import ExperienceTable
+from .findings import FindingTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .open_plays import OpenPlayTable
 from .tasks import TaskTable
@@ -59,6 +60,7 @@ class Store:
         self.devices = DeviceTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.experience = ExperienceTable(self._database)
+        self.findings = FindingTable(self._database)
         self.open_plays = OpenPlayTable(self._database)
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)

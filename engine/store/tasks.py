@@ -138,7 +138,7 @@ class TaskTable:
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
 
-        ``fresh``: a person did it, so tries are counted anew."""
+        ``fresh``: a person did it, so tries are counted anew, and findings that paused the task do so no more."""
         now = time.time()
         with transaction(self._db):
             self._db.execute(
@@ -148,6 +148,9 @@ class TaskTable:
                 " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
                 [state, reason.words, reason.code, fresh, state, now, state, now, task],
             )
+            if fresh:
+                of_task = "policy IN (SELECT id FROM policies WHERE task = ?)"
+                self._db.execute(f"UPDATE findings SET pending = 0 WHERE pending AND {of_task}", [task])
             if state in FINISHED:
                 self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 

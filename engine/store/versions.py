@@ -127,12 +127,15 @@ class VersionTable:
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
-        """Void versions above ``number`` (-1: all) and remove their steps; groups that these consumed wait again."""
+        """Void versions above ``number`` (-1: all) and remove their steps and what was found at these.
+
+        Groups that they consumed wait again."""
         with transaction(self._db):
             voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
             self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])
             self._db.execute("DELETE FROM steps WHERE policy = ? AND number > ?", [policy, number])
             self._db.execute("DELETE FROM metrics WHERE policy = ? AND step > ?", [policy, number])
+            self._db.execute("DELETE FROM findings WHERE policy = ? AND step > ?", [policy, number])
             self._db.execute(
                 "UPDATE versions SET state = 'void', label = '' WHERE policy = ? AND number > ?", [policy, number]
             )

@@ -14,6 +14,7 @@ from marlaas.engine.spec import (
     SpecField,
     TaskSpec,
     TrainSpec,
+    WatchSpec,
     component_fields,
     docstrings,
     policy_fields,
@@ -31,6 +32,7 @@ TABLES = {
     "queue": QueueSpec.__doc__,
     "eval": EvalSpec.__doc__,
     "keep": KeepSpec.__doc__,
+    "watch": WatchSpec.__doc__,
     "data": DataSpec.__doc__,
 }
 OF_SUITES = ("eval.suite.name", "eval.suite.environment")

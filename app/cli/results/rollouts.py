@@ -40,6 +40,9 @@ def register(verbs: Verbs) -> None:
     verb.add_argument("--step", type=_number, metavar="N", help="the groups of this step")
     verb.add_argument("--group", type=_number, metavar="G", help="the conversations of this group, by its number")
     verb.add_argument("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step")
+    verb.add_argument(
+        "--finding", metavar="NAME", help="the conversations that show what goes wrong, as `show` names it"
+    )
     verb.add_argument("--failures", action="store_true", help="only conversations that failed")
     verb.add_argument("--search", metavar="TEXT", help="only conversations in which somebody says this")
     form = verb.add_mutually_exclusive_group()
@@ -78,7 +81,7 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
     from ...rollouts import exporting, records
 
-    if args.group is not None or args.search or (args.failures and args.step is not None):
+    if args.group is not None or args.finding or args.search or (args.failures and args.step is not None):
         ids = _ids(reader, args)
         if args.json:
             output.result_json([records.record(one) for one in exporting.read(reader, ids)])
@@ -125,6 +128,8 @@ def _in_scope(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     from marlaas.engine.errors import ConfigError
 
     split = _split(args)
+    if args.finding is not None:
+        return array("q", _of_finding(reader, args))
     if args.group is not None:
         groups = reader.group_ids_numbered(args.task, split, args.group, args.step, args.policy)[:1]
         found = [
@@ -143,6 +148,20 @@ def _in_scope(reader: HomeReader, args: argparse.Namespace) -> array[int]:
         for step in dict.fromkeys(steps)
     )
     return array("q", (id for ids in everything for id in ids))
+
+
+def _of_finding(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
+    """The conversations that show a finding. Raises ``ConfigError`` where the task has none of that name."""
+    from marlaas.engine.errors import ConfigError
+
+    task = reader.task(args.task)
+    findings = [one for one in (task.findings if task else ()) if args.policy in (None, one.policy)]
+    for finding in findings:
+        if finding.code == args.finding:
+            return finding.rollouts
+    known = ", ".join(dict.fromkeys(line(one.code, 40) for one in findings))
+    hint = f"It has {known}." if known else "Nothing was found to go wrong in its learning."
+    raise ConfigError(f"Task {args.task} has no finding {args.finding!r}.", hint)
 
 
 def _split(args: argparse.Namespace) -> str:

@@ -22,6 +22,8 @@ _FILTER = (
 )
 OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 """Lines that the table of an evaluation's versions makes needless."""
+REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
+"""Lines of which there may be several."""
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
 
@@ -84,18 +86,20 @@ def list_tasks(args: argparse.Namespace) -> int:
 
 
 def _cells(task: TaskRow) -> tuple[str, ...]:
-    from ...words.tasks import short_name, state_word
+    from ...words.learning import newest, state_text
+    from ...words.tasks import short_name
 
+    found = newest(task)
     return (
         str(task.id),
         line(task.tenant, 24),
         short_name(task, 32),
         line(task.environment, 24),
-        state_word(task.state),
+        state_text(task),
         f"{task.step}/{task.steps}",
         score(task.reward),
         with_error(task.score, task.basis),
-        line(task.reason, REASON_CELLS),
+        line(task.reason or (found.headline if found else ""), REASON_CELLS),
     )
 
 
@@ -117,9 +121,10 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
     from ...reading.opening import find_task, reading
+    from ...words.learning import fields as findings, findings_json, state_text
     from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.metrics import newest_text
-    from ...words.tasks import state_word, task_detail_json
+    from ...words.tasks import task_detail_json
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
@@ -138,7 +143,8 @@ def show_task(args: argparse.Namespace) -> int:
         return output.OK
     if args.json:
         measured_too = {"measured": measured_json(measured)} if task.kind == "eval" else {}
-        output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **measured_too})
+        found = {"findings": findings_json(own)}
+        output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **found, **measured_too})
         return output.OK
     shares = shares_of(config)
     components = component_lines(shares, evals)
@@ -146,9 +152,10 @@ def show_task(args: argparse.Namespace) -> int:
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
         ("environment", line(task.environment)),
-        ("state", state_word(task.state)),
+        ("state", state_text(task)),
         ("reason", line(task.reason)),
         *(("warning", line(warning)) for warning in warnings),
+        *findings(task),
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
         ("priority", str(task.priority) if task.priority else ""),
         ("tried again", _tries(task, config)),
@@ -175,7 +182,7 @@ def show_task(args: argparse.Namespace) -> int:
         fields = [field for field in fields if field[0] not in OF_ONE]
     seen: set[str] = set()
     for name, value in fields:
-        if value and value != "-" and (name not in seen or name in ("policy", "warning", "component")):
+        if value and value != "-" and (name not in seen or name in REPEATED):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     if task.kind == "eval":

@@ -9,9 +9,10 @@ from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
 from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
+from ...words.learning import newest, state_text
 from ...words.pace import seconds_left, tokens_per_second
 from ...words.policies import kind, names
-from ...words.tasks import short_name, state_word
+from ...words.tasks import short_name
 from ..keyed_table import Column
 
 NARROW = (
@@ -101,7 +102,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
     pace = course.paces.get(task.id)
     match column.name:
         case "state":
-            return state_word(task.state)
+            return state_text(task)
         case "step":
             return _steps(task.step, task.steps, column.width)
         case "progress":
@@ -121,7 +122,8 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
             left = seconds_left(task, pace)
             return "" if left is None else short_duration(left)
         case "why":
-            return line(task.reason, column.width)
+            found = newest(task)
+            return line(task.reason or (found.headline if found else ""), column.width)
         case "task":
             before = "  " * shown.depth + (_fold(shown) if task.policies else "")
             return before + short_name(task, column.width - len(before))

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ...lists.queue_lines import QueueLine
+from ...words.learning import goes_wrong
 from ..keyed_table import Cell, Column, KeyedTable, Row
 from .columns import Course, cell_text, layout
 
@@ -85,5 +86,7 @@ def _style(line: QueueLine, column: Column) -> str:
     if line.policy is not None:
         return "$text-primary" if column.name == "rewards" and line.policy.trained else "$text-muted"
     if column.name == "state":
+        if line.single.state == "running" and goes_wrong(line.single):
+            return "bold $text-warning"
         return _COLOURS.get(line.single.state, "")
     return "$text-primary" if column.name == "rewards" else ""

@@ -22,7 +22,7 @@ from ..serving.retention import Retention
 from ..trained_policy import TrainedPolicy
 from .evaluator import Evaluator
 from .suites import AllMeasuring, tested
-from .timing import Measurer
+from .timing import Measured, Measurer, nothing
 
 
 class MixedEvaluator:
@@ -66,8 +66,12 @@ def measuring(
     prompts: TaskPrompts,
     participants: Participants,
     retention: Retention,
+    measured: Measured = nothing,
 ) -> AllMeasuring[Lease] | AllMeasuring[Leases]:
-    """The evaluations of a policy: on the task's environment, or on all components of its mixture, and on suites."""
+    """The evaluations of a policy: on the task's environment, or on all components of its mixture, and on suites.
+
+    ``measured`` is called after each of those that decide.
+    """
     spec = trained.spec
 
     def evaluators(how: TaskSpec, split: Split) -> list[Evaluator]:
@@ -89,13 +93,14 @@ def measuring(
     test = evaluators(tested(spec), "test") if spec.eval.test_prompts else None
     if not spec.mixture:
         alone = mixture.components[0].environment
-        return AllMeasuring(services, trained, own[0], test[0] if test else None, alone, retention)
+        return AllMeasuring(services, trained, own[0], test[0] if test else None, alone, retention, measured)
 
     def together(each: Sequence[Evaluator], split: Split) -> Measurer[Leases]:
         return MixedEvaluator(services, trained.number, split, mixture.components, each)
 
     last = together(test, "test") if test else None
-    return AllMeasuring(services, trained, together(own, "eval"), last, Together(mixture.components), retention)
+    both = Together(mixture.components)
+    return AllMeasuring(services, trained, together(own, "eval"), last, both, retention, measured)
 
 
 def mixed(shares: Mapping[str, float], parts: Sequence[Evaluation]) -> Evaluation:

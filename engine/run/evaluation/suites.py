@@ -23,7 +23,7 @@ from ..serving.retention import Retention
 from ..trained_policy import TrainedPolicy
 from .evaluator import Evaluator
 from .held_out import HeldOutPrompts
-from .timing import Bound, Leased, Measurer, Measuring
+from .timing import Bound, Leased, Measured, Measurer, Measuring, nothing
 
 
 def deciding(spec: TaskSpec) -> str:
@@ -61,14 +61,19 @@ class AllMeasuring(Generic[Leased]):
         test: Measurer[Leased] | None,
         environment: Bound[Leased],
         retention: Retention,
+        measured: Measured = nothing,
     ) -> None:
         """``own`` and ``test`` measure on ``environment``, the task's own or its mixture; without ``test`` nothing is
-        tested."""
+        tested. ``measured`` is called after each evaluation that decides."""
         spec, published = trained.spec, trained.published
         decides = deciding(spec)
         undecided = replace(spec, eval=replace(spec.eval, target=None, patience=0)) if decides else spec
-        first = Measuring(services, undecided, trained.number, environment, published, own, retention)
-        suites = {suite.name: _suite(services, trained, suite, retention) for suite in spec.eval.suite}
+        told = nothing if decides else measured
+        first = Measuring(services, undecided, trained.number, environment, published, own, retention, measured=told)
+        suites = {
+            suite.name: _suite(services, trained, suite, retention, measured if suite.name == decides else nothing)
+            for suite in spec.eval.suite
+        }
         self._all: Sequence[Measuring[Leased] | Measuring[Lease]] = (first, *suites.values())
         self._decides = suites.get(decides, first)
         self._services = services
@@ -150,7 +155,9 @@ def tested(spec: TaskSpec) -> TaskSpec:
     return replace(spec, eval=replace(spec.eval, prompts=spec.eval.test_prompts, split="test"))
 
 
-def _suite(services: Services, trained: TrainedPolicy, suite: SuiteSpec, retention: Retention) -> Measuring[Lease]:
+def _suite(
+    services: Services, trained: TrainedPolicy, suite: SuiteSpec, retention: Retention, measured: Measured
+) -> Measuring[Lease]:
     spec, experience = on_suite(trained.spec, suite), services.store.experience
     first = experience.first_environment(trained.number, suite.name)
     last = experience.last_environment(trained.number, suite.name)
@@ -158,4 +165,5 @@ def _suite(services: Services, trained: TrainedPolicy, suite: SuiteSpec, retenti
     participants = Participants(AgentMap({ONLY: NamedPolicySpec()}, {}), {ONLY: trained.published}, Opponents())
     held_out = HeldOutPrompts(services, trained.task, suite.prompts, cast(Split, suite.split))
     evaluator = Evaluator(services, spec, trained.number, ONLY, environment, participants, held_out, suite.name)
-    return Measuring(services, spec, trained.number, environment, trained.published, evaluator, retention, suite.name)
+    host, policy = trained.published, trained.number
+    return Measuring(services, spec, policy, environment, host, evaluator, retention, suite.name, measured)

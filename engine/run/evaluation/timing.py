@@ -10,7 +10,7 @@ A deterministic task leaves none out: its training waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +35,14 @@ TOO_OFTEN = (
 
 Leased = TypeVar("Leased")
 """A lease, or those of all components of a mixture."""
+Measured = Callable[[], Awaitable[None]]
+"""What is called after an evaluation."""
 Given = TypeVar("Given", covariant=True)
 Taken = TypeVar("Taken", contravariant=True)
+
+
+async def nothing() -> None:
+    """What is called where nobody wants to know."""
 
 
 class Bound(Protocol[Given]):
@@ -77,8 +83,13 @@ class Measuring(Generic[Leased]):
         evaluator: Measurer[Leased],
         retention: Retention,
         suite: str = "",
+        measured: Measured = nothing,
     ) -> None:
-        """``suite``: the name of the suite that is measured; empty for the task's own environment."""
+        """``suite``: the name of the suite that is measured; empty for the task's own environment.
+
+        ``measured`` is called after each evaluation; what it raises ends the training.
+        """
+        self._tell_measured = measured
         self._suite = suite
         self._versions = services.store.versions
         self._evaluations = services.store.evaluations.of(suite, cast(Split, spec.eval.split))
@@ -180,6 +191,7 @@ class Measuring(Generic[Leased]):
                 self._now = None
             self.pending.discard(version.number)
         self._retention.label()
+        await self._tell_measured()
 
     async def _measured(self, version: Version) -> bool:
         """Put a version into the series of the environment that serves now, after the untrained policy.

@@ -49,6 +49,8 @@ class CanaryReport:
     """Share of the trainer's change that the sampler made, too: 1 up to ``doubt``; 0 where it did not change."""
     doubt: float
     """How far rounding alone can push that share; infinite where nothing moved."""
+    mean_moved: float = 0.0
+    """Mean change from the version before, as the trainer computes it."""
 
     @property
     def resolved(self) -> bool:
@@ -58,6 +60,7 @@ class CanaryReport:
     def metrics(self) -> dict[str, float]:
         """The figures that are recorded with the step's metrics, by name."""
         seen = {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
+        seen |= {"moved": self.mean_moved}
         return seen | ({"gap_followed": self.followed} if self.resolved else {})
 
 
@@ -230,8 +233,9 @@ def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> CanaryR
     squares = float(moved @ moved)
     doubt = 2.0 * rounding * float(np.abs(moved).sum()) / squares if squares > 0.0 else math.inf
     share = float(followed @ moved) / squares if squares > 0.0 else 1.0
-    sizes = np.abs(gaps)
-    return CanaryReport(float(sizes.max()), float(sizes.mean()), float(np.abs(moved).max()), share, doubt)
+    sizes, changes = np.abs(gaps), np.abs(moved)
+    far = float(changes.max()), share, doubt, float(changes.mean())
+    return CanaryReport(float(sizes.max()), float(sizes.mean()), *far)
 
 
 def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
@@ -242,4 +246,5 @@ def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
         max(report.moved for report in reports),
         max((report.followed for report in reports), key=lambda followed: abs(followed - 1.0)),
         max(report.doubt for report in reports),
+        max(report.mean_moved for report in reports),
     )

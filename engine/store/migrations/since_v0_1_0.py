@@ -191,6 +191,24 @@ def m034_open_plays(db: Database) -> None:
 
 
 @migrations()
+def m035_findings(db: Database) -> None:
+    """What goes wrong in the learning of a policy: each kind of finding at most once."""
+    db.execute(
+        """CREATE TABLE findings (
+            policy INTEGER NOT NULL REFERENCES policies (id),
+            code TEXT NOT NULL,  -- as task files name it
+            step INTEGER NOT NULL,  -- at which it was found
+            evidence TEXT NOT NULL,  -- JSON {name: value}
+            rollouts TEXT NOT NULL,  -- JSON: ids of trajectories that show it
+            holds INTEGER NOT NULL,  -- whether it is still so
+            pending INTEGER NOT NULL,  -- whether it is to pause its task, which no person has resumed since
+            created REAL NOT NULL,
+            PRIMARY KEY (policy, code)
+        )"""
+    )
+
+
+@migrations()
 def m036_order_of_turns(db: Database) -> None:
     """When each turn was said, over all agents of the episode."""
     # JSON: for each of ``turns`` its place among the turns of the episode, from 0; NULL: nobody wrote it down

@@ -34,6 +34,7 @@ from ..rows import (
 )
 from ..schema import is_newer, newer, read_only
 from ..score_basis import BASIS, basis_of
+from .findings import FINDINGS, findings_of
 from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
 from .token_sums import TokenSums
 
@@ -50,7 +51,8 @@ SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, 
        {SCORES},
        (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
            AS adapter_version,
-       (SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1) AS warning
+       (SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1) AS warning,
+       {FINDINGS} AS findings
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
 
@@ -146,6 +148,7 @@ class Reader:
     def _task(self, row: sqlite3.Row) -> TaskRow:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["warning"] = values["warning"] or ""
+        values["findings"] = findings_of(row["findings"])
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
         values["basis"] = basis_of(row["basis"])
         values["policies"] = self._policies.of(

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.queue_lines import Arrangement, Spread, arrange, spread, standing
+from marlaas.engine.store.queries.findings import FindingRow
 from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
 
@@ -82,6 +83,12 @@ def test_spread_leaves_out_what_is_no_number() -> None:
 
 def test_standing_counts_states() -> None:
     assert standing([task(1), task(2), task(3, state="queued")]) == "○1 ●2"
+
+
+def test_standing_counts_what_goes_wrong() -> None:
+    wrong = task(2, findings=(FindingRow("policy", 3, "one_reply"),))
+    over = task(4, findings=(FindingRow("policy", 3, "one_reply", holds=False),))
+    assert standing([task(1), wrong, task(3, state="queued"), over]) == "!1 ○1 ●3"
 
 
 def test_each_policy_of_a_task_has_a_line_that_folds() -> None:

@@ -78,6 +78,9 @@ def test_means_are_over_what_was_measured() -> None:
         "grad_norm": 0.125,
         "learning_rate": 1e-3,
         "drift_mean": pytest.approx(1 / 6),
+        "entropy_sampled": 0.0,
+        "same_reply": 1.0,
+        "prompts": 1.0,
         "drift_max": 0.5,
         "weight_mean": pytest.approx(1.0, abs=2e-4),
         "weight_ess": pytest.approx(6 / 7, abs=2e-4),  # float16 keeps three digits of a logarithm
@@ -97,3 +100,32 @@ def test_means_are_over_what_was_measured() -> None:
         "seconds": 2.0,
     }
     assert tally.signal and tally.numbers == [4, 5]
+
+
+def test_what_is_said_is_compared_over_all_episodes() -> None:
+    def said(number: int, prompt: int, *replies: tuple[int, ...]) -> ClosedGroup:
+        made = []
+        for member, reply in enumerate(replies):
+            tokens = np.array([prompt, *reply, 9], np.int32)  # what the environment says last differs from none
+            mask = np.array([0, *([1] * len(reply)), 0], np.uint8)
+            logprobs = np.where(mask, np.log(0.5), 0.0).astype(np.float32)
+            spans = (Span(1, 1 + len(reply), 0),)
+            made.append(Episode(member, "ok", (Trajectory("agent", tokens, mask, logprobs, spans, 1.0),)))
+        return ClosedGroup(Group(number, number, 0, "e", tuple(made)), RewardSummary(2, 1.0, 0.0, True, 1.0, 1.0))
+
+    tally = StepTally(groups_per_step=3)
+    nothing = GroupStats(tokens=9, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
+    tally.add([said(0, 1, (5, 6), (5,)), said(1, 2, (5, 6), (5, 6)), said(2, 2, (7,), (8,))], nothing)
+    metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
+    assert metrics["same_reply"] == 3 / 6 and metrics["prompts"] == 2.0
+    assert metrics["entropy_sampled"] == pytest.approx(np.log(2), rel=1e-6)  # float32 log-probabilities
+    assert metrics["entropy"] == 0.0, "no group went through a pass"
+
+
+def test_a_policy_that_was_not_asked_has_no_replies() -> None:
+    tally = StepTally(groups_per_step=1)
+    empty = ClosedGroup(Group(0, 0, 0, "e", ()), RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0))
+    nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
+    tally.add([empty], nothing)
+    metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
+    assert (metrics["same_reply"], metrics["prompts"], metrics["entropy_sampled"]) == (0.0, 0.0, 0.0)

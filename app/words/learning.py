@@ -1,0 +1,237 @@
+"""What goes wrong in a policy's learning, in words: its name, the figures that show it, and what to do.
+
+Shared by the command line and the terminal application. Takes rows, gives plain safe text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from marlaas.engine.spec import (
+    ENTROPY_COLLAPSE,
+    EXPLODING_LENGTH,
+    FALLING_REWARD,
+    GAP_RUNAWAY,
+    KL_RUNAWAY,
+    LARGE_STEPS,
+    NAMES,
+    ONE_REPLY,
+    REWARD_HACKING,
+)
+from marlaas.engine.store import FindingRow, TaskRow
+
+from .format import line, number, score, share
+from .tasks import state_word
+
+MARK = "!"
+"""Beside the state of a task whose learning goes wrong; the task runs on."""
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finding in words."""
+
+    policy: str
+    """Empty where the task trains only one."""
+    step: int
+    code: str
+    title: str
+    """What it is called: Entropy collapse."""
+    evidence: str
+    """The figures that show it, as a sentence."""
+    advice: str
+    """What to do, in a sentence or two."""
+    rollouts: tuple[int, ...] = ()
+    """Ids of the conversations that show it."""
+    holds: bool = True
+    """Whether it is still so."""
+
+    @property
+    def headline(self) -> str:
+        """Name, policy and step."""
+        whose = f" of {self.policy}" if self.policy else ""
+        return f"{self.title}{whose} at step {self.step}{'' if self.holds else ', over by now'}"
+
+
+def told(finding: FindingRow, several: bool = False) -> Told:
+    """A finding in words; ``several``: the task trains several policies, so it must say which."""
+    name = NAMES.get(finding.code, finding.code.replace("_", " "))
+    shown, advice = _WORDS.get(finding.code, (_figures, ""))
+    try:
+        evidence = shown(finding.evidence)
+    except (KeyError, TypeError, ValueError):  # another version of this program recorded other figures
+        evidence = _figures(finding.evidence)
+    return Told(
+        line(finding.policy, 60) if several else "",
+        finding.step,
+        finding.code,
+        line(name[:1].upper() + name[1:], 60),
+        line(evidence, 400),
+        advice,
+        finding.rollouts,
+        finding.holds,
+    )
+
+
+def findings(task: TaskRow) -> list[Told]:
+    """All findings about a task's learning, the newest first; what is over comes last."""
+    rows = sorted(task.findings, key=lambda one: not one.holds)
+    return [told(one, len(task.trained) > 1) for one in rows]
+
+
+def newest(task: TaskRow) -> Told | None:
+    """The newest finding that still holds; None where there is none."""
+    return next((one for one in findings(task) if one.holds), None)
+
+
+def concern(task: TaskRow) -> str:
+    """The newest thing that people should know of a running or ended task, in one line; empty where there is none."""
+    found = newest(task)
+    return f"{MARK} {found.headline}: {found.evidence}" if found else task.warning
+
+
+def goes_wrong(task: TaskRow) -> bool:
+    """Whether a task has learned, or learns, in a way that people should look at."""
+    return task.state in ("running", "paused", "done") and any(finding.holds for finding in task.findings)
+
+
+def state_text(task: TaskRow) -> str:
+    """Glyph and word of a task's state, with a mark where its learning goes wrong."""
+    word = state_word(task.state)
+    return f"{word} {MARK}" if goes_wrong(task) else word
+
+
+def fields(task: TaskRow) -> list[tuple[str, str]]:
+    """The lines of ``show`` about findings, with the name of each line."""
+    lines = []
+    for one in findings(task):
+        lines += [("finding", one.headline), ("evidence", one.evidence), ("what to do", one.advice)]
+        if one.rollouts:
+            numbers = ", ".join(map(str, one.rollouts))
+            lines.append(("rollouts", f"{numbers}: `marlaas rollouts {task.id} --finding {line(one.code, 40)}`"))
+    return lines
+
+
+def findings_json(task: TaskRow) -> list[dict[str, Any]]:
+    """The findings as ``show --json`` has them."""
+    return [
+        {**asdict(row), "words": words.evidence, "advice": words.advice}
+        for row in task.findings
+        for words in (told(row),)
+    ]
+
+
+def _figures(found: Figures) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {number(value)}" for name, value in found.items())
+
+
+def _entropy_collapse(found: Figures) -> str:
+    return (
+        f"the entropy fell from {number(found['start'])} to {number(found['now'])} nats per token. The best of each"
+        f" group now has a reward of {score(found['best'])} on average, and once had {score(found['reached'])}."
+    )
+
+
+def _exploding_length(found: Figures) -> str:
+    grown = f"replies grew from {found['start']:.0f} to {found['now']:.0f} tokens on average"
+    if "cut" in found:
+        return f"{grown}, and the length limit ends {share(found['cut'])} of the episodes."
+    return f"{grown}, and the reward stayed at {score(found['reward'])} ({score(found['reward_start'])} at the start)."
+
+
+def _reward_hacking(found: Figures) -> str:
+    return (
+        f"the held-out score fell from {score(found['best'])} ± {score(found['best_error'])} at step"
+        f" {found['best_step']:.0f} to {score(found['score'])} ± {score(found['error'])}, while the training reward"
+        f" went from {score(found['reward_then'])} to {score(found['reward'])}."
+    )
+
+
+def _falling_reward(found: Figures) -> str:
+    now, steps = score(found["now"]), f"{found['steps']:.0f}"
+    return f"the mean reward is {now}; {steps} steps earlier it was {score(found['best'])}."
+
+
+def _one_reply(found: Figures) -> str:
+    return (
+        f"{share(found['share'])} of the episodes have the same reply, over {found['prompts']:.0f} prompts of the last"
+        f" steps; the mean reward is {score(found['reward'])}."
+    )
+
+
+def _large_steps(found: Figures) -> str:
+    return (
+        f"a step changes the log-probability of a token that the policy wrote by {number(found['moved'], 2)} nats on"
+        " average; 0.1 is usual."
+    )
+
+
+def _kl_runaway(found: Figures) -> str:
+    if "limit" in found:
+        return (
+            f"the distance to the base is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
+        )
+    if "far" in found:
+        return f"the distance to the base is {number(found['now'])} nats per token: it would hardly ever write that."
+    return (
+        f"the distance to the base went from {number(found['before'])} to {number(found['now'])} nats per token within"
+        " a few steps, and the reward did not rise."
+    )
+
+
+def _gap_runaway(found: Figures) -> str:
+    if "gap" in found:
+        return (
+            f"at the same weights, sampler and trainer differ by {number(found['gap'])} nats per token;"
+            f" at the start it was {number(found['gap_start'])}."
+        )
+    weights = f", so {share(found['ess'])} of the tokens carry the step" if "ess" in found else ""
+    return (
+        f"the log-probability of a token changes by {number(found['drift'])} nats between its sampling and its"
+        f" training{weights}."
+    )
+
+
+_AGAIN = "In a new task, whose `start` may be a version from before that step,"
+_WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
+    REWARD_HACKING: (
+        _reward_hacking,
+        "Compare these held-out replies with rollouts of training: what is paid there that the task does not ask for?"
+        " Mend the environment (a leak in its train rows, a grader that can be cheated). The best version is kept.",
+    ),
+    FALLING_REWARD: (
+        _falling_reward,
+        f"{_AGAIN} set a smaller `learning_rate` or `max_staleness`. Where the environment was changed, compare the"
+        " rewards with `marlaas env replay`.",
+    ),
+    ENTROPY_COLLAPSE: (
+        _entropy_collapse,
+        f"{_AGAIN} set a smaller `learning_rate`, or an entropy bonus: `entropy = 0.01` under [train].",
+    ),
+    ONE_REPLY: (
+        _one_reply,
+        "Where that reply is paid well, the environment rewards a constant answer: look at its baseline, and draw other"
+        " tasks. Where it is not, begin again with a smaller `learning_rate`.",
+    ),
+    EXPLODING_LENGTH: (
+        _exploding_length,
+        'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, use'
+        " the loss dr_grpo, and look whether the environment pays for length.",
+    ),
+    LARGE_STEPS: (
+        _large_steps,
+        f"{_AGAIN} set a `learning_rate` of a third or less, or more groups per step.",
+    ),
+    KL_RUNAWAY: (
+        _kl_runaway,
+        f"{_AGAIN} set a smaller `learning_rate`, or a larger `kl` under [train].",
+    ),
+    GAP_RUNAWAY: (
+        _gap_runaway,
+        "Set a smaller `max_staleness` or `learning_rate`; where the sampler has a smaller copy of the base, finer"
+        " `weights` under [rollout].",
+    ),
+}

@@ -1,0 +1,75 @@
+"""What goes wrong in learning, on the screens: a mark in the queue, a line in the task view, and its rollouts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from marlaas.app.screens.dialogs.findings import Findings
+from marlaas.engine.home.paths import Home
+
+from ..driving import SIZES, driving
+from ..filling import HOSTILE, Filling
+from ..filling_rollouts import fill_rollouts
+
+
+def found(filling: Filling, rollouts: list[int], holds: int = 1, code: str = "large_steps") -> None:
+    filling.insert(
+        "findings",
+        policy=1,
+        code=code,
+        step=8,
+        evidence=json.dumps({"moved": 1.5}),
+        rollouts=json.dumps(rollouts),
+        holds=holds,
+        pending=0,
+        created=1.0,
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home, size: tuple[int, int]) -> None:
+    fill_rollouts(filling, 10)
+    found(filling, [3, 1, 99999])
+    async with driving(home, size) as driver:
+        assert "● running !" in driver.text()
+        await driver.press("enter")
+        assert "! Steps too large at step 8: a step changes" in driver.text()
+        await driver.press("f")
+        await driver.settle()
+        assert isinstance(driver.app.screen, Findings)
+        text = driver.text()
+        assert "what goes wrong in task 1" in text and "! Steps too large at step 8" in text and "1.5 nats" in text
+        assert "What to do: In a new task" in text and "rollout 3" in text
+        for _ in range(60):
+            await driver.press("j")
+        await driver.settle()
+        assert "It is not stored any more." in driver.text()
+        await driver.press("escape")
+        assert not isinstance(driver.app.screen, Findings)
+
+
+async def test_what_is_over_is_no_mark(filling: Filling, home: Home) -> None:
+    fill_rollouts(filling, 10)
+    found(filling, [], holds=0)
+    async with driving(home, (120, 40)) as driver:
+        assert "running !" not in driver.text()
+        await driver.press("enter", "f")
+        assert "Steps too large at step 8, over by now" in driver.text()
+
+
+async def test_without_a_finding_the_key_says_so(filling: Filling, home: Home) -> None:
+    filling.task(made=3)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("enter", "f")
+        assert "Nothing was found to go wrong" in driver.notices()
+
+
+async def test_hostile_replies_are_text(filling: Filling, home: Home) -> None:
+    filling.task(made=3, turns=(("user", HOSTILE), ("assistant", HOSTILE)))
+    found(filling, [1], code=HOSTILE.replace("\ud800", ""))
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("enter", "f")
+        await driver.settle()
+        assert isinstance(driver.app.screen, Findings) and "\x1b" not in driver.text()
