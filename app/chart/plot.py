@@ -21,6 +21,8 @@ class Curve:
     low: Sequence[float] = ()
     """The lower edge of its band, by step; where empty, the smallest value of the steps that share a column."""
     high: Sequence[float] = ()
+    raw: Sequence[float] = ()
+    """The values before they were smoothed, by step; drawn faintly behind a single curve. Empty: nothing was."""
     place: int = 0
     """Which shape and colour it has; the same for as long as it is shown."""
 
