@@ -133,15 +133,19 @@ def held_out_trend(scores: Sequence[Score]) -> _Trend | None:
 
 def reward_trend(steps: Sequence[int], rewards: Sequence[float]) -> _Trend | None:
     """From the mean of the first fifth of a run to that of the last; None while that is fewer than five steps each."""
-    known = [(step, reward) for step, reward in zip(steps, rewards, strict=True) if math.isfinite(reward)]
-    width = min(_MOST_WINDOW, max(_WINDOW, len(known) // 5))
-    if len(known) < 2 * width:
+    width = min(_MOST_WINDOW, max(_WINDOW, len(rewards) // 5))
+    first, last = (_tame(part) for part in (rewards[:width], rewards[-width:]))
+    if len(rewards) < 2 * width or min(len(first), len(last)) < _WINDOW:
         return None
-    first, last = ([reward for _, reward in part] for part in (known[:width], known[-width:]))
-    noise = math.sqrt((pvariance(first) + pvariance(last)) / (width - 1))
+    noise = math.sqrt(pvariance(first) / (len(first) - 1) + pvariance(last) / (len(last) - 1))
     difference = fmean(last) - fmean(first)
     sure = abs(difference) > _STUDENT * noise and abs(difference) > 1e-9
-    return _Trend(fmean(first), fmean(last), sure, known[-1][0] - known[0][0] + 1)
+    return _Trend(fmean(first), fmean(last), sure, steps[-1] - steps[0] + 1)
+
+
+def _tame(values: Sequence[float]) -> list[float]:
+    """The finite values, none so large that arithmetic with it would fail."""
+    return [min(1e100, max(-1e100, value)) for value in values if math.isfinite(value)]
 
 
 def _differ(one: Score, other: Score) -> bool:
@@ -198,8 +202,8 @@ def _falls(held: _Trend, reward: _Trend | None) -> Verdict:
 
 
 def _too_early(seen: Evidence, held: _Trend | None) -> Verdict:
-    known = [reward for reward in seen.rewards if math.isfinite(reward)]
-    mean = f", reward {score(fmean(known[-_WINDOW:]))}" if known else ""
+    known = _tame(seen.rewards[-_WINDOW:])
+    mean = f", reward {score(fmean(known))}" if known else ""
     measured = f", held-out {held}" if held is not None else ""
     begins = "Too early to tell" if seen.state in ("running", "queued", "submitted", "paused") else "Too short to tell"
     return Verdict("none", f"{begins}: {counted(seen.step, 'step')} of {seen.steps:,}{mean}{measured}.")
@@ -221,7 +225,8 @@ def _reward_over(reward: _Trend) -> str:
 
 def _flat(seen: Evidence, reward: _Trend) -> Verdict:
     """The likeliest cause of a reward that does not move, by what the last steps recorded."""
-    value, recent = score(reward.last), seen.recent
+    value = score(reward.last)
+    recent = {name: mean for name, mean in seen.recent.items() if math.isfinite(mean)}
     equal = recent.get("no_signal", 0.0)
     failing = _failing(recent)
     if failing >= _FAILING:

@@ -60,7 +60,7 @@ class MetricList(Widget, can_focus=True):
     rows: reactive[tuple[MetricRow, ...]] = reactive(())
     chosen: reactive[str] = reactive("")
     missing: reactive[str] = reactive("")
-    """A sentence shown below, where something is missing."""
+    """A sentence shown below, where something is missing or hidden."""
 
     def action_move(self, by: int) -> None:
         """To the line above or below."""
