@@ -47,7 +47,17 @@ class Look:
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
     """The plot of the answer's metric. ``tasks``: rows of what is shown, the answer's own first."""
     overlaid = [(place, answer.others[each]) for place, each in look.overlaid(answer)]
-    return plot_of(answer.metric, [(0, answer.own), *overlaid], tasks, look)
+    shown = plot_of(answer.metric, [(0, answer.own), *overlaid], tasks, look)
+    beside = [_curve(answer.own, name, place, 0.0) for place, name in parts(answer, look)]
+    return replace(shown, curves=[*shown.curves, *beside])
+
+
+def parts(answer: TaskAnswer, look: Look) -> list[tuple[int, str]]:
+    """The scores on suites, or on the components of a mixture, that stand beside the held-out score, each with its
+    place: as many as there are places that nothing else has been laid over."""
+    if answer.metric != HELD_OUT or look.overlaid(answer):
+        return []
+    return list(enumerate([name for name in answer.own.measured_by if name != HELD_OUT][: MOST_CURVES - 1], 1))
 
 
 def plot_of(

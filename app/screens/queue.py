@@ -300,12 +300,15 @@ A click on a column's head sorts."""
 
 
 def _learning(current: QueueLine) -> dict[Learner, TaskRow]:
-    """Who is shown of a line: its task or policy; of a line of several tasks those with the best scores."""
+    """Who is shown of a line, the first in full: its policies, or one of them; of several tasks the best."""
     if current.policy is not None and not current.policy.trained:
         return {}
     if current.single is not None:
-        own = learner(current.single, current.policy.name if current.policy is not None else "")
-        return {own: learners(current.single)[own]}
+        own = learners(current.single)
+        if current.policy is not None:
+            chosen = learner(current.single, current.policy.name)
+            return {chosen: own[chosen]}
+        return dict(list(own.items())[: MOST_CURVES if current.single.kind == "train" else 1])
     best = sorted(current.tasks, key=lambda task: -math.inf if task.best is None else task.best, reverse=True)
     shown = [(learner(task, ""), task) for task in best[:MOST_CURVES]]
     return {own: learners(task)[own] for own, task in shown}

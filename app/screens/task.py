@@ -16,7 +16,7 @@ from marlaas.engine.store import TaskRow, Track
 
 from ..chart.plot import MOST_CURVES
 from ..chart.smoothing import WEIGHTS
-from ..chart.task_plot import Look, inspected, kept_places, moved, plot, sample_plot
+from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
 from ..home.comparing import difference_lines
 from ..home.configuration import settings
@@ -175,7 +175,8 @@ pane to pane, z enlarges one."""
         chart.plot = plot(answer, [known[each] for each in everybody], self._look)
         names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
         shown = [(0, answer.learner), *self._look.overlaid(answer)]
-        chart.names = [(place, names.get(each, "")) for place, each in shown]
+        beside = [(place, words(name).title) for place, name in parts(answer, self._look)]
+        chart.names = [*((place, names.get(each, "")) for place, each in shown), *beside]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         weight = self._look.weight if answer.metric != HELD_OUT else 0.0
         chart.smoothing = f"smoothed {weight:g}" if weight else ""

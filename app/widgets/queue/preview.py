@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from textual.app import ComposeResult
@@ -15,6 +16,7 @@ from ...chart.task_plot import Look, plot_of, sample_plot
 from ...lists.learners import Learner
 from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
+from ...words.format import line
 from ...words.important import important
 from ...words.metrics import REWARD, in_order, newest_text, words
 from ...words.tasks import short_name
@@ -76,13 +78,16 @@ class Preview(Vertical):
         chart.plot = plot_of(
             REWARD, [(place, curves[each]) for place, each in enumerate(everybody)], list(known.values())
         )
-        chart.names = [(place, f"{each.task} {short_name(known[each], 16)}") for place, each in enumerate(everybody)]
+        names = [f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody]
+        chart.names = list(enumerate(names))
+        chart.smoothing = f"smoothed {LOOK.weight:g}"
         chart.title = words(REWARD).title
         self.query_one(NewestRollout).row = answer.rollout
         own, row = curves[everybody[0]], known[everybody[0]]
-        rewards = own.track(REWARD)
-        seen = evidence(row, own.evals, rewards, answer.recent, answer.versions)
-        self.query_one(VerdictLine).verdict = verdict(seen) if len(everybody) == 1 else Verdict()
+        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions)
+        found = verdict(seen)
+        whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
+        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
         small.charts = self._small(answer, row)
 
     @staticmethod
