@@ -143,6 +143,7 @@ A click on a column's head sorts."""
         group.display = not task.display
         if current is not None and current.single is None:
             group.tasks = current.tasks
+            self._show_preview(current)
             return
         policy, row = (current.policy, current.single) if current is not None else (None, None)
         learns = policy is not None and policy.trained

@@ -18,10 +18,12 @@ from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
 from ...words.format import line
 from ...words.important import important
+from ...words.measured import score_text
 from ...words.metrics import REWARD, in_order, newest_text, words
 from ...words.tasks import short_name
 from ...words.verdict import Verdict, verdict
 from ..task.metric_chart import MetricChart
+from ..task.metric_list import MetricList, MetricRow
 from ..task.small_multiples import SmallChart, SmallMultiples
 from ..task.verdict_line import VerdictLine
 from .newest_rollout import NewestRollout
@@ -35,6 +37,7 @@ class Preview(Vertical):
     DEFAULT_CSS = """
     Preview { height: 1fr; display: none; }
     Preview MetricChart { width: 1fr; height: 100%; }
+    Preview MetricList { width: 1fr; height: 100%; display: none; }
     Preview SmallMultiples { width: 60; height: 100%; display: none; }
     Preview NewestRollout { width: 1fr; height: 100%; }
     Preview.-slim NewestRollout { display: none; }
@@ -49,12 +52,14 @@ class Preview(Vertical):
         yield VerdictLine()
         with Horizontal():
             yield MetricChart()
+            yield MetricList()
             yield SmallMultiples()
             yield NewestRollout()
 
     def on_mount(self) -> None:
         """Leave the focus to the table."""
-        self.query_one(MetricChart).can_focus = self.query_one(SmallMultiples).can_focus = False
+        for pane in (MetricChart, MetricList, SmallMultiples):
+            self.query_one(pane).can_focus = False
 
     def show(self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None) -> None:
         """Show learners with their tasks' rows as they see them, the first in full.
@@ -74,11 +79,12 @@ class Preview(Vertical):
             self.query_one(VerdictLine).verdict = Verdict()
             self.query_one(NewestRollout).row = None
             return
+        self._show_versions(answer)
         everybody = list(known)
         chart.plot = plot_of(
             REWARD, [(place, curves[each]) for place, each in enumerate(everybody)], list(known.values())
         )
-        names = [f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody]
+        names = [f"{each.task} {line(each.policy, 16) or short_name(known[each], 16)}" for each in everybody]
         chart.names = list(enumerate(names))
         chart.smoothing = f"smoothed {LOOK.weight:g}"
         chart.title = words(REWARD).title
@@ -89,6 +95,12 @@ class Preview(Vertical):
         whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
         self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
         small.charts = self._small(answer, row)
+
+    def _show_versions(self, answer: PreviewAnswer) -> None:
+        """Of an evaluation, its versions with their scores in the place of a curve."""
+        versions, chart = self.query_one(MetricList), self.query_one(MetricChart)
+        versions.rows = tuple(MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items())
+        versions.display, chart.display = bool(versions.rows), not versions.rows
 
     @staticmethod
     def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:

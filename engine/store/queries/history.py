@@ -143,8 +143,8 @@ def samples(reader: Reader, task: int, most: int = 64, policy: str | None = None
 def recent(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
     """The mean of each metric over the last ``over`` steps that were made, of those that recorded it."""
     newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
-    rows = reader.all(
-        f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY name",
+    rows = reader.all(  # the plus sign is there for the reason that _AGES has
+        f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
         task,
         policy,
         task,

@@ -20,6 +20,7 @@ from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving
 from ..filling import NOW, Filling, fill_full, fill_hostile
+from ..filling_evaluation import fill_evaluation
 from ..filling_policies import fill_duel
 
 
@@ -229,6 +230,17 @@ async def test_policies_have_a_curve_each(home: Home) -> None:
         await driver.settle()
         names = [name for _, name in driver.app.screen.query_one(MetricChart).names]
         assert names == ["2 player", "2 judge"]
+
+
+async def test_an_evaluation_shows_its_versions(home: Home) -> None:
+    fill_evaluation(home.database)
+    async with driving(home) as driver:
+        driver.app.screen.query_one(QueueTable).go_to("2")
+        await driver.settle()
+        text = driver.text()
+        assert "Measured 2 of 3 versions; the best so far: 1@best, 0.75." in text
+        assert "0.75 ± 0.25" in text and "not yet" in text
+        assert not driver.app.screen.query_one(MetricChart).region.width
 
 
 @pytest.mark.parametrize(("size", "shown"), [((80, 24), True), ((60, 15), False), ((200, 50), True), ((60, 40), True)])
