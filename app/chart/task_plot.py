@@ -85,7 +85,10 @@ def plot_of(
 
 def sample_plot(metric: str, track: Track, steps: int, weight: float) -> Plot:
     """The plot of a metric that is known at some steps only; ``steps``: how many are planned."""
-    return Plot([_smoothed(Curve(track.steps, track.values), weight)], end=steps, unit=words(metric).unit)
+    curve = Curve(track.steps, track.values)
+    if held_out_on(metric) is None:
+        curve = _smoothed(curve, weight)
+    return Plot([curve], end=steps, unit=words(metric).unit)
 
 
 def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Curve:

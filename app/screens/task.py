@@ -33,7 +33,7 @@ from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.format import line
 from ..words.important import important
 from ..words.measured import score_text
-from ..words.metrics import HELD_OUT, REWARD, in_order, newest_text, words
+from ..words.metrics import REWARD, held_out_on, in_order, newest_text, words
 from ..words.tasks import short_name
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
@@ -178,7 +178,7 @@ pane to pane, z enlarges one."""
         beside = [(place, words(name).title) for place, name in parts(answer, self._look)]
         chart.names = [*((place, names.get(each, "")) for place, each in shown), *beside]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
-        weight = self._look.weight if answer.metric != HELD_OUT else 0.0
+        weight = self._look.weight if held_out_on(answer.metric) is None else 0.0
         chart.smoothing = f"smoothed {weight:g}" if weight else ""
         cursor = self._look.cursor
         chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
@@ -201,20 +201,17 @@ pane to pane, z enlarges one."""
         )
         task = self.marlaas.snapshot.task(answer.task)
         steps = task.steps if task is not None else 1
+        plots = {name: sample_plot(name, tracks[name], steps, self._look.weight) for name in first}
         small.charts = tuple(
-            SmallChart(
-                name,
-                words(name).title,
-                newest_text(name, newest),
-                sample_plot(name, tracks[name], steps, self._look.weight),
-            )
-            for name in first
+            SmallChart(name, words(name).title, newest_text(name, newest), plots[name]) for name in first
         )
+        self.set_class(not first, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
         metrics = self.query_one(MetricList)
         self.query_one(SmallMultiples).charts = ()
+        self.set_class(True, "-bare")
         metrics.missing, metrics.chosen = "", answer.learner.policy
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
