@@ -210,7 +210,7 @@ class HomeReader(Protocol):
         """Everything that agents said in the play of the newest training group, the last member first."""
 
     def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
-        """The newest trajectory of the newest training group, of one with a reward if there is one."""
+        """The newest trajectory in the play of the newest training group, one with a reward if there is one."""
 
     def recorded_groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
         """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation.

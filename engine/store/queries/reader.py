@@ -258,11 +258,12 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
-        """The newest trajectory of the newest training group, of one that has a reward if there is one; without such a
-        group, of the newest that was measured on. None where nothing was played."""
+        """The newest trajectory in the play of the newest training group; without such a group, of the newest that was
+        measured on. One with a reward comes before others, and the policy's own before those of whom it played with.
+        None where nothing was said."""
         newest = self._newest_group(task, policy)
-        order = "ORDER BY j.reward IS NULL, j.speaker != '', j.id DESC LIMIT 1"
-        rows = self.all(f'{_TRAJECTORIES} WHERE j."group" = ? {order}', newest) if newest is not None else []
+        order = "ORDER BY j.reward IS NULL, g.id != ?, j.speaker != '', j.id DESC LIMIT 1"
+        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest, newest) if newest is not None else []
         return _trajectory(rows[0]) if rows else None
 
     def _newest_group(self, task: int, policy: str | None) -> int | None:

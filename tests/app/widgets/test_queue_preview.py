@@ -41,11 +41,11 @@ def test_few_tasks_leave_their_lines_to_the_task_under_the_cursor() -> None:
 
 def test_a_rollout_is_shown_with_its_reward() -> None:
     lines = shown(rollout(Turn("user", "17 + 25 = ?"), Turn("assistant", "42")), 40, 6)
-    assert lines == ["newest rollout, group 344     reward 1.00", "user: 17 + 25 = ?", "assistant: 42"]
+    assert lines == ["newest rollout, group 344    reward 1.00", "user: 17 + 25 = ?", "assistant: 42"]
 
 
 def test_a_long_turn_loses_its_middle() -> None:
-    lines = shown(rollout(*TURNS), 40, 10)
+    lines = shown(rollout(*TURNS), 30, 10)
     assert len(lines) <= 10 and lines[-1].endswith("So: 42") and lines[1].startswith("user: What is 17 + 25?")
     assert sum(line.startswith("…") for line in lines) == 2
 

@@ -100,8 +100,8 @@ def test_a_solved_task_is_solved_not_flat() -> None:
 
 
 def test_nothing_is_said_too_early() -> None:
-    found = verdict(seen(RISING[:3], 0.44))
-    assert found.tone == "none" and found.words == "Too early to tell: 3 steps of 60, reward 0.23."
+    found = verdict(seen(RISING[:2], 0.44))
+    assert found.tone == "none" and found.words == "Too early to tell: 2 steps of 60, reward 0.22."
     ended = verdict(replace(seen(RISING[:3]), state="cancelled"))
     assert ended.words.startswith("Too short to tell")
     sure = verdict(seen(RISING[:3], 0.1, 0.9))
