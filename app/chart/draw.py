@@ -96,7 +96,7 @@ def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:
     if plot.baseline is not None:
         picture.baseline(plot.baseline)
     picture.marks(plot.marks)
-    if len(curves) == 1:
+    if len(curves) == 1 and plot.band:
         picture.band(curves[0].band.buckets)
         picture.faint(curves[0].raw.buckets)
     behind_first = [(one.curve.buckets, one.place) for one in curves][::-1]
@@ -121,7 +121,7 @@ def _vertical(plot: Plot, curves: Sequence[_Decimated], rows: int) -> Scale:
 def _extent(plot: Plot, curves: Sequence[_Decimated]) -> Iterable[float]:
     for one in curves:
         yield from (bucket.mean for bucket in one.curve.buckets)
-        if len(curves) == 1:
+        if len(curves) == 1 and plot.band:
             for bucket in one.band.buckets:
                 yield from (bucket.low, bucket.high)
             yield from (bucket.mean for bucket in one.raw.buckets)

@@ -34,7 +34,9 @@ class Picture:
                 self._canvas.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
-        """Fill the band between the edges of the buckets."""
+        """Fill the band between the edges of the buckets; where none has a width there is none."""
+        if all(bucket.low == bucket.high for bucket in buckets):
+            return
         before: tuple[int, int, int] | None = None
         for bucket in buckets:
             x, high, low = self._x(bucket), self._y(bucket.high), self._y(bucket.low)

@@ -67,3 +67,5 @@ class Plot:
     """Whether the vertical axis covers 0 to 1, whatever the values are."""
     cursor: int | None = None
     """The step that is inspected."""
+    band: bool = True
+    """Whether a single curve has its band, and what it was before it was smoothed."""

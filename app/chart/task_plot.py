@@ -88,7 +88,7 @@ def sample_plot(metric: str, track: Track, steps: int, weight: float) -> Plot:
     curve = Curve(track.steps, track.values)
     if held_out_on(metric) is None:
         curve = _smoothed(curve, weight)
-    return Plot([curve], end=steps, unit=words(metric).unit)
+    return Plot([curve], end=steps, unit=words(metric).unit, band=False)
 
 
 def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Curve:

@@ -42,8 +42,9 @@ SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priorit
 _NEED_TASKS = ("filter", "toggle_pause", "cancel")
 _PAUSE = 0.08
 """Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
-_SLIM, _WIDE = 72, 160
-"""Columns below which the lower part has no room for a text, and from which on it has room for small charts."""
+_SLIM, _NORMAL, _WIDE = 72, 100, 160
+"""Columns below which the lower part has no room for a text; below which its verdict takes two lines, those of the
+task's numbers; and from which on it has room for small charts."""
 _KEPT = 16
 """Answers that are kept, to show a line at once that was looked at before."""
 
@@ -139,6 +140,7 @@ A click on a column's head sorts."""
     def _show_current(self) -> None:
         current = self.query_one(QueueTable).current
         task, group = self.query_one(TaskLine), self.query_one(GroupLine)
+        task.brief = self.query_one(Preview).display and self.app.size.width < _NORMAL
         task.display = current is None or current.single is not None
         group.display = not task.display
         if current is not None and current.single is None:

@@ -33,7 +33,7 @@ from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.format import line
 from ..words.important import important
 from ..words.measured import score_text
-from ..words.metrics import REWARD, held_out_on, in_order, newest_text, words
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
 from ..words.tasks import short_name
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
@@ -196,23 +196,25 @@ pane to pane, z enlarges one."""
         hidden = len(names) - len(listed)
         metrics.missing = f"D: {hidden} diagnostics more" if hidden else "" if answer.samples else _NO_STEP
         metrics.chosen = small.chosen = answer.metric
+        about = words(answer.metric)
+        metrics.about = (about.title, about.meaning, about.normal)
         metrics.rows = tuple(
             MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
         )
         task = self.marlaas.snapshot.task(answer.task)
         steps = task.steps if task is not None else 1
-        plots = {name: sample_plot(name, tracks[name], steps, self._look.weight) for name in first}
-        small.charts = tuple(
-            SmallChart(name, words(name).title, newest_text(name, newest), plots[name]) for name in first
-        )
-        self.set_class(not first, "-bare")
+        alone = self.has_class("-grid")  # else the large chart has the reward and its scores
+        shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
+        drawn = ((name, sample_plot(name, tracks[name], steps, self._look.weight)) for name in shown)
+        small.charts = tuple(SmallChart(name, words(name).title, newest_text(name, newest), own) for name, own in drawn)
+        self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
         metrics = self.query_one(MetricList)
         self.query_one(SmallMultiples).charts = ()
         self.set_class(True, "-bare")
-        metrics.missing, metrics.chosen = "", answer.learner.policy
+        metrics.missing, metrics.chosen, metrics.about = "", answer.learner.policy, ("", "", "")
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
@@ -275,6 +277,7 @@ pane to pane, z enlarges one."""
     def action_grid(self) -> None:
         """Show the small charts in place of the large one, or the large one again."""
         self.toggle_class("-grid")
+        self._again()
         self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
 
     def action_diagnostics(self) -> None:

@@ -8,6 +8,7 @@ and of its last steps (Welch 1947; Student's t with eight degrees of freedom or 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pvariance
@@ -112,12 +113,17 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
         words = f"Held-out cannot be measured: {failed} of {played} episodes failed. Mend the environment."
         return Verdict("bad", words)
     held, reward = held_out_trend(seen.scores), reward_trend(seen.reward_steps, seen.rewards)
+    beside = _beside(seen)
     if held is not None and held.way != "flat":
-        return _rises(seen, held) if held.way == "up" else _falls(held, reward)
+        return _rises(seen, held) if held.way == "up" else _falls(held, beside)
     if reward is None:
         return _too_early(seen, held)
+    if held is not None and beside is not None and beside.way == "up":
+        return _only_reward(seen, held, beside)
     if reward.way == "up":
-        return _only_reward(seen, held, reward)
+        begins = "Learned" if seen.state == "done" else "Learning"
+        known = f"held-out {score(seen.scores[-1].score)} so far" if seen.scores else "held-out is not measured"
+        return Verdict("good", f"{begins}: {_reward_over(reward)}; {known}.")
     if reward.way == "down":
         return Verdict("bad", f"Getting worse: {_reward_over(reward)}. A smaller `learning_rate` may help.")
     return _flat(seen, reward)
@@ -141,6 +147,15 @@ def reward_trend(steps: Sequence[int], rewards: Sequence[float]) -> _Trend | Non
     difference = fmean(last) - fmean(first)
     sure = abs(difference) > _STUDENT * noise and abs(difference) > 1e-9
     return _Trend(fmean(first), fmean(last), sure, steps[-1] - steps[0] + 1)
+
+
+def _beside(seen: Evidence) -> _Trend | None:
+    """The reward's trend over the steps that the scores span: a series may have begun in the middle of a run."""
+    if len(seen.scores) < 2:
+        return None
+    begin = bisect_right(seen.reward_steps, seen.scores[0].step)
+    end = bisect_right(seen.reward_steps, seen.scores[-1].step)
+    return reward_trend(seen.reward_steps[begin:end], seen.rewards[begin:end])
 
 
 def _tame(values: Sequence[float]) -> list[float]:
@@ -209,11 +224,7 @@ def _too_early(seen: Evidence, held: _Trend | None) -> Verdict:
     return Verdict("none", f"{begins}: {counted(seen.step, 'step')} of {seen.steps:,}{mean}{measured}.")
 
 
-def _only_reward(seen: Evidence, held: _Trend | None, reward: _Trend) -> Verdict:
-    if held is None:
-        begins = "Learned" if seen.state == "done" else "Learning"
-        once = f"held-out {score(seen.scores[-1].score)} so far" if seen.scores else "held-out is not measured"
-        return Verdict("good", f"{begins}: {_reward_over(reward)}; {once}.")
+def _only_reward(seen: Evidence, held: _Trend, reward: _Trend) -> Verdict:
     stays = f"held-out stays at {score(held.last)} ± {score(seen.scores[-1].error)}"
     helps = "The training prompts may be learned by heart: more of them help."
     return Verdict("fair", f"Only the reward rises: {_reward_over(reward)}; {stays}. {helps}")

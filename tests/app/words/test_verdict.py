@@ -71,6 +71,15 @@ def test_only_the_reward_rises() -> None:
     assert verdict(seen(RISING, 0.44)).words.endswith("; held-out 0.44 so far.")
 
 
+def test_a_reward_is_compared_over_the_steps_of_the_scores() -> None:
+    late = [Score(30, 0.7, 0.03), Score(40, 0.72, 0.03)]
+    level = [*RISING[:30], *[0.8 + 0.05 * (-1) ** step for step in range(10)]]
+    found = verdict(replace(seen(level), scores=late))
+    assert found.tone == "good" and found.words.endswith("held-out 0.72 so far."), "the series began when it had risen"
+    again = verdict(replace(seen(RISING + [value + 0.6 for value in RISING]), scores=[*late, Score(80, 0.72, 0.03)]))
+    assert again.words.startswith("Only the reward rises: reward 0.")
+
+
 @pytest.mark.parametrize(
     ("recent", "tone", "cause"),
     [
