@@ -1,21 +1,21 @@
 """Draws a plot as rows of characters: decimated curves, what is behind them, points, and the axes around them.
 
-Curves and bands are braille dots; ``◆`` is a held-out point, ``◇`` one of an earlier series, ``│`` its
-error, ``╌`` the constant-answer baseline, ``┊`` a mark. The kind of each piece is for the widget, which gives it a
-colour; where curves share a chart, shapes on them tell them apart without one.
+Curves are braille dots, the band from the worst to the best a quiet fill behind them; ``◆`` is a held-out point, ``◇``
+one of an earlier series, ``│`` its error, ``╌`` the constant-answer baseline, ``┊`` a mark. The kind of each piece is
+for the widget, which gives it a colour; where curves share a chart, shapes on them tell them apart without one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .axes import gutter, mark_labels, step_axis, with_axis
 from .buckets import Decimated, decimate
 from .canvas import Canvas, Run
 from .picture import Picture
-from .plot import Plot
+from .plot import Curve, Plot
 from .scale import Scale, linear, logarithmic
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
@@ -45,12 +45,27 @@ class Drawing:
         return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
 
-def draw(plot: Plot, width: int, height: int) -> Drawing:
-    """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes."""
+@dataclass(frozen=True)
+class _Decimated:
+    """A curve that is ready to be drawn, and what it was before it was smoothed."""
+
+    curve: Decimated
+    raw: Decimated
+    """Empty where nothing was smoothed."""
+    band: Decimated
+    """Whose edges are the band: of a smoothed curve without edges of its own, the values that share a column."""
+    place: int
+
+
+def draw(plot: Plot, width: int, height: int, bare: bool = False) -> Drawing:
+    """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes.
+
+    ``bare``: without the axis of steps and the labels of marks, for charts of a few rows.
+    """
     last = last_step(plot)
-    curves = [decimate(curve, max(2, 2 * width), last, plot.logarithmic) for curve in plot.curves]
-    labelled = bool(plot.marks) and height >= _LABELLED
-    rows = height - 2 - labelled
+    curves = [_decimated(curve, max(2, 2 * width), last, plot.logarithmic) for curve in plot.curves]
+    labelled = bool(plot.marks) and height >= _LABELLED and not bare
+    rows = height - (0 if bare else 2) - labelled
     vertical = _vertical(plot, curves, rows)
     left = gutter(vertical)
     columns = width - left - 1
@@ -59,8 +74,15 @@ def draw(plot: Plot, width: int, height: int) -> Drawing:
     canvas = Canvas(columns, rows)
     _paint(Picture(canvas, vertical, last), plot, curves)
     head = [mark_labels(plot.marks, last, left, columns)] if labelled else []
-    lines = [*head, *with_axis(canvas, vertical), *step_axis(last, left, columns)]
+    below = [] if bare else step_axis(last, left, columns)
+    lines = [*head, *with_axis(canvas, vertical), *below]
     return Drawing(lines, _notes(plot, curves), left + 1, columns, last)
+
+
+def _decimated(curve: Curve, most: int, last: float, positive: bool) -> _Decimated:
+    shown = decimate(curve, most, last, positive)
+    raw = decimate(replace(curve, values=curve.raw), most, last, positive) if curve.raw else Decimated(())
+    return _Decimated(shown, raw, raw if curve.raw and not curve.low else shown, curve.place)
 
 
 def last_step(plot: Plot) -> float:
@@ -70,13 +92,14 @@ def last_step(plot: Plot) -> float:
     return max(plot.end * part, made, 1.0)
 
 
-def _paint(picture: Picture, plot: Plot, curves: Sequence[Decimated]) -> None:
+def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:
     if plot.baseline is not None:
         picture.baseline(plot.baseline)
     picture.marks(plot.marks)
-    if len(curves) == 1:
-        picture.band(curves[0].buckets)
-    behind_first = [(found.buckets, curve.place) for found, curve in zip(curves, plot.curves, strict=True)][::-1]
+    if len(curves) == 1 and plot.band:
+        picture.band(curves[0].band.buckets)
+        picture.faint(curves[0].raw.buckets)
+    behind_first = [(one.curve.buckets, one.place) for one in curves][::-1]
     for buckets, place in behind_first:
         picture.curve(buckets, place)
     if len(curves) > 1:
@@ -87,7 +110,7 @@ def _paint(picture: Picture, plot: Plot, curves: Sequence[Decimated]) -> None:
         picture.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
 
 
-def _vertical(plot: Plot, curves: Sequence[Decimated], rows: int) -> Scale:
+def _vertical(plot: Plot, curves: Sequence[_Decimated], rows: int) -> Scale:
     values = [value for value in _extent(plot, curves) if math.isfinite(value) and (value > 0 or not plot.logarithmic)]
     if not plot.logarithmic and (plot.unit or not values):
         values += [0.0, 1.0]
@@ -95,21 +118,22 @@ def _vertical(plot: Plot, curves: Sequence[Decimated], rows: int) -> Scale:
     return make(min(values, default=1.0), max(values, default=1.0), rows // _ROWS_PER_TICK + 1)
 
 
-def _extent(plot: Plot, curves: Sequence[Decimated]) -> Iterable[float]:
-    for curve in curves:
-        for bucket in curve.buckets:
-            yield bucket.mean
-            if len(curves) == 1:
+def _extent(plot: Plot, curves: Sequence[_Decimated]) -> Iterable[float]:
+    for one in curves:
+        yield from (bucket.mean for bucket in one.curve.buckets)
+        if len(curves) == 1 and plot.band:
+            for bucket in one.band.buckets:
                 yield from (bucket.low, bucket.high)
+            yield from (bucket.mean for bucket in one.raw.buckets)
     for point in plot.points:
         yield from (point.score - point.error, point.score, point.score + point.error)
     if plot.baseline is not None:
         yield plot.baseline
 
 
-def _notes(plot: Plot, curves: Sequence[Decimated]) -> tuple[str, ...]:
-    infinite = sum(curve.infinite for curve in curves)
-    negative = sum(curve.negative for curve in curves)
+def _notes(plot: Plot, curves: Sequence[_Decimated]) -> tuple[str, ...]:
+    infinite = sum(one.curve.infinite for one in curves)
+    negative = sum(one.curve.negative for one in curves)
     if plot.logarithmic:
         negative += sum(point.score <= 0 for point in plot.points)
     notes = []

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .axes import column_of, dot_row
 from .buckets import Bucket
-from .canvas import Canvas
+from .canvas import FAINT, Canvas
 from .plot import SHAPES, Curve, Mark, Point
 from .scale import Scale
 
@@ -34,7 +34,9 @@ class Picture:
                 self._canvas.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
-        """Draw the band between the edges of the buckets."""
+        """Fill the band between the edges of the buckets; where none has a width there is none."""
+        if all(bucket.low == bucket.high for bucket in buckets):
+            return
         before: tuple[int, int, int] | None = None
         for bucket in buckets:
             x, high, low = self._x(bucket), self._y(bucket.high), self._y(bucket.low)
@@ -42,21 +44,28 @@ class Picture:
                 start, top, bottom = before
                 for between in range(start + 1, x):
                     share = (between - start) / (x - start)
-                    self._canvas.shade(
-                        between, round(top + (high - top) * share), round(bottom + (low - bottom) * share), "band"
+                    self._canvas.fill(
+                        between, round(top + (high - top) * share), round(bottom + (low - bottom) * share)
                     )
-            self._canvas.shade(x, high, low, "band")
+            self._canvas.fill(x, high, low)
             before = (x, high, low)
+
+    def faint(self, buckets: Sequence[Bucket]) -> None:
+        """Draw what a curve was before it was smoothed."""
+        self._line(buckets, FAINT)
 
     def curve(self, buckets: Sequence[Bucket], place: int) -> None:
         """Draw a line through the means of the buckets, with gaps where values are missing."""
+        self._line(buckets, f"curve{place}")
+
+    def _line(self, buckets: Sequence[Bucket], kind: str) -> None:
         dots: list[tuple[int, int]] = []
         for bucket in buckets:
             if not bucket.joined:
-                self._canvas.line(dots, f"curve{place}")
+                self._canvas.line(dots, kind)
                 dots = []
             dots.append((self._x(bucket), self._y(bucket.mean)))
-        self._canvas.line(dots, f"curve{place}")
+        self._canvas.line(dots, kind)
 
     def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
         """Draw the shapes of a curve: at its end and at intervals, at other columns than on the curves beside it."""

@@ -21,6 +21,8 @@ class Curve:
     low: Sequence[float] = ()
     """The lower edge of its band, by step; where empty, the smallest value of the steps that share a column."""
     high: Sequence[float] = ()
+    raw: Sequence[float] = ()
+    """The values before they were smoothed, by step; drawn faintly behind a single curve. Empty: nothing was."""
     place: int = 0
     """Which shape and colour it has; the same for as long as it is shown."""
 
@@ -65,3 +67,5 @@ class Plot:
     """Whether the vertical axis covers 0 to 1, whatever the values are."""
     cursor: int | None = None
     """The step that is inspected."""
+    band: bool = True
+    """Whether a single curve has its band, and what it was before it was smoothed."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marlaas.engine.store import History, TaskRow, Track
 
 from ..lists.learners import Learner
-from ..questions.task import LearningCurve, TaskAnswer
+from ..questions.learning_curve import LearningCurve
+from ..questions.task import TaskAnswer
 from ..words.format import line, number
 from ..words.held_out import scored_at
-from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
+from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
 from ..words.tasks import newest_key
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
+from .smoothing import WEIGHTS, smoothed
 
 _SCORED = (REWARD, HELD_OUT)
 """Metrics with which held-out points and the constant-answer baseline are shown."""
@@ -28,6 +30,8 @@ class Look:
     """What a person chose to see of a task."""
 
     logarithmic: bool = False
+    weight: float = WEIGHTS[0]
+    """How strongly curves are smoothed, as in ``smoothing``; 0: not at all."""
     cursor: int | None = None
     """The step that is inspected."""
     places: tuple[Learner | None, ...] = ()
@@ -42,25 +46,66 @@ class Look:
 
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
     """The plot of the answer's metric. ``tasks``: rows of what is shown, the answer's own first."""
-    scored = answer.metric in _SCORED
-    others = [_curve(answer.others[each], answer.metric, place) for place, each in look.overlaid(answer)]
+    overlaid = [(place, answer.others[each]) for place, each in look.overlaid(answer)]
+    shown = plot_of(answer.metric, [(0, answer.own), *overlaid], tasks, look)
+    beside = [_curve(answer.own, name, place, 0.0) for place, name in parts(answer, look)]
+    return replace(shown, curves=[*shown.curves, *beside])
+
+
+def parts(answer: TaskAnswer, look: Look) -> list[tuple[int, str]]:
+    """The scores on suites, or on the components of a mixture, that stand beside the held-out score, each with its
+    place: as many as there are places that nothing else has been laid over."""
+    if answer.metric != HELD_OUT or look.overlaid(answer):
+        return []
+    return list(enumerate([name for name in answer.own.measured_by if name != HELD_OUT][: MOST_CURVES - 1], 1))
+
+
+def plot_of(
+    metric: str,
+    curves: Sequence[tuple[int, LearningCurve]],
+    tasks: Sequence[TaskRow],
+    look: Look = Look(),
+) -> Plot:
+    """The plot of a metric over some learners, each with its place; of the first also scores, baseline and edits.
+
+    ``tasks``: their rows in the same order, for the end of the axis.
+    """
+    scored, own = metric in _SCORED, curves[0][1]
     return Plot(
-        [_curve(answer.own, answer.metric, 0), *others],
-        _points(answer.own) if scored else (),
+        [_curve(learned, metric, place, look.weight) for place, learned in curves],
+        _points(own) if scored else (),
         tasks[0].floor if scored and tasks else None,
-        [Mark(change.step, _label(change.environment_version)) for change in answer.own.history.environments[1:]],
+        [Mark(change.step, _label(change.environment_version)) for change in own.history.environments[1:]],
         max((task.steps for task in tasks), default=1),
         look.logarithmic,
-        words(answer.metric).unit,
+        words(metric).unit,
         look.cursor,
     )
 
 
-def _curve(learned: LearningCurve, metric: str, place: int) -> Curve:
+def sample_plot(metric: str, track: Track, steps: int, weight: float) -> Plot:
+    """The plot of a metric that is known at some steps only; ``steps``: how many are planned."""
+    curve = Curve(track.steps, track.values)
+    if held_out_on(metric) is None:
+        curve = _smoothed(curve, weight)
+    return Plot([curve], end=steps, unit=words(metric).unit, band=False)
+
+
+def _curve(learned: LearningCurve, metric: str, place: int, weight: float) -> Curve:
     track = learned.track(metric)
     low, high = (_edge(learned.history, name, track) for name in BANDS.get(metric, ("", "")))
     edges = (low, high) if low and high else ((), ())
-    return Curve(track.steps, track.values, *edges, place)
+    curve = Curve(track.steps, track.values, *edges, place=place)
+    scores = held_out_on(metric) is not None  # each is a mean over all held-out prompts already
+    return curve if scores else _smoothed(curve, weight)
+
+
+def _smoothed(curve: Curve, weight: float) -> Curve:
+    """The curve and its band smoothed, with what it was."""
+    if not weight:
+        return curve
+    low, high = smoothed(curve.low, weight), smoothed(curve.high, weight)
+    return replace(curve, values=smoothed(curve.values, weight), low=low, high=high, raw=curve.values)
 
 
 def _edge(history: History, name: str, track: Track) -> Sequence[float]:

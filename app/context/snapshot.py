@@ -25,6 +25,10 @@ class Snapshot:
     """The speed of tasks over their last steps."""
     engine: EngineRow | None = None
     workers: tuple[WorkerRow, ...] = ()
+    turns: float | None = None
+    """Turns a second that the samplers ended lately; None where nothing was measured."""
+    parameters: int | None = None
+    """The size of the engine's base; None where it is not known."""
     question: Question | None = None
     """The question of the view in sight."""
     answer: object = None

@@ -19,6 +19,7 @@ from marlaas.engine.home import Home
 from marlaas.engine.store import PaceRow, TaskRow
 
 from ..context.snapshot import Snapshot
+from ..home.base_size import base_size
 from ..questions.question import Question
 from ..reading.home_reader import HomeReader
 from ..reading.opening import exists, opened
@@ -107,26 +108,37 @@ class Feed:
             gone = f"The database has gone: {short_path(self._home.database)}." if self._had_one else ""
             return Snapshot(now=now, problem=gone)
         question = self._question
-        seen = (reader.changed(), question)
-        if seen == self._seen and not self._last.problem:
-            return replace(self._last, now=now, outcomes={})
+        changed, before = reader.changed(), self._seen
+        if before is not None and before[0] == changed and not self._last.problem:
+            if before[1] == question:
+                return replace(self._last, now=now, outcomes={})
+            self._seen = (changed, question)
+            answer = self._answer(reader, question)
+            return replace(self._last, now=now, outcomes={}, question=question, answer=answer)
         tasks = tuple(reader.tasks())
         courses = self._courses(reader, tasks)
-        before = self._last.answer if question == self._last.question else None
+        engine = reader.engine()
         snapshot = Snapshot(
             now=now,
             tasks=tasks,
             rewards={task: course.rewards for task, course in courses.items()},
             policy_rewards={(task, name): own for task, course in courses.items() for name, own in course.policies},
             paces={task: course.pace for task, course in courses.items() if course.pace is not None},
-            engine=reader.engine(),
+            engine=engine,
             workers=tuple(reader.workers()),
+            turns=reader.turn_rate(),
+            parameters=base_size(engine.base) if engine is not None else None,
             question=question,
-            answer=question.read(reader, before) if question is not None else None,
+            answer=self._answer(reader, question),
             outcomes=self._outcomes(reader),
         )
-        self._seen = seen
+        self._seen = (changed, question)
         return snapshot
+
+    def _answer(self, reader: HomeReader, question: Question | None) -> object:
+        """The answer to a question; what the last answer to the same has is not read again."""
+        before = self._last.answer if question == self._last.question else None
+        return question.read(reader, before) if question is not None else None
 
     def _open(self) -> HomeReader | None:
         """The reader; None while there is nothing to read. A home that was replaced is opened anew."""

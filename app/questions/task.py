@@ -6,44 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store import EvalRow, History, Track, TrajectoryRow
+from marlaas.engine.store import EvalRow, Track, TrajectoryRow
 
 from ..home.comparing import Scored, scored
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
-from ..words.metrics import BANDS, HELD_OUT, HELD_OUT_ON, REWARD, held_out_on
-from ..words.tasks import measured_on, newest_series
+from ..words.metrics import REWARD
+from .learning_curve import LearningCurve, learning_curve
 
 AGES_OVER = 50
 """Steps over which staleness is counted."""
-
-
-@dataclass(frozen=True)
-class LearningCurve:
-    """One task or policy as a chart shows it."""
-
-    history: History = field(default_factory=History)
-    evals: tuple[EvalRow, ...] = ()
-    """Evaluations of all series, oldest first."""
-    measured: tuple[int, int] = (0, 0)
-    """Count of all evaluations and newest id, which tell whether ``evals`` is complete."""
-
-    def track(self, metric: str) -> Track:
-        """The values of a metric by step; for the held-out score, those of the newest evaluation series."""
-        on = held_out_on(metric)
-        if on is None:
-            return self.history.tracks.get(metric, Track())
-        track = Track()
-        scores = {row.step: row.score for row in newest_series(self.evals, on) if row.score is not None}
-        track.steps.extend(scores)
-        track.values.extend(scores.values())
-        return track
-
-    @property
-    def measured_by(self) -> list[str]:
-        """The metrics that are held-out scores: of the task's own prompts, then of suites and of the split test."""
-        others = sorted({measured_on(row) for row in self.evals} - {""})
-        return [HELD_OUT, *(f"{HELD_OUT_ON}{on}" for on in others)]
 
 
 @dataclass(frozen=True)
@@ -57,6 +29,8 @@ class TaskAnswer:
     """The same metric of the tasks and policies laid over it."""
     samples: Mapping[str, Track] = field(default_factory=dict)
     """Samples of all metrics, at some steps."""
+    recent: Mapping[str, float] = field(default_factory=dict)
+    """The mean of each metric over the last steps."""
     ages: Mapping[int, int] = field(default_factory=dict)
     """Groups of the last steps by their staleness in versions."""
     configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -91,7 +65,7 @@ class TaskQuestion:
         known = before or self.known
         curves = {**known.others, known.learner: known.own} if known else {}
         everybody = (self.learner, *self.others)
-        wanted = {each: _curve(reader, each, self.metric, curves.get(each)) for each in everybody}
+        wanted = {each: learning_curve(reader, each, self.metric, curves.get(each)) for each in everybody}
         own = wanted.pop(self.learner)
         task, policy = self.learner.task, self.learner.policy or None
         configs = {each.task: reader.task_config(each.task) for each in everybody}
@@ -101,6 +75,7 @@ class TaskQuestion:
             own,
             wanted,
             reader.metric_samples(task, policy=policy),
+            reader.recent_means(task, policy=policy),
             reader.group_ages(task, own.history.last[0] - AGES_OVER, policy),
             configs,
             _parameters(reader, str(configs[task].get("environment", ""))),
@@ -108,17 +83,6 @@ class TaskQuestion:
             {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
             {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
         )
-
-
-def _curve(reader: HomeReader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
-    names = () if held_out_on(metric) is not None else (metric, *BANDS.get(metric, ()))
-    task, policy = learner.task, learner.policy or None
-    now = reader.evals_made(task, policy)
-    return LearningCurve(
-        reader.history(task, names, before.history if before else None, policy),
-        before.evals if before and before.measured == now else tuple(reader.evals(task, policy)),
-        now,
-    )
 
 
 def _parameters(reader: HomeReader, environment: str) -> dict[str, Any]:

@@ -129,6 +129,9 @@ class HomeReader(Protocol):
     def group_ages(self, task: int, after: int, policy: str | None = None) -> dict[int, int]:
         """Counts of groups by staleness in versions, over the steps above ``after``."""
 
+    def recent_means(self, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
+        """The mean of each metric over the last ``over`` steps."""
+
     # Versions
 
     def versions(self, task: int | None = None) -> list[VersionRow]:
@@ -206,6 +209,9 @@ class HomeReader(Protocol):
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
         """Everything that agents said in the play of the newest training group, the last member first."""
 
+    def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
+        """The newest trajectory in the play of the newest training group, one with a reward if there is one."""
+
     def recorded_groups(self, task: int, split: str, last: int, component: str = "") -> list[RecordedGroup]:
         """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation.
 
@@ -260,6 +266,9 @@ class HomeReader(Protocol):
 
     def stages(self, since: float) -> list[StageUse]:
         """Every stage since a time, one row for each device."""
+
+    def turn_rate(self, over: float = 10.0) -> float | None:
+        """Turns a second of all samplers together, over the last seconds that were measured; None before that."""
 
     def steps_since(self, since: float) -> int:
         """Number of optimizer steps committed since a recent time."""

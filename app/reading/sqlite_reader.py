@@ -64,10 +64,12 @@ class SqliteReader(Statistics, Recordings):
     metric_samples = steps_made.samples
     evals_made = steps_made.measured
     group_ages = steps_made.ages
+    recent_means = steps_made.recent
 
     newest_samples = timeline.newest
     stage_spans = timeline.spans
     stage_totals = timeline.totals
+    turn_rate = timeline.turn_rate
     steps_since = timeline.steps_since
     standings = timeline.standings
     seconds_used = timeline.seconds_used

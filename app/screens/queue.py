@@ -1,4 +1,4 @@
-"""The queue: all tasks of all tenants, sweeps as one line, and all numbers of the line under the cursor."""
+"""The queue: all tasks of all tenants, sweeps as one line; below it the line under the cursor, live."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
+from textual.timer import Timer
 from textual.widgets import ContentSwitcher
 
 from marlaas.engine.errors import ConfigError
@@ -18,12 +19,16 @@ from marlaas.engine.store import TaskRow
 from ..chart.plot import MOST_CURVES
 from ..context.snapshot import Snapshot
 from ..lists.filters import parse
-from ..lists.queue_lines import Arrangement, arrange
+from ..lists.learners import Learner, learner, learners
+from ..lists.queue_lines import Arrangement, QueueLine, arrange
+from ..questions.preview import PreviewAnswer, PreviewQuestion
 from ..widgets.filter_bar import FilterBar
 from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
+from ..widgets.queue.preview import Preview
+from ..widgets.queue.room import lower_part
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.policies import kind
@@ -35,12 +40,20 @@ SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priorit
 
 
 _NEED_TASKS = ("filter", "toggle_pause", "cancel")
+_PAUSE = 0.08
+"""Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
+_SLIM, _NORMAL, _WIDE = 72, 100, 160
+"""Columns below which the lower part has no room for a text; below which its verdict takes two lines, those of the
+task's numbers; and from which on it has room for small charts."""
+_KEPT = 16
+"""Answers that are kept, to show a line at once that was looked at before."""
 
 
 class QueueScreen(TasksView):
     """The first view."""
 
-    HELP = """All tasks; active ones come first. Enter opens one, or unfolds a sweep.
+    HELP = """All tasks; active ones come first. Below them the one under the cursor: whether it learns, its reward,
+what its model wrote last. Enter opens a task, or unfolds a sweep; v hides the lower part, or shows it again.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
@@ -54,12 +67,25 @@ A click on a column's head sorts."""
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
+        Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
     ]
     AUTO_FOCUS = "QueueTable"
 
     def __init__(self) -> None:
         super().__init__()
         self._how = Arrangement()
+        self._wanted = True
+        """Whether the person wants to see the lower part."""
+        self._asked: tuple[Learner, ...] = ()
+        self._answers: dict[tuple[Learner, ...], PreviewAnswer] = {}
+        self._rest: Timer | None = None
+
+    def question(self) -> PreviewQuestion | None:
+        """A question about the line under the cursor, where the lower part is in sight."""
+        if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
+            return None
+        wide = self.app.size.width >= _WIDE
+        return PreviewQuestion(self._asked, wide, self._answers.get(self._asked))
 
     def content(self) -> ComposeResult:
         """The table; or how to begin, where it is empty."""
@@ -69,6 +95,7 @@ A click on a column's head sorts."""
             yield Guide(id="empty")
         yield TaskLine()
         yield GroupLine()
+        yield Preview()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide keys that need tasks where there are none: the footer then shows the guide's keys only."""
@@ -93,16 +120,32 @@ A click on a column's head sorts."""
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
+        self._share_out(empty)
+        if isinstance(answer, PreviewAnswer):
+            self._answers.pop(tuple(answer.curves), None)
+            self._answers[tuple(answer.curves)] = answer
+            for old in list(self._answers)[:-_KEPT]:
+                del self._answers[old]
         self._show_current()
         self._tell()
+
+    def _share_out(self, empty: bool) -> None:
+        """Give the table the lines that it needs, and the rest to the lower part, which has a least share."""
+        table, preview = self.query_one(QueueTable), self.query_one(Preview)
+        room = lower_part(self.size.height, table.lines_needed) if self._wanted and not empty else None
+        preview.display = room is not None
+        preview.set_class(self.app.size.width < _SLIM, "-slim")
+        self.query_one(ContentSwitcher).styles.height = "1fr" if room is None else room.table
 
     def _show_current(self) -> None:
         current = self.query_one(QueueTable).current
         task, group = self.query_one(TaskLine), self.query_one(GroupLine)
+        task.brief = self.query_one(Preview).display and self.app.size.width < _NORMAL
         task.display = current is None or current.single is not None
         group.display = not task.display
         if current is not None and current.single is None:
             group.tasks = current.tasks
+            self._show_preview(current)
             return
         policy, row = (current.policy, current.single) if current is not None else (None, None)
         learns = policy is not None and policy.trained
@@ -110,6 +153,27 @@ A click on a column's head sorts."""
         task.policy = "" if policy is None else policy.name if learns else f"{policy.name}, {kind(policy)}"
         self.marlaas.selected = row.id if row is not None else None
         self.marlaas.policy = policy.name if policy and learns else ""
+        self._show_preview(current)
+
+    def _show_preview(self, current: QueueLine | None) -> None:
+        """Show what is known of the line, and ask for more once the cursor rests on it."""
+        rows = _learning(current) if current is not None else {}
+        asked = tuple(rows)
+        self.query_one(Preview).show(rows, self._answers.get(asked))
+        if asked != self._asked:
+            self._asked = asked
+            if self._rest is not None:
+                self._rest.stop()
+            self._rest = self.set_timer(_PAUSE, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self.ask_again()
+
+    @property
+    def moving(self) -> bool:
+        """Whether the store is still to be asked about the line under the cursor."""
+        return self._rest is not None
 
     def _tell(self) -> None:
         """Say how many tasks pass the filter, and how many are marked."""
@@ -121,6 +185,12 @@ A click on a column's head sorts."""
             bar.tell(f"{len(shown)} of {len(self.marlaas.snapshot.tasks)}")
 
     # What the person chooses.
+
+    def action_preview(self) -> None:
+        """Hide the lower part, or show it again."""
+        self._wanted = not self._wanted
+        self.show_again()
+        self.ask_again()
 
     def _rearrange(self, how: Arrangement) -> None:
         self._how = how
@@ -208,8 +278,12 @@ A click on a column's head sorts."""
         self._rearrange(replace(self._how, sort=message.field, backwards=backwards))
 
     def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
-        self.call_after_refresh(self.show_again)
+        """Fit the columns and the lower part to the new size."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        self.show_again()
+        self.ask_again()
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
         """Show the line under the cursor."""
@@ -226,3 +300,18 @@ A click on a column's head sorts."""
             self.marlaas.open_task(current.single.id)
         elif current is not None:
             self.action_fold()
+
+
+def _learning(current: QueueLine) -> dict[Learner, TaskRow]:
+    """Who is shown of a line, the first in full: its policies, or one of them; of several tasks the best."""
+    if current.policy is not None and not current.policy.trained:
+        return {}
+    if current.single is not None:
+        own = learners(current.single)
+        if current.policy is not None:
+            chosen = learner(current.single, current.policy.name)
+            return {chosen: own[chosen]}
+        return dict(list(own.items())[: MOST_CURVES if current.single.kind == "train" else 1])
+    best = sorted(current.tasks, key=lambda task: -math.inf if task.best is None else task.best, reverse=True)
+    shown = [(learner(task, ""), task) for task in best[:MOST_CURVES]]
+    return {own: learners(task)[own] for own, task in shown}

@@ -15,21 +15,27 @@ from textual.widgets import ContentSwitcher, Static
 from marlaas.engine.store import TaskRow, Track
 
 from ..chart.plot import MOST_CURVES
-from ..chart.task_plot import Look, inspected, kept_places, moved, plot
+from ..chart.smoothing import WEIGHTS
+from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
 from ..home.comparing import difference_lines
 from ..home.configuration import settings
 from ..lists.learners import Learner, learner, learners
+from ..questions.evidence import evidence
 from ..questions.task import TaskAnswer, TaskQuestion
 from ..widgets.task.metric_chart import MetricChart
 from ..widgets.task.metric_list import MetricList, MetricRow
+from ..widgets.task.small_multiples import SmallChart, SmallMultiples
 from ..widgets.task.staleness_bars import StalenessBars
+from ..widgets.task.verdict_line import VerdictLine
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.format import line
+from ..words.important import important
 from ..words.measured import score_text
-from ..words.metrics import REWARD, in_order, newest_text, words
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
 from ..words.tasks import short_name
+from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
 from .dialogs.findings import Findings
@@ -41,24 +47,32 @@ _NOWHERE = """No task is selected.
 Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
 _LOW = 20
 """Lines below which there is no room for all panes."""
+_HIGH = {True: 26, False: 34}
+"""Lines from which on small charts stand below the large one, by whether the screen is wide."""
+_NORMAL, _WIDE = 100, 160
+"""Columns at which the panes' places change, as in the application's style sheet."""
 _NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
 class TaskScreen(TasksView):
-    """A chart of one metric, all metrics beside it, and the newest conversations."""
+    """A verdict, a chart of one metric, the others as small charts and in a list, and the newest conversations."""
 
-    HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
+    HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn.
 
-P turns to the next policy, where a task trains several: everything that is shown is of that one. f shows what goes
-wrong in its learning (a ! beside its state), with rollouts and what to do. w shows how its versions did against others.
-c lays up to three other tasks or policies over the chart; i reads single points with ← and → (shift: step by step); o
-makes its axis logarithmic; d shows the task's configuration. ◆ is a held-out score with its standard error, ┊ a change
-of the environment. Of an evaluation the list has the versions, and the arrows choose whose replies are shown. tab goes
-from pane to pane, z enlarges one."""
+s smooths the curve more, or not at all: the faint line behind it is what was measured, the fill goes from the worst to
+the best of a group. v shows the small charts alone; D lists the diagnostics, too. f shows what goes wrong in its
+learning (a ! beside its state), with rollouts and what to do. P turns to the next policy, where a task trains several:
+everything that is shown is of that one. w shows how its versions did against others. c lays up to three other tasks or
+policies over the chart; i reads single points with ← and → (shift: step by step); o makes its axis logarithmic; d shows
+the task's configuration. ◆ is a held-out score with its standard error, ┊ a change of the environment. Of an evaluation
+the list has the versions, and the arrows choose whose replies are shown. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
+        Binding("s", "smooth", "smooth", id="task.smooth"),
+        Binding("v", "grid", "small charts", id="task.grid"),
+        Binding("D", "diagnostics", "diagnostics", show=False, id="task.diagnostics"),
         Binding("c", "overlay", "compare", id="task.overlay"),
         Binding("P", "policy", "next policy", show=False, id="task.policy"),
         Binding("w", "win_rates", "win-rates", show=False, id="task.win_rates"),
@@ -75,6 +89,8 @@ from pane to pane, z enlarges one."""
         super().__init__()
         self._metric = REWARD
         self._look = Look()
+        self._all = False
+        """Whether diagnostics are listed."""
         self._seen: int | None = None
         self._answer: TaskAnswer | None = None
 
@@ -97,9 +113,12 @@ from pane to pane, z enlarges one."""
         """Panes below the task's own lines; their places depend on the width."""
         with ContentSwitcher(initial="task"):
             with Container(id="task"):
+                yield VerdictLine()
                 yield TaskLine()
                 with Container(id="task-panes"):
-                    yield MetricChart()
+                    with Container(id="charts"):
+                        yield MetricChart()
+                        yield SmallMultiples()
                     yield MetricList()
                     yield TrajectoryPane()
                     yield StalenessBars()
@@ -121,8 +140,9 @@ from pane to pane, z enlarges one."""
             self.ask_again()
 
     def on_resize(self, event: Resize) -> None:
-        """Give a small screen's few lines to the chart."""
+        """Give a small screen's few lines to the chart, and a large one's to small charts below it."""
         self.set_class(event.size.height < _LOW, "-low")
+        self.set_class(event.size.height >= _HIGH[event.size.width >= _WIDE] and event.size.width >= _NORMAL, "-high")
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show all panes."""
@@ -130,8 +150,11 @@ from pane to pane, z enlarges one."""
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
         head, own = self.query_one(TaskLine), self.marlaas.learner
         head.row = learners(task)[own] if task and own else task
+        head.brief = self.app.size.width < _NORMAL
         head.policy, head.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
         self._turn()
+        if task is not None and own is not None and isinstance(answer, TaskAnswer):
+            self._show_verdict(learners(task)[own], answer)
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
@@ -139,6 +162,12 @@ from pane to pane, z enlarges one."""
         self._show_metrics(answer)
         self.query_one(StalenessBars).ages = answer.ages
         self.query_one(TrajectoryPane).show(answer.trajectories)
+
+    def _show_verdict(self, row: TaskRow, answer: TaskAnswer) -> None:
+        """The task's row changes without its answer, as when it is paused."""
+        rewards = answer.samples.get(REWARD, Track())
+        seen = evidence(row, answer.own.evals, rewards, answer.recent, answer.versions)
+        self.query_one(VerdictLine).verdict = verdict(seen)
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)
@@ -148,8 +177,11 @@ from pane to pane, z enlarges one."""
         chart.plot = plot(answer, [known[each] for each in everybody], self._look)
         names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
         shown = [(0, answer.learner), *self._look.overlaid(answer)]
-        chart.names = [(place, names.get(each, "")) for place, each in shown]
+        beside = [(place, words(name).title) for place, name in parts(answer, self._look)]
+        chart.names = [*((place, names.get(each, "")) for place, each in shown), *beside]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
+        weight = self._look.weight if held_out_on(answer.metric) is None else 0.0
+        chart.smoothing = f"smoothed {weight:g}" if weight else ""
         cursor = self._look.cursor
         chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
 
@@ -158,18 +190,33 @@ from pane to pane, z enlarges one."""
             self._show_versions(answer)
             return
         tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
-        names = in_order(name for name, track in tracks.items() if track.steps)
-        metrics = self.query_one(MetricList)
-        metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
         newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
+        names = in_order(newest)
+        first = important(names, newest)
+        listed = names if self._all else [*first, *({answer.metric} & set(names) - set(first))]
+        metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
+        hidden = len(names) - len(listed)
+        metrics.missing = f"D: {hidden} diagnostics more" if hidden else "" if answer.samples else _NO_STEP
+        metrics.chosen = small.chosen = answer.metric
+        about = words(answer.metric)
+        metrics.about = (about.title, about.meaning, about.normal)
         metrics.rows = tuple(
-            MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in names
+            MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in listed
         )
+        task = self.marlaas.snapshot.task(answer.task)
+        steps = task.steps if task is not None else 1
+        alone = self.has_class("-grid")  # else the large chart has the reward and its scores
+        shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
+        drawn = ((name, sample_plot(name, tracks[name], steps, self._look.weight)) for name in shown)
+        small.charts = tuple(SmallChart(name, words(name).title, newest_text(name, newest), own) for name, own in drawn)
+        self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
         metrics = self.query_one(MetricList)
-        metrics.missing, metrics.chosen = "", answer.learner.policy
+        self.query_one(SmallMultiples).charts = ()
+        self.set_class(True, "-bare")
+        metrics.missing, metrics.chosen, metrics.about = "", answer.learner.policy, ("", "", "")
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
@@ -220,12 +267,30 @@ from pane to pane, z enlarges one."""
             self.show_again()
             return
         self._metric = message.name
-        self.query_one(MetricList).chosen = message.name
+        self.query_one(MetricList).chosen = self.query_one(SmallMultiples).chosen = message.name
         self.ask_again()
 
     def action_logarithmic(self) -> None:
         """Switch the vertical axis between logarithmic and linear."""
         self._look = replace(self._look, logarithmic=not self._look.logarithmic)
+        self._again()
+
+    def action_smooth(self) -> None:
+        """Smooth the curves more; after the most, not at all."""
+        weight = WEIGHTS[(WEIGHTS.index(self._look.weight) + 1) % len(WEIGHTS)]
+        self._look = replace(self._look, weight=weight)
+        self.marlaas.say(f"Curves are smoothed with weight {weight:g}." if weight else "Curves are not smoothed.")
+        self._again()
+
+    def action_grid(self) -> None:
+        """Show the small charts in place of the large one, or the large one again."""
+        self.toggle_class("-grid")
+        self._again()
+        self.query_one(SmallMultiples if self.has_class("-grid") else MetricList).focus()
+
+    def action_diagnostics(self) -> None:
+        """List all metrics, or the important ones."""
+        self._all = not self._all
         self._again()
 
     def action_inspect(self) -> None:
@@ -293,3 +358,4 @@ from pane to pane, z enlarges one."""
     def _again(self) -> None:
         if self._answer is not None and self._answer.task == self.marlaas.selected:
             self._show_chart(self.marlaas.snapshot, self._answer)
+            self._show_metrics(self._answer)

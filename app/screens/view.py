@@ -17,6 +17,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
+from ..words.overview import overview
 from ..words.tasks import liveness
 
 _NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
@@ -85,7 +86,9 @@ class View(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
-        self.query_one(TopBar).engine = alive
+        top, base = self.query_one(TopBar), snapshot.engine.base if snapshot.engine else ""
+        top.engine = alive
+        top.overview = overview(snapshot.tasks, snapshot.paces, base, snapshot.parameters, snapshot.turns, alive.alive)
         self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()

@@ -30,14 +30,20 @@ class TaskLine(Widget):
     """The speed of its last steps, from which the time left is computed."""
     policy: reactive[str] = reactive("")
     """Which of its policies is meant, in words."""
+    brief: reactive[bool] = reactive(False)
+    """Whether its numbers are left out, where they stand below."""
 
     def watch_row(self) -> None:
         """Make room for another reason or warning; other numbers need none."""
         room, row = max(1, self.content_size.width), self.row
         reason, warning = (row.reason, "" if row.reason else concern(row)) if row else ("", "")
-        height = 1 + max(1, _lines(reason, room)) + _lines(warning, room)
+        height = 1 + max(0 if self.brief else 1, _lines(reason, room)) + _lines(warning, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
+
+    def watch_brief(self) -> None:
+        """Give the line of numbers away, or take it back."""
+        self.watch_row()
 
     def on_resize(self) -> None:
         """Make room for the reason at the new width."""
@@ -63,7 +69,8 @@ class TaskLine(Widget):
         name = line(f"{task.id}  {task.tenant} / {whose}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
-        parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state, "\n", (below, "$text-muted")]
+        parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state]
+        parts += ["\n", (below, "$text-muted")] if task.reason or not self.brief else []
         if (known := concern(task)) and not task.reason:
             parts += ["\n", (line(known, _REASON_LINES * width), "$text-warning")]
         return Content.assemble(*parts)

@@ -20,6 +20,9 @@ from .config import (
     BaseConfig as BaseConfig,
     read_config as read_config,
 )
+from .counting import (
+    count_parameters as count_parameters,
+)
 from .download import (
     download_base as download_base,
 )

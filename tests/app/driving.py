@@ -48,8 +48,10 @@ class Driver:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until no worker runs, no message waits, and what changed is drawn."""
+        """Until no worker runs, no message waits, the queue has asked about its line, and what changed is drawn."""
         await self.pilot.pause()
+        while getattr(self.app.screen, "moving", False):
+            await self.pilot.pause(1 / 60)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
         for _ in range(TICKS):

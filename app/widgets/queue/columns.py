@@ -1,4 +1,4 @@
-"""The queue's columns for terminals of three widths, and what a line shows in each. Text only, no widget."""
+"""The queue's columns for terminals of any width, and what a line shows in each. Text only, no widget."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from ...words.policies import kind, names
 from ...words.tasks import short_name
 from ..keyed_table import Column
 
+TINY = (
+    Column("id", 4, "id", right=True),
+    Column("task", 13, "name"),
+    Column("state", 11, "state"),
+    Column("step", 6, "step", right=True),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 8, "score", right=True),
+)
 NARROW = (
     Column("id", 5, "id", right=True),
     Column("tenant", 10, "tenant"),
@@ -37,36 +45,34 @@ NORMAL = (
     Column("held-out", 9, "score", right=True),
     Column("left", 6, right=True),
 )
-WIDE = (
-    Column("id", 5, "id", right=True),
-    Column("tenant", 16, "tenant"),
-    Column("task", 26, "name"),
-    Column("environment", 15, "env"),
-    Column("state", 11, "state"),
-    Column("progress", 18, "step"),
-    Column("rewards", 20),
-    Column("reward", 6, "reward", right=True),
-    Column("held-out", 9, "score", right=True),
-    Column("stale", 5, "staleness", right=True),
-    Column("tokens/s", 8, right=True),
-    Column("left", 6, right=True),
-    Column("why", 28),
+_MORE = (
+    (Column("best", 5, right=True), "held-out"),
+    (Column("time", 6, right=True), "best"),
+    (Column("why", 24), "left"),
+    (Column("tokens/s", 8, right=True), "best"),
+    (Column("stale", 5, "staleness", right=True), "best"),
+    (Column("tokens", 6, right=True), "stale"),
 )
-
-
-_GROWS = {"task": 18, "tenant": 10, "why": 60}
-"""Columns that take spare room, in this order, and how many cells each takes at most."""
+"""Columns that come in this order where there is room, each with the one behind which it stands."""
+_GROWS = (("rewards", 10), ("task", 12), ("why", 60), ("tenant", 6))
+"""Columns that take what is left, in this order, and how many cells each takes at most."""
 _AROUND = 4
 """Cells beside the table's columns: padding, and a scrollbar."""
 
 
 def layout(width: int) -> tuple[Column, ...]:
-    """The columns for a terminal that is ``width`` cells wide."""
+    """The columns for a terminal that is ``width`` cells wide: more columns before wider ones."""
     room = width - _AROUND
-    columns = next((columns for columns in (WIDE, NORMAL) if cells(columns) <= room), NARROW)
+    columns = list(next((columns for columns in (NORMAL, NARROW) if cells(columns) <= room), TINY))
+    if len(columns) == len(NORMAL):
+        for column, before in _MORE:
+            if cells([*columns, column]) > room:
+                break
+            place = next(place for place, known in enumerate(columns, 1) if known.name == before)
+            columns.insert(place, column)
     left = max(0, room - cells(columns))
     grown: dict[str, int] = {}
-    for name, most in _GROWS.items():
+    for name, most in _GROWS:
         if any(column.name == name for column in columns):
             grown[name] = min(left, most)
             left -= grown[name]
@@ -113,8 +119,14 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
             return score(task.reward)
         case "held-out":
             return "none" if task.basis is not None and task.score is None else score(task.score)
+        case "best":
+            return "" if task.best is None else score(task.best)
         case "stale":
             return number(task.staleness, 1)
+        case "time":
+            return short_duration(task.seconds) if task.seconds else ""
+        case "tokens":
+            return count(task.tokens) if task.tokens else ""
         case "tokens/s":
             rate = tokens_per_second(task, pace)
             return "" if rate is None else count(int(rate))
@@ -149,7 +161,7 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
             return line(policy.frozen or policy.pool, column.width)
         case "rewards":
             return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
-        case "step" | "progress" | "reward" | "held-out" | "stale" if policy.trained:
+        case "step" | "progress" | "reward" | "held-out" | "best" | "stale" if policy.trained:
             return _of_task(task.seen_by(policy), course, QueueLine("", (task,)), column)
         case _:
             return ""
@@ -180,6 +192,12 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
             left = [seconds_left(task, course.paces.get(task.id)) for task in tasks]
             longest = max((seconds for seconds in left if seconds is not None), default=None)
             return "" if longest is None else short_duration(longest)
+        case "best":
+            best = [task.best for task in tasks if task.best is not None]
+            return score(max(best)) if best else ""
+        case "time" | "tokens":
+            total = sum(task.seconds if column.name == "time" else task.tokens for task in tasks)
+            return "" if not total else short_duration(total) if column.name == "time" else count(int(total))
         case "tenant" | "environment":
             names = {str(getattr(task, column.name)) for task in tasks}
             return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"

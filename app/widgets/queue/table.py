@@ -45,6 +45,11 @@ class QueueTable(KeyedTable):
         """The line under the cursor."""
         return next((line for line in self.lines if line.key == self.key), None)
 
+    @property
+    def lines_needed(self) -> int:
+        """How many lines the whole table takes, with its head."""
+        return self.header_height + sum(row.height for row in self.rows.values())
+
     def show(self, lines: Sequence[QueueLine], course: Course, sort: str = "", backwards: bool = False) -> None:
         """Bring the table up to date."""
         self.lines, self._course, self._order = lines, course, (sort, backwards)

@@ -14,22 +14,13 @@ from textual.reactive import reactive
 from textual.widget import Widget
 
 from ...chart.draw import Drawing, draw
+from ...chart.looks import STYLES, looks
 from ...chart.plot import SHAPES, Plot
 from ...words.format import cells, clip
 
-_STYLES = {
-    "curve0": "$text-primary",
-    "curve1": "$text-success",
-    "curve2": "$text-accent",
-    "curve3": "$text-secondary",
-    "band": "$primary 55%",
-    "point": "bold $text-warning",
-    "earlier": "$text-warning 60%",
-    "baseline": "$text-error",
-    "mark": "$text-secondary",
-    "cursor": "bold $text",
-    "axis": "$text-muted",
-}
+_BAND = "▒"
+_LOW = 8
+"""Rows below which the axis of steps and the labels of marks make room for the curve."""
 
 
 class MetricChart(Widget, can_focus=True):
@@ -68,6 +59,8 @@ class MetricChart(Widget, can_focus=True):
     """What the chart shows, in one or two words."""
     meaning: reactive[str] = reactive("")
     """What the chart shows, in a sentence."""
+    smoothing: reactive[str] = reactive("")
+    """How the curves are smoothed, in a few words; empty: they are not."""
     readout: reactive[Sequence[str]] = reactive(())
     """What is known of the point under the cursor; it replaces the legend."""
 
@@ -97,15 +90,15 @@ class MetricChart(Widget, can_focus=True):
         width, height = self.content_size
         drawing = self._drawing(width, height)
         lines = [self._head(width, drawing.notes)]
-        for runs in drawing.lines:
-            lines.append(Content.assemble(*((text, _STYLES.get(kind, "")) for text, kind in runs)))
+        colours = not (self.app.no_color or self.app.current_theme.ansi)
+        lines += [Content.assemble(*looks(runs, colours)) for runs in drawing.lines]
         return Content("\n").join(lines[: max(1, height)])
 
     def _drawing(self, width: int, height: int) -> Drawing:
         """The chart below a line for the head. It is cached, because the head changes more often."""
         known = self._drawn
         if known is None or known[0] is not self.plot or known[1:3] != (width, height):
-            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1))
+            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1, height < _LOW))
         return known[3]
 
     def _head(self, width: int, notes: Sequence[str]) -> Content:
@@ -126,22 +119,23 @@ class MetricChart(Widget, can_focus=True):
         legend += [
             (
                 f"{'⠒' if alone else SHAPES[place % len(SHAPES)]} {self.title if alone else name}",
-                _STYLES[f"curve{place}"],
+                STYLES[f"curve{place}"],
             )
             for place, name in self.names
         ]
+        legend += [(self.smoothing, "$text-muted")] if self.smoothing else []
         legend += [(note, "$text-warning") for note in notes]
         if alone and any(curve.low for curve in plot.curves):
-            legend.append(("⠂ worst to best of a group", _STYLES["band"]))
+            legend.append((f"{_BAND} worst to best of a group", "$text-muted"))
         if plot.points:
-            legend.append(("◆ held-out", _STYLES["point"]))
+            legend.append(("◆ held-out", STYLES["point"]))
         if plot.baseline is not None:
             name = "best constant answer" if self.content_size.width >= 100 else "baseline"
-            legend.append((f"╌ {name} {plot.baseline:.2f}", _STYLES["baseline"]))
+            legend.append((f"╌ {name} {plot.baseline:.2f}", STYLES["baseline"]))
         if any(point.earlier for point in plot.points):
-            legend.append(("◇ on an earlier environment", _STYLES["earlier"]))
+            legend.append(("◇ on an earlier environment", STYLES["earlier"]))
         if plot.marks:
-            legend.append(("┊ environment changed", _STYLES["mark"]))
+            legend.append(("┊ environment changed", STYLES["mark"]))
         if plot.logarithmic:
             legend.append(("log", "$text-muted"))
         return legend

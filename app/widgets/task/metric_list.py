@@ -21,6 +21,8 @@ _CELL = 26
 _LIST = 34
 """From this width on each metric has a line of its own, with a sparkline."""
 _NAME, _VALUE = 14, 11
+_RAGGED = 6
+"""Cells of a line that wrapping at words may leave empty."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class MetricList(Widget, can_focus=True):
     rows: reactive[tuple[MetricRow, ...]] = reactive(())
     chosen: reactive[str] = reactive("")
     missing: reactive[str] = reactive("")
-    """A sentence shown below, where something is missing."""
+    """A sentence shown below, where something is missing or hidden."""
+    about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
+    """The chosen metric: its name, what it is, and what it is like where all is well; shown where lines are left."""
 
     def action_move(self, by: int) -> None:
         """To the line above or below."""
@@ -91,7 +95,21 @@ class MetricList(Widget, can_focus=True):
             metrics = self.rows[row * columns : (row + 1) * columns]
             lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
         lines += [Content.styled(self.missing, "$text-muted")] if self.missing else []
-        return Content("\n").join(lines)
+        return Content("\n").join([*lines, *self._about(self.content_size.height - len(lines))])
+
+    def _about(self, room: int) -> list[Content]:
+        """What the chosen metric means, in words, where there is room for all of it."""
+        name, meaning, normal = self.about
+        texts = [(meaning, ""), (f"Healthy: {normal}." if normal else "", "$text-muted")]
+        width = max(1, self.content_size.width)
+        needed = 2 + sum(-(-cells(text) // max(1, width - _RAGGED)) for text, _ in texts)
+        if not meaning or width < _LIST or room < needed:
+            return []
+        return [
+            Content(""),
+            Content.styled(name, "bold"),
+            *(Content.styled(text, style) for text, style in texts if text),
+        ]
 
     def _cell(self, metric: MetricRow) -> Content:
         width, columns = self.content_size.width, self._columns()

@@ -140,6 +140,20 @@ def samples(reader: Reader, task: int, most: int = 64, policy: str | None = None
     return found
 
 
+def recent(reader: Reader, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
+    """The mean of each metric over the last ``over`` steps that were made, of those that recorded it."""
+    newest = f"(SELECT max(number) FROM steps WHERE policy = {POLICY})"
+    rows = reader.all(  # the plus sign is there for the reason that _AGES has
+        f"SELECT name, avg(value) AS mean FROM metrics WHERE policy = {POLICY} AND step > {newest} - ? GROUP BY +name",
+        task,
+        policy,
+        task,
+        policy,
+        over,
+    )
+    return {row["name"]: row["mean"] for row in rows if row["mean"] is not None}
+
+
 def ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
     """How many groups of the steps above ``after`` had which staleness, in versions."""
     counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}

@@ -253,14 +253,28 @@ class Reader:
 
         The last member comes first, and of each agent the newest trajectory.
         """
-        of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
-        measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
-        newest = self.all(of_policy, task, policy) or self.all(measured, task, policy)
-        if not newest:
+        newest = self._newest_group(task, policy)
+        if newest is None:
             return []
         order = "ORDER BY j.member DESC, g.id, j.agent, j.id DESC"
-        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest[0]["id"])
+        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest)
         return [_trajectory(row) for row in rows]
+
+    def newest_rollout(self, task: int, policy: str | None = None) -> TrajectoryRow | None:
+        """The newest trajectory in the play of the newest training group; without such a group, of the newest that was
+        measured on. One with a reward comes before others, and the policy's own before those of whom it played with.
+        None where nothing was said."""
+        newest = self._newest_group(task, policy)
+        order = "ORDER BY j.reward IS NULL, g.id != ?, j.speaker != '', j.id DESC LIMIT 1"
+        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest, newest) if newest is not None else []
+        return _trajectory(rows[0]) if rows else None
+
+    def _newest_group(self, task: int, policy: str | None) -> int | None:
+        """The id of the newest training group; without one, of the newest that was measured on."""
+        of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
+        measured = f"SELECT id FROM groups WHERE policy = {POLICY} ORDER BY id DESC LIMIT 1"
+        rows = self.all(of_policy, task, policy) or self.all(measured, task, policy)
+        return int(rows[0]["id"]) if rows else None
 
     def versions(self, task: int | None = None) -> list[VersionRow]:
         """Adapter versions, newest first; void ones left out."""

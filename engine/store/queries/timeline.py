@@ -108,6 +108,19 @@ def totals(reader: Reader, since: float) -> dict[str, StageSample]:
     return {row["stage"]: StageSample(**dict(row)) for row in rows}
 
 
+def turn_rate(reader: Reader, over: float = 10.0) -> float | None:
+    """Turns a second that all samplers together ended over the last ``over`` seconds that were measured; None where
+    nothing was."""
+    newest = "(SELECT max(begun) FROM stages WHERE stage = 'rollout')"
+    rows = reader.all(
+        "SELECT total(ended) AS ended, max(begun + wall) - min(begun) AS seconds FROM stages WHERE stage = 'rollout'"
+        f" AND begun > {newest} - ?",
+        over,
+    )
+    ended, seconds = rows[0]["ended"], rows[0]["seconds"]
+    return ended / seconds if seconds else None
+
+
 def steps_since(reader: Reader, since: float) -> int:
     """Optimizer steps that were committed since a recent time; at most the newest 5,000 count."""
     newest = f"SELECT created FROM steps ORDER BY id DESC LIMIT {_NEWEST_STEPS}"

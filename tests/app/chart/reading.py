@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from marlaas.app.chart.canvas import BAND, EDGE, WITHIN
 from marlaas.app.chart.draw import Drawing, draw
 from marlaas.app.chart.plot import Plot
 
@@ -25,10 +26,25 @@ def dots(drawing: Drawing, kind: str) -> dict[int, list[int]]:
         column = 0
         for run, its_kind in line:
             for character in run:
-                mask = ord(character) - 0x2800 if its_kind == kind else 0
+                mask = ord(character) - 0x2800 if its_kind.removesuffix(WITHIN) == kind else 0
                 for x in (0, 1):
                     for y in range(4):
                         if 0 <= mask < 256 and mask & _BITS[x][y]:
                             found.setdefault(2 * column + x, []).append(4 * row + y)
+                column += 1
+    return found
+
+
+def band(drawing: Drawing) -> dict[int, list[int]]:
+    """The rows of half cells (from the top) that the band fills, by column of cells."""
+    found: dict[int, list[int]] = {}
+    for row, line in enumerate(drawing.lines):
+        column = 0
+        for run, kind in line:
+            for character in run:
+                if kind == EDGE:
+                    found.setdefault(column, []).append(2 * row + (character == "▄"))
+                elif kind == BAND or kind.endswith(WITHIN):
+                    found.setdefault(column, []).extend((2 * row, 2 * row + 1))
                 column += 1
     return found

@@ -13,7 +13,7 @@ from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
 from marlaas.app.words.format import cells
 
 from ...examples import examples
-from .reading import dots, joined, text
+from .reading import band, dots, joined, text
 
 STRAIGHT = """\
 1.0 ┤                ⣀⠤⠒⠉
@@ -49,17 +49,46 @@ def test_a_young_curve_has_a_quarter_of_the_steps() -> None:
 
 def test_a_band_lies_around_the_mean() -> None:
     curve = Curve([0, 4, 8], [0.5, 0.5, 0.5], low=[0.0, 0.0, 0.0], high=[1.0, 1.0, 1.0])
-    band = dots(draw(Plot([curve], end=8, unit=True), 40, 20), "band")
-    assert {min(rows) for rows in band.values()} == {0} and {max(rows) for rows in band.values()} == {18 * 4 - 1}
+    filled = band(draw(Plot([curve], end=8, unit=True), 40, 20))
+    assert len(filled) == 40 - 5 and all(rows == list(range(2 * 18)) for rows in filled.values())
     two = draw(Plot([curve, curve], end=8, unit=True), 40, 20)
-    assert not dots(two, "band"), "bands of several curves would hide each other"
+    assert not band(two), "bands of several curves would hide each other"
+
+
+def test_a_band_is_as_high_as_its_edges() -> None:
+    curve = Curve([0, 8], [0.5, 0.5], low=[0.3, 0.3], high=[0.7, 0.7])
+    drawing = draw(Plot([curve], end=8, unit=True), 40, 12)
+    (rows,) = {tuple(rows) for rows in band(drawing).values()}
+    dots_high = 10 * 4 - 1  # ten rows of cells
+    assert rows[0] == round(0.3 * dots_high) // 2 and rows[-1] == round(0.7 * dots_high) // 2
+    assert {len(one) for one in dots(drawing, "curve0").values()} == {1}, "the curve runs through it undisturbed"
 
 
 def test_steps_that_share_a_column_have_a_band_of_their_own() -> None:
     values = [float(step % 2) for step in range(10_000)]
-    drawing = draw(Plot([Curve(range(10_000), values)], end=10_000), 60, 12)
-    assert all(rows[0] == 0 and rows[-1] == 39 for rows in map(sorted, dots(drawing, "band").values()))
-    assert {len(rows) for rows in dots(drawing, "curve0").values()} == {1}
+    smooth = [0.5] * 10_000
+    for curve in (Curve(range(10_000), values), Curve(range(10_000), smooth, raw=values)):
+        drawing = draw(Plot([curve], end=10_000), 60, 12)
+        assert all((rows[0], rows[-1]) == (0, 19) for rows in map(sorted, band(drawing).values()))
+        assert {len(rows) for rows in dots(drawing, "curve0").values()} == {1}
+
+
+def test_what_was_measured_shows_faintly_behind() -> None:
+    raw, smooth = [0.0, 1.0] * 10, [0.5] * 20
+    drawing = draw(Plot([Curve(range(20), smooth, raw=raw)], end=19, unit=True), 60, 12)
+    faint = dots(drawing, "ghost")
+    assert min(map(min, faint.values())) == 0 and max(map(max, faint.values())) == 39
+    middle = dots(drawing, "curve0")
+    assert {len(rows) for rows in middle.values()} == {1}, "its dots give way to the curve's"
+    both = draw(Plot([Curve(range(20), smooth, raw=raw), Curve(range(20), raw, place=1)], end=19), 60, 12)
+    assert not dots(both, "ghost"), "of several curves only the smooth ones are shown"
+
+
+def test_a_bare_chart_is_all_curve() -> None:
+    plot = Plot([line(0.0, 1.0)], end=1, unit=True, marks=[Mark(1, "9f2c41")])
+    assert "└" in text(plot, 30, 6)[-2]
+    bare = joined(draw(plot, 30, 4, bare=True))
+    assert len(bare) == 4 and bare[0].startswith("1.0 ┤") and bare[-1].startswith("0.0 ┤")
 
 
 def test_a_point_has_its_error() -> None:
@@ -113,7 +142,8 @@ def curves(draw: st.DrawFn) -> Curve:
     steps = sorted(draw(st.sets(st.integers(0, 100_000), max_size=30)))
     values = [draw(st.lists(numbers, min_size=len(steps), max_size=len(steps))) for _ in range(3)]
     low, high = values[1:] if draw(st.booleans()) else ([], [])
-    return Curve(steps, values[0], low, high)
+    raw = draw(st.lists(numbers, min_size=len(steps), max_size=len(steps))) if draw(st.booleans()) else []
+    return Curve(steps, values[0], low, high, raw)
 
 
 @st.composite
@@ -133,9 +163,9 @@ def plots(draw: st.DrawFn) -> Plot:
 
 
 @settings(max_examples=examples(50), deadline=None)
-@given(plots(), st.integers(0, 90), st.integers(0, 30))
-def test_any_plot_fits_any_room_exactly(plot: Plot, width: int, height: int) -> None:
-    lines = text(plot, width, height)
+@given(plots(), st.integers(0, 90), st.integers(0, 30), st.booleans())
+def test_any_plot_fits_any_room_exactly(plot: Plot, width: int, height: int, bare: bool) -> None:
+    lines = joined(draw(plot, width, height, bare))
     assert len(lines) == height
     assert all(len(one) == cells(one) == width for one in lines), "each cell has one character of width 1"
 

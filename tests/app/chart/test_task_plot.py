@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 from marlaas.app.chart.plot import MOST_CURVES
 from marlaas.app.chart.task_plot import Look, inspected, kept_places, moved, plot
 from marlaas.app.lists.learners import Learner
-from marlaas.app.questions.task import LearningCurve, TaskAnswer
+from marlaas.app.questions.learning_curve import LearningCurve
+from marlaas.app.questions.task import TaskAnswer
 from marlaas.engine.store.queries.history import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 
@@ -34,10 +35,21 @@ def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:
 
 def test_a_band_that_began_later_is_aligned() -> None:
     known = answer(reward=track(1, 0.4, 0.5, 0.6), reward_min=track(2, 0.1, 0.2), reward_max=track(2, 0.8, 0.9))
-    (curve,) = plot(known, [], Look()).curves
+    (curve,) = plot(known, [], Look(weight=0.0)).curves
     assert math.isnan(curve.low[0]) and list(curve.low[1:]) == [0.1, 0.2] and list(curve.high[1:]) == [0.8, 0.9]
     gappy = answer(reward=track(1, 0.4, 0.5, 0.6), reward_min=track(1, 0.1, 0.2), reward_max=track(1, 0.8, 0.9))
     assert plot(gappy, [], Look()).curves[0].low == (), "an edge that has other steps is no edge"
+
+
+def test_a_curve_is_smoothed_with_its_band() -> None:
+    known = answer(reward=track(1, 0, 1), reward_min=track(1, 0, 0.5), reward_max=track(1, 0.5, 1))
+    (curve,) = plot(known, [], Look(weight=0.5)).curves
+    assert list(curve.values) == pytest.approx([0, 2 / 3]) and list(curve.raw) == [0, 1]
+    assert list(curve.low) == pytest.approx([0, 1 / 3]) and list(curve.high) == pytest.approx([0.5, 5 / 6])
+    (plain,) = plot(known, [], Look(weight=0.0)).curves
+    assert list(plain.values) == [0, 1] and not plain.raw
+    (scores,) = plot(answer("held-out"), [], Look(weight=0.9)).curves
+    assert list(scores.values) == [0.2] and not scores.raw, "a score is a mean already"
 
 
 def test_points_say_whether_they_compare_and_marks_are_letters() -> None:

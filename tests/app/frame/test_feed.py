@@ -9,6 +9,8 @@ import pytest
 
 from marlaas.app.frame import feed as module
 from marlaas.app.frame.feed import Feed
+from marlaas.app.lists.learners import Learner
+from marlaas.app.questions.preview import PreviewAnswer, PreviewQuestion
 from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
@@ -42,6 +44,34 @@ def test_nothing_is_read_twice(feed: Feed, filling: Filling) -> None:
     filling.execute("UPDATE tasks SET state = 'paused'")
     third = feed.poll()
     assert third.tasks[0].state == "paused" and third.rewards[1] is first.rewards[1]
+
+
+def test_another_question_reads_its_answer_alone(feed: Feed, filling: Filling) -> None:
+    filling.task(made=3)
+    first = feed.poll()
+    feed.ask(PreviewQuestion((Learner(1),)))
+    second = feed.poll()
+    assert second.tasks is first.tasks and second.question == PreviewQuestion((Learner(1),))
+    assert isinstance(second.answer, PreviewAnswer) and list(second.answer.curves) == [Learner(1)]
+    assert feed.poll().answer is second.answer
+    filling.execute("UPDATE policies SET step = 4")
+    third = feed.poll()
+    assert isinstance(third.answer, PreviewAnswer) and third.tasks is not first.tasks
+    own = Learner(1)
+    assert third.answer.curves[own].track("reward") is second.answer.curves[own].track("reward"), (
+        "no new step: the same"
+    )
+    feed.ask(None)
+    assert feed.poll().answer is None
+
+
+def test_the_first_line_has_its_numbers(feed: Feed, filling: Filling) -> None:
+    assert feed.poll().parameters is None
+    filling.engine()
+    snapshot = feed.poll()
+    assert snapshot.turns is None and snapshot.parameters is not None and 1e4 < snapshot.parameters < 1e8
+    filling.execute("UPDATE engines SET base = ?", "[/base]\x00 of nobody")
+    assert feed.poll().parameters is None
 
 
 def test_a_damaged_database_is_a_problem_that_passes(feed: Feed, filling: Filling, home: Home) -> None:

@@ -49,6 +49,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "history": lambda reader: reader.history(OLD_TASK, ("reward",)),
     "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
     "group_ages": lambda reader: reader.group_ages(OLD_TASK, 0),
+    "recent_means": lambda reader: reader.recent_means(OLD_TASK),
     "versions": lambda reader: reader.versions(),
     "kept_marks": lambda reader: reader.kept_marks(),
     "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
@@ -65,6 +66,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "episode": lambda reader: reader.episode(next(iter(reader.conversation_ids(DUEL)), 0)),
     "trajectories": lambda reader: reader.trajectories(DUEL),
     "newest_group": lambda reader: reader.newest_group(DUEL),
+    "newest_rollout": lambda reader: reader.newest_rollout(DUEL),
     "recorded_groups": lambda reader: reader.recorded_groups(DUEL, "train", 3),
     "environments": lambda reader: reader.environments(),
     "environment_use": lambda reader: reader.environment_use(NOW),
@@ -81,6 +83,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "stage_spans": lambda reader: reader.stage_spans(0, 60),
     "stage_totals": lambda reader: reader.stage_totals(0),
     "stages": lambda reader: reader.stages(0),
+    "turn_rate": lambda reader: reader.turn_rate(),
     "steps_since": lambda reader: reader.steps_since(0),
     "standings": lambda reader: reader.standings(),
     "seconds_used": lambda reader: reader.seconds_used(TODAY),
@@ -91,6 +94,7 @@ NO_QUESTIONS = {"close", "changed", "stale"}
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "environment_use", "devices"} | {
     "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples", "environments",
     "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history", "warnings",
+    "turn_rate",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 
@@ -187,6 +191,7 @@ def test_an_unknown_task_is_empty(reader: HomeReader) -> None:
     assert reader.versions(99) == [] and reader.evals(99) == [] and reader.pace(99) is None
     assert not reader.group_ids(99) and not reader.conversation_ids(99) and reader.newest_group(99) == []
     assert reader.conversation(10**9) is None and reader.events(99) == []
+    assert reader.newest_rollout(99) is None and reader.recent_means(99) == {}
     with pytest.raises(UnknownTask):
         find_task(reader, 99)
 

@@ -6,13 +6,22 @@ import json
 import sqlite3
 from contextlib import closing
 
+import pytest
+
+from marlaas.app.questions.preview import PreviewQuestion
 from marlaas.app.screens.queue import QueueScreen
 from marlaas.app.widgets.filter_bar import FilterBar
+from marlaas.app.widgets.queue.newest_rollout import NewestRollout
+from marlaas.app.widgets.queue.preview import Preview
 from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.app.widgets.task.metric_chart import MetricChart
+from marlaas.app.widgets.task.small_multiples import SmallMultiples
 from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving
-from ..filling import Filling, fill_full
+from ..filling import NOW, Filling, fill_full, fill_hostile
+from ..filling_evaluation import fill_evaluation
+from ..filling_policies import fill_duel
 
 
 def commands(home: Home) -> list[tuple[str, int]]:
@@ -157,3 +166,136 @@ async def test_read_only_refuses_acts_with_a_sentence(home: Home, filling: Filli
         await driver.press("p", "x")
         assert "nothing can be changed" in driver.notices()
     assert commands(home) == []
+
+
+# The lower part: the task under the cursor, live.
+
+
+async def test_the_lower_part_follows_the_cursor(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task(made=40, turns=[("user", "17 + 25 = ?"), ("assistant", "forty-two")])
+    filling.task(made=20, turns=[("user", "the capital of Peru?"), ("assistant", "Lima")])
+    async with driving(home) as driver:
+        assert "Learning: held-out 0.1" in driver.text() and "assistant: forty-two" in driver.text()
+        assert "newest rollout, group 320" in driver.text() and "reward 0.00" in driver.text() and "◆" in driver.text()
+        await driver.press("j")
+        assert "assistant: Lima" in driver.text() and "forty-two" not in driver.text()
+        assert "in 20 steps; the best constant answer gets 0.08." in driver.text()
+
+
+async def test_the_lower_part_is_live(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task(made=3)
+    async with driving(home) as driver:
+        chart = driver.app.screen.query_one(MetricChart)
+        assert list(chart.plot.curves[0].steps) == [1, 2, 3]
+        filling.execute("INSERT INTO steps (policy, number, version, seconds, created) VALUES (1, 4, 1, 0.5, ?)", NOW)
+        filling.execute("INSERT INTO metrics VALUES (1, 4, 'reward', 0.9)")
+        filling.execute("UPDATE policies SET step = 4")
+        filling.execute("UPDATE trajectories SET turns = json_array(json_object('role', 'assistant', 'text', 'new!'))")
+        await driver.read()
+        assert list(chart.plot.curves[0].steps) == [1, 2, 3, 4] and "assistant: new!" in driver.text()
+
+
+async def test_only_a_cursor_that_rests_asks_the_store(home: Home, filling: Filling) -> None:
+    for _ in range(4):
+        filling.task(made=2)
+    async with driving(home) as driver:
+        screen = driver.app.screen
+        assert isinstance(screen, QueueScreen)
+        before = driver.app.snapshot
+        await driver.pilot.press("j", "j", "j")
+        assert screen.moving or driver.app.snapshot.question != before.question
+        await driver.settle()
+        assert not screen.moving and driver.app.snapshot.tasks is before.tasks, "nothing else is read again"
+        question = driver.app.snapshot.question
+        assert isinstance(question, PreviewQuestion) and [each.task for each in question.learners] == [4]
+
+
+async def test_a_sweep_shows_the_curves_of_its_best(home: Home, filling: Filling) -> None:
+    for place in range(6):
+        filling.task(name=f"sums [x={place}]", made=5 + place)
+    filling.execute("UPDATE tasks SET family = 'sums'")
+    async with driving(home) as driver:
+        chart = driver.app.screen.query_one(MetricChart)
+        assert [curve.place for curve in chart.plot.curves] == [0, 1, 2, 3] and "■ " in driver.text()
+        best = max(driver.app.snapshot.tasks, key=lambda task: task.best or 0.0)
+        assert f"task {best.id}: " in driver.text(), "the verdict says of whom it is"
+
+
+async def test_policies_have_a_curve_each(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home) as driver:
+        driver.app.screen.query_one(QueueTable).go_to("2")
+        await driver.settle()
+        names = [name for _, name in driver.app.screen.query_one(MetricChart).names]
+        assert names == ["2 player", "2 judge"]
+
+
+async def test_an_evaluation_shows_its_versions(home: Home) -> None:
+    fill_evaluation(home.database)
+    async with driving(home) as driver:
+        driver.app.screen.query_one(QueueTable).go_to("2")
+        await driver.settle()
+        text = driver.text()
+        assert "Measured 2 of 3 versions; the best so far: 1@best, 0.75." in text
+        assert "0.75 ± 0.25" in text and "not yet" in text
+        assert not driver.app.screen.query_one(MetricChart).region.width
+
+
+@pytest.mark.parametrize(("size", "shown"), [((80, 24), True), ((60, 15), False), ((200, 50), True), ((60, 40), True)])
+async def test_what_has_no_room_goes(home: Home, size: tuple[int, int], shown: bool) -> None:
+    fill_full(home.database)
+    async with driving(home, size) as driver:
+        preview, table = driver.app.screen.query_one(Preview), driver.app.screen.query_one(QueueTable)
+        assert preview.display == shown and table.region.height >= 6
+        assert "task number 0"[:12] in driver.text() and "● running" in driver.text()
+        assert driver.app.screen.query_one(NewestRollout).region.width > 20 or size[0] < 72 or not shown
+        assert bool(driver.app.screen.query_one(SmallMultiples).region.width) == (size[0] >= 160)
+        await driver.press("v")
+        assert not preview.display and table.region.height >= size[1] - 9
+        await driver.press("v")
+        assert preview.display == shown
+
+
+async def test_the_table_has_the_lines_that_it_needs(home: Home, filling: Filling) -> None:
+    filling.engine()
+    for _ in range(3):
+        filling.task(made=2)
+    async with driving(home, (120, 36)) as driver:
+        table, preview = driver.app.screen.query_one(QueueTable), driver.app.screen.query_one(Preview)
+        assert table.region.height == 6 and preview.region.height == 36 - 7 - 6
+        for _ in range(40):
+            filling.task(made=1)
+        await driver.read()
+        assert table.region.height > 15 and preview.region.height >= 11
+
+
+async def test_hostile_words_in_the_lower_part(home: Home) -> None:
+    fill_hostile(home.database)
+    for size in ((80, 24), (200, 50)):
+        async with driving(home, size) as driver:
+            await driver.press("j", "j", "k", "k")
+            assert "\x1b" not in driver.text() and "\u202e" not in driver.text() and "newest rollout" in driver.text()
+
+
+async def test_the_first_line_says_what_happens(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task(made=10)
+    filling.task(made=50)
+    filling.task(state="queued", reason="no environment")
+    filling.execute("UPDATE tasks SET reason_code = 'blocked' WHERE id = 3")
+    for second in range(10):
+        row = {"incarnation": 1, "stage": "rollout", "device": "cpu", "begun": NOW - 10 + second, "wall": 1.0}
+        filling.insert("stages", **row, busy=0.5, ended=42)
+    async with driving(home, (160, 40)) as driver:
+        top = driver.text().splitlines()[0]
+        assert "tiny " in top and "42 turns/s" in top and "● 2 running" in top and "1 blocked" in top
+        assert "task 2 done in 20s" in top and "engine: ● alive" in top
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.settle()
+        top = driver.text().splitlines()[0]
+        assert "1 blocked" in top and "● 2 running" in top and "turns/s" not in top and "engine: ● alive" in top
+        filling.execute("UPDATE engines SET heartbeat = heartbeat - 3600, pid = 2147483647")
+        await driver.read()
+        assert "running" not in driver.text().splitlines()[0]

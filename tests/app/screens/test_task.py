@@ -12,6 +12,7 @@ from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
 from marlaas.app.screens.task import TaskScreen
 from marlaas.app.widgets.task.metric_chart import MetricChart
 from marlaas.app.widgets.task.metric_list import MetricList
+from marlaas.app.widgets.task.small_multiples import SmallMultiples
 from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 from marlaas.engine.home.paths import Home
 
@@ -27,8 +28,13 @@ FILLS: dict[str, Callable[[Path], object]] = {
 
 
 def head(driver: Driver) -> str:
-    """The line above the chart."""
-    return driver.text().splitlines()[4]
+    """The line above the chart's curve."""
+    return driver.text().splitlines()[driver.app.screen.query_one(MetricChart).region.y]
+
+
+def first(driver: Driver) -> str:
+    """The first line below the bars: the verdict."""
+    return driver.text().splitlines()[2]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -54,15 +60,102 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
     fill_task(home.database)
     async with driving(home) as driver:
         await driver.press("2", "m", "m")
-        assert head(driver).lstrip().startswith("⠒ loss")
+        assert head(driver).lstrip().startswith("⠒ entropy")
         await driver.press("M", "M", "M")
         chosen = driver.app.screen.query_one(MetricList)
         assert chosen.chosen == chosen.rows[-1].name, "from the first round to the last"
         await driver.press("g", "down")
         assert chosen.chosen == "held-out" and "◆" in driver.text()
-        await driver.pilot.click(MetricList, offset=(4, 3))
+        await driver.pilot.click(MetricList, offset=(4, 2))
         await driver.settle()
         assert chosen.chosen == "entropy" and "how undecided" in head(driver)
+
+
+async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2")
+        metrics = driver.app.screen.query_one(MetricList)
+        few = [row.name for row in metrics.rows]
+        assert few[:4] == ["reward", "held-out", "entropy", "length"] and "loss" not in few
+        assert "D: 4 diagnostics more" in driver.text()
+        await driver.press("D")
+        every = [row.name for row in metrics.rows]
+        assert {"loss", "clipped", "gap_max", "tokens"} <= set(every) and set(few) < set(every)
+        assert "diagnostics more" not in driver.text()
+        await driver.press("G", "D")
+        assert metrics.chosen in [row.name for row in metrics.rows], "what the chart shows stays in the list"
+
+
+async def test_the_first_line_is_a_verdict(home: Home) -> None:
+    filling = fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2")
+        assert first(driver).startswith(" ▲ Learning: reward 0.31 → 0.81 in 43 steps; held-out 0.72 so far.")
+        driver.app.open_task(2)
+        await driver.settle()
+        assert first(driver).startswith(" ▲ Learning: held-out 0.1") and "in 30 steps; the best constant" in first(
+            driver
+        )
+        filling.execute("DELETE FROM evals")
+        filling.execute("UPDATE metrics SET value = 0.25 + 0.01 * (step % 2) WHERE name = 'reward'")
+        filling.execute("INSERT INTO metrics SELECT policy, number, 'cut', 0.5 FROM steps")
+        await driver.read()
+        assert "the length limit ends 50 % of the replies" in first(driver)
+        filling.execute("UPDATE tasks SET state = 'queued', reason_code = 'blocked' WHERE id = 2")
+        filling.execute("DELETE FROM metrics")
+        filling.execute("UPDATE policies SET step = 0 WHERE task = 2")
+        await driver.read()
+        assert first(driver).startswith(" ▼ Blocked")
+
+
+async def test_curves_are_smoothed_more_and_more_and_not_at_all(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2")
+        chart = driver.app.screen.query_one(MetricChart)
+        assert "smoothed 0.6" in head(driver) and len(chart.plot.curves[0].raw) == 43
+        values = [list(chart.plot.curves[0].values)]
+        for weight in ("0.9", "0.97"):
+            await driver.press("s")
+            assert f"smoothed {weight}" in head(driver)
+            values.append(list(chart.plot.curves[0].values))
+        assert values[0] != values[1] != values[2]
+        await driver.press("s")
+        assert "smoothed" not in head(driver) and not chart.plot.curves[0].raw and "not smoothed" in driver.notices()
+        await driver.press("s", "i")
+        assert "reward 0.773416" in head(driver), "points are read as they were measured"
+
+
+@pytest.mark.parametrize(
+    ("size", "below"), [((80, 24), False), ((120, 40), True), ((200, 50), True), ((120, 30), False)]
+)
+async def test_small_charts_stand_below_or_alone(home: Home, size: tuple[int, int], below: bool) -> None:
+    fill_task(home.database)
+    async with driving(home, size) as driver:
+        await driver.press("2")
+        chart, small = driver.app.screen.query_one(MetricChart), driver.app.screen.query_one(SmallMultiples)
+        assert chart.region.height and bool(small.region.height) == below
+        await driver.press("v")
+        assert not chart.region.height and small.region.height >= 9 and driver.app.focused is small
+        assert [title in driver.text() for title in ("reward", "held-out", "entropy")] == [True] * 3
+        await driver.press("right", "v")
+        assert chart.region.height and head(driver).lstrip().startswith("⠒ held-out")
+
+
+async def test_components_of_a_mixture_have_their_own_curves(home: Home) -> None:
+    filling = fill_task(home.database)
+    for suite, gain in (("words", 0.1), ("[/sums]", 0.2)):
+        for step in (0, 20, 40):
+            row = {"policy": 1, "step": step, "environment_version": "b", "series": f"b{suite}", "suite": suite}
+            row |= {"score": gain + step / 80, "stderr": 0.03, "n": 64, "prompts": 64, "metrics": "{}", "created": NOW}
+            filling.insert("evals", **row)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("2", "m")
+        assert [curve.place for curve in driver.app.screen.query_one(MetricChart).plot.curves] == [0, 1, 2]
+        assert "▲ [/sums]" in head(driver) and "▼ words" in head(driver)
+        await driver.press("m")
+        assert len(driver.app.screen.query_one(MetricChart).plot.curves) == 1
 
 
 async def test_a_logarithmic_axis_says_what_it_leaves_out(home: Home) -> None:
@@ -182,7 +275,7 @@ async def test_back_stops_reading_the_task(home: Home, filling: Filling) -> None
     async with driving(home) as driver:
         await driver.press("enter", "escape")
         await driver.read()
-        assert driver.app.snapshot.answer is None and driver.app.current_mode == "queue"
+        assert not isinstance(driver.app.snapshot.answer, TaskAnswer) and driver.app.current_mode == "queue"
 
 
 async def test_a_pane_is_zoomed(home: Home) -> None:
@@ -204,7 +297,7 @@ async def test_the_words_of_strangers_are_harmless(home: Home) -> None:
         assert "\x1b" not in driver.text() and "\u202e" not in driver.text()
         await driver.press("enter", "d")
         assert "\x1b" not in driver.text() and "\u202e" not in driver.text()
-        await driver.press("escape", "g", "M")
+        await driver.press("escape", "D", "g", "M")
         assert driver.app.screen.query_one(MetricList).chosen == "[/m]\x1b[31m" and " [/m]   ■ 1" in head(driver)
 
 
@@ -212,7 +305,7 @@ async def test_a_low_terminal_shows_the_chart(home: Home) -> None:
     fill_task(home.database)
     async with driving(home, (40, 12)) as driver:
         await driver.press("2")
-        assert "1.0 ┤" in driver.text() and "└┴──" in driver.text() and "▸ reward" in driver.text()
+        assert "1.0 ┤" in driver.text() and "▸ reward" in driver.text()
         await driver.pilot.resize_terminal(120, 40)
         await driver.settle()
         assert "trajectory 1 of 3" in driver.text() and "staleness of the last groups" in driver.text()

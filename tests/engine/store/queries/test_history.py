@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.queries.history import Change, History, Track, ages, history, samples
+from marlaas.engine.store.queries.history import Change, History, Track, ages, history, recent, samples
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
@@ -93,3 +93,12 @@ def test_the_nearest_step_of_a_track() -> None:
     track.values.extend([0.2, 0.4, 0.9])
     assert [track.place(step) for step in (-5, 2, 3, 5, 7, 8, 99)] == [0, 0, 0, 1, 2, 2, 2]
     assert track.at(4) == 0.4 and track.at(5) is None
+
+
+def test_recent_means_are_of_the_last_steps(store: Store, policy: int, database: Path) -> None:
+    with Reader(database) as reader:
+        assert recent(reader, 1) == {}
+        train(store, policy, range(1, 21))
+        assert recent(reader, 1, over=4)["loss"] == pytest.approx(-(17 + 18 + 19 + 20) / 4)
+        train(store, policy, range(21, 23), cut=0.5)
+        assert recent(reader, 1, over=10)["cut"] == 0.5, "of the steps that recorded it"

@@ -59,3 +59,15 @@ def test_the_newest_group_comes_with_its_whole_play(store: Store, database: Path
         assert [row.agent for row in reader.newest_group(task, "judge")] == ["first", "guest"], "it did not speak there"
     assert (own.agent, own.policy, own.speaker) == ("first", "player", "")
     assert (guest.agent, guest.policy, guest.speaker) == ("guest", "player", "old")
+
+
+def test_the_newest_rollout_is_one_of_its_own_with_a_reward(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        for policy in (None, "player", "judge"):
+            found = reader.newest_rollout(task, policy)
+            assert found is not None and found.reward is not None and found.turns
+            assert found in reader.newest_group(task, policy)
+        player = reader.newest_rollout(task, "player")
+        assert player is not None and player.speaker == "", "what a policy said itself comes before what others said"
+        assert reader.newest_rollout(task, "nobody") is None

@@ -1,0 +1,42 @@
+"""From rows of the store to what a verdict goes by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from marlaas.engine.store import EvalRow, TaskRow, Track
+
+from ..words.tasks import newest_series
+from ..words.verdict import Evidence, Score
+
+
+def evidence(
+    row: TaskRow,
+    evals: Sequence[EvalRow],
+    rewards: Track,
+    recent: Mapping[str, float],
+    versions: Mapping[str, EvalRow | None],
+) -> Evidence:
+    """``row``: the task as the policy sees it whose evaluations, rewards and recent means these are.
+
+    ``versions``: of an evaluation, what it measures, with the newest score of each.
+    """
+    found = ((name, None if one is None else _score(one)) for name, one in versions.items())
+    basis = row.basis if row.score is None else None
+    return Evidence(
+        row.state,
+        row.reason_code,
+        row.step,
+        row.steps,
+        rewards.steps,
+        rewards.values,
+        tuple(one for each in newest_series(evals) if (one := _score(each)) is not None),
+        (basis.failures, basis.n + basis.failures) if basis is not None else None,
+        row.floor,
+        recent,
+        tuple(found) if row.kind == "eval" else None,
+    )
+
+
+def _score(row: EvalRow) -> Score | None:
+    return None if row.score is None else Score(row.step, row.score, row.stderr)

@@ -1,0 +1,57 @@
+"""What the queue shows below its table: how the task under the cursor learns, and what its model wrote last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from marlaas.engine.store import EvalRow, Track, TrajectoryRow
+
+from ..lists.learners import Learner
+from ..reading.home_reader import HomeReader
+from ..words.metrics import REWARD
+from .learning_curve import LearningCurve, learning_curve
+
+
+@dataclass(frozen=True)
+class PreviewAnswer:
+    """Some learners' rewards and scores, and more of the first of them."""
+
+    curves: Mapping[Learner, LearningCurve] = field(default_factory=dict)
+    """In the order of the question."""
+    samples: Mapping[str, Track] = field(default_factory=dict)
+    """Samples of all metrics, where the question asked for them."""
+    recent: Mapping[str, float] = field(default_factory=dict)
+    """The mean of each metric over the last steps."""
+    rollout: TrajectoryRow | None = None
+    """Its newest trajectory."""
+    versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
+    """Of an evaluation: what it measures, with the newest score of each."""
+
+
+@dataclass(frozen=True)
+class PreviewQuestion:
+    """Asks for one learner, or for a few whose rewards are compared."""
+
+    learners: tuple[Learner, ...]
+    samples: bool = False
+    """Whether there is room for other metrics beside the reward."""
+    known: PreviewAnswer | None = field(default=None, compare=False, repr=False)
+    """An answer to another question, from which curves can be taken over."""
+
+    def read(self, reader: HomeReader, before: PreviewAnswer | None) -> PreviewAnswer:
+        """Read what the last answer does not have: of a curve its new steps, and a few rows for the rest."""
+        known = before or self.known or PreviewAnswer()
+        curves = {each: learning_curve(reader, each, REWARD, known.curves.get(each)) for each in self.learners}
+        if not self.learners:
+            return PreviewAnswer()
+        first = self.learners[0]
+        task, policy = first.task, first.policy or None
+        versions = reader.task_config(task).get("versions", ())
+        return PreviewAnswer(
+            curves,
+            reader.metric_samples(task, policy=policy) if self.samples else {},
+            reader.recent_means(task, policy=policy),
+            reader.newest_rollout(task, policy),
+            {words: next(reversed(reader.evals(task, words)), None) for words in versions},
+        )

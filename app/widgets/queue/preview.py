@@ -1,0 +1,111 @@
+"""The queue's lower part: the task under the cursor, live. Left its reward, right what its model wrote last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+
+from marlaas.engine.store import TaskRow
+
+from ...chart.plot import Plot
+from ...chart.task_plot import Look, plot_of, sample_plot
+from ...lists.learners import Learner
+from ...questions.evidence import evidence
+from ...questions.preview import PreviewAnswer
+from ...words.format import line
+from ...words.important import important
+from ...words.measured import score_text
+from ...words.metrics import REWARD, in_order, newest_text, words
+from ...words.tasks import short_name
+from ...words.verdict import Verdict, verdict
+from ..task.metric_chart import MetricChart
+from ..task.metric_list import MetricList, MetricRow
+from ..task.small_multiples import SmallChart, SmallMultiples
+from ..task.verdict_line import VerdictLine
+from .newest_rollout import NewestRollout
+
+LOOK = Look()
+
+
+class Preview(Vertical):
+    """A verdict over a chart and a text; on wide screens with other metrics between them. No key leads into it."""
+
+    DEFAULT_CSS = """
+    Preview { height: 1fr; display: none; }
+    Preview MetricChart { width: 1fr; height: 100%; }
+    Preview MetricList { width: 1fr; height: 100%; display: none; }
+    Preview SmallMultiples { width: 60; height: 100%; display: none; }
+    Preview NewestRollout { width: 1fr; height: 100%; }
+    Preview.-slim NewestRollout { display: none; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shown: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """The panes."""
+        yield VerdictLine()
+        with Horizontal():
+            yield MetricChart()
+            yield MetricList()
+            yield SmallMultiples()
+            yield NewestRollout()
+
+    def on_mount(self) -> None:
+        """Leave the focus to the table."""
+        for pane in (MetricChart, MetricList, SmallMultiples):
+            self.query_one(pane).can_focus = False
+
+    def show(self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None) -> None:
+        """Show learners with their tasks' rows as they see them, the first in full.
+
+        Without an answer yet, what was shown stays for the moment until it comes: a blank part would flicker.
+        """
+        if answer is None and rows:
+            return
+        curves = answer.curves if answer is not None else {}
+        known = {each: row for each, row in rows.items() if each in curves}
+        if (answer, known) == self._shown:
+            return
+        self._shown = (answer, known)
+        chart, small = self.query_one(MetricChart), self.query_one(SmallMultiples)
+        if answer is None or not known:
+            chart.plot, chart.names, small.charts = Plot(), (), ()
+            self.query_one(VerdictLine).verdict = Verdict()
+            self.query_one(NewestRollout).row = None
+            return
+        self._show_versions(answer)
+        everybody = list(known)
+        chart.plot = plot_of(
+            REWARD, [(place, curves[each]) for place, each in enumerate(everybody)], list(known.values())
+        )
+        names = [f"{each.task} {line(each.policy, 16) or short_name(known[each], 16)}" for each in everybody]
+        chart.names = list(enumerate(names))
+        chart.smoothing = f"smoothed {LOOK.weight:g}"
+        chart.title = words(REWARD).title
+        self.query_one(NewestRollout).row = answer.rollout
+        own, row = curves[everybody[0]], known[everybody[0]]
+        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions)
+        found = verdict(seen)
+        whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
+        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
+        small.charts = self._small(answer, row)
+
+    def _show_versions(self, answer: PreviewAnswer) -> None:
+        """Of an evaluation, its versions with their scores in the place of a curve."""
+        versions, chart = self.query_one(MetricList), self.query_one(MetricChart)
+        versions.rows = tuple(MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items())
+        versions.display, chart.display = bool(versions.rows), not versions.rows
+
+    @staticmethod
+    def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:
+        tracks = {name: track for name, track in answer.samples.items() if track.steps}
+        newest = {name: track.values[-1] for name, track in tracks.items()}
+        names = [name for name in important(in_order(newest), newest) if name != REWARD]
+        plots = {name: sample_plot(name, tracks[name], row.steps, LOOK.weight) for name in names}
+        return tuple(SmallChart(name, words(name).title, newest_text(name, newest), plots[name]) for name in names)

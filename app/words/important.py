@@ -1,0 +1,36 @@
+"""Which metrics are shown first, and which are diagnostics. Pure.
+
+The one place that says so: the list of metrics, and the small charts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .metrics import HELD_OUT, HELD_OUT_ON, REWARD
+
+IMPORTANT = (
+    REWARD,
+    HELD_OUT,
+    "entropy",
+    "length",
+    "gap_mean",
+    "kl",
+    "reward_spread",
+    "no_signal",
+    "grad_norm",
+    "staleness",
+    "seconds",
+)
+"""What says whether a task learns, in the order in which people look."""
+_TROUBLE = ("errors", "lost", "cut", "on_error", "epoch")
+"""Important as soon as they are not 0."""
+
+
+def important(names: Sequence[str], newest: Mapping[str, float]) -> list[str]:
+    """Those of the names that are shown first, in order: held-out scores on suites stand behind the own."""
+    own = [name for name in IMPORTANT if name in names]
+    place = next((place for place, name in enumerate(own, 1) if name == HELD_OUT), len(own))
+    suites = [name for name in names if name.startswith(HELD_OUT_ON)]
+    trouble = [name for name in _TROUBLE if name in names and newest.get(name)]
+    return [*own[:place], *suites, *own[place:], *trouble]
