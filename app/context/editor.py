@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +17,7 @@ from textual.app import SuspendNotSupported
 from marlaas.engine.errors import ConfigError
 
 from .application import Application
+from .foreground import run
 
 
 def editor() -> list[str]:
@@ -35,7 +35,7 @@ def edit(path: Path) -> None:
     """Open a file and wait. Raises ``ConfigError`` where the editor cannot be started, or failed."""
     command = editor()
     try:
-        code = subprocess.run([*command, str(path)]).returncode
+        code = run([*command, str(path)])
     except OSError as error:
         raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
     if code:
