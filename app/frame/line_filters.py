@@ -102,7 +102,8 @@ class Legible(LineFilter):
     """Gives text that hardly stands out from its background the contrast of ``app/context/contrast.py``.
 
     The colours of a theme meet in more pairs than anybody lists: an error under a cursor, a dim key, a title in the
-    colour of its frame. What is drawn, and not written, keeps its colour, and so do the terminal's own sixteen.
+    colour of its frame. What is drawn, and not written, keeps its colour. Of the terminal's own sixteen nobody knows how
+    they look; they are only not written on themselves.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
@@ -117,6 +118,8 @@ class Legible(LineFilter):
 
 def _legible(style: Style, ground: Colour | None) -> Style:
     text, behind = _rgb(style.color), _rgb(style.bgcolor) or (ground if style.bgcolor is None else None)
+    if style.color is not None and style.color == style.bgcolor and not style.color.is_default:
+        return style + Style(color=Ink.default())  # one of the terminal's own, on itself
     if style.reverse:
         text, behind = behind, text
     if text is None or behind is None or (wanted := legible(text, behind)) == text:

@@ -12,10 +12,11 @@ from .status_line import StatusLine
 
 
 class NoticeLine(Static):
-    """Takes no room while there is nothing to tell; grows with a long sentence, and what is above it makes room."""
+    """Above the line of keys; takes no room while there is nothing to tell. It grows with a long sentence, and what is
+    above it makes room."""
 
     DEFAULT_CSS = """
-    NoticeLine { display: none; height: auto; max-height: 6; padding: 0 1; background: $panel; }
+    NoticeLine { dock: bottom; margin-bottom: 1; display: none; height: auto; max-height: 6; padding: 0 1; background: $panel; }
     NoticeLine.-told { display: block; }
     """
 

@@ -21,7 +21,8 @@ class ChoiceList(OptionList, can_focus=False):
 
     DEFAULT_CSS = """
     ChoiceList { display: none; overlay: screen; constrain: none inflect; width: 1fr; height: auto; max-height: 8;
-                 margin-left: 2; padding: 0 1; border: none; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
+                 padding: 0 1; border: none; background: $panel;
+                 text-wrap: nowrap; text-overflow: ellipsis; }
     ChoiceList.-open { display: block; }
     """
 

@@ -85,8 +85,7 @@ class FieldRow(Widget):
                 select_on_focus=False,
                 compact=True,
             )
-            told = any(choice.note for choice in self._choices(self.field))
-            yield Static(self._hint(), classes="allowed -told" if told else "allowed")
+            yield Static(self._hint(), classes="allowed -told" if self._choices(self.field) else "allowed")
         yield ChoiceList()
         yield Static(classes="problem")
 
