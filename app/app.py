@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
@@ -24,10 +25,11 @@ from .context.themes import DEFAULT, THEMES, legible
 from .frame.acting import Acting
 from .frame.clipboard import copy
 from .frame.feed import Feed
-from .frame.line_filters import Ascii, Colourless
+from .frame.line_filters import Ascii, Colourless, Legible
 from .frame.modes import ALL_MODES
 from .frame.palette import Palette
 from .frame.preferences import Preferences
+from .frame.screen_picture import save_picture
 from .lists.learners import Learner, learner
 from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
@@ -43,6 +45,7 @@ class MarlaasApp(Acting):
     TITLE = "marlaas"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
     MODES = {mode.name: mode.make for mode in ALL_MODES}  # noqa: RUF012
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {Palette}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -84,6 +87,8 @@ class MarlaasApp(Acting):
         """Which policy of the selected task is looked at, where it trains several; empty: the first."""
         self.beside: Sequence[int] = ()
         """Tasks that the task view is to lay over the selected one, until it has done so."""
+        self.awaited: int | None = None
+        """A task that the queue's cursor is to go to as soon as the store has it."""
         self.farewell = ""
         self._interval = interval
         self._timer: Timer | None = None
@@ -95,6 +100,7 @@ class MarlaasApp(Acting):
             self.register_theme(theme)
         self.theme = preferences.theme or DEFAULT
         self.set_keymap(dict(preferences.keys))
+        self._filters.append(Legible())
         if self.no_color:
             self._filters.append(Colourless())
         if preferences.ascii:
@@ -167,6 +173,12 @@ class MarlaasApp(Acting):
             self.view.ask_again()
         self.action_open_view(view)
 
+    def go_to_task(self, task: int) -> None:
+        """Look at the queue, with the cursor on a task that may have come into the store just now."""
+        self.awaited = task
+        self.action_open_view("queue")
+        self.poll()
+
     def go_back(self) -> None:
         """Go back from a view that another one opened."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
@@ -196,6 +208,21 @@ class MarlaasApp(Acting):
         """Copy, and say where it is. ``what`` begins the sentence: Task 17."""
         file = None if self.web else self.home.root / "copied.txt"
         self.say(f"{what} is copied {copy(self, text, file)}.")
+
+    def deliver_screenshot(
+        self, filename: str | None = None, path: str | None = None, time_format: str | None = None
+    ) -> str | None:
+        """Save a picture of the screen in the home, and say where; in a browser it is handed to that."""
+        if self.web:
+            return super().deliver_screenshot(filename, path, time_format)
+        picture = self.export_screenshot(title=self.title)
+        try:
+            file = save_picture(picture, self.home.screenshots, Path.cwd(), filename or self.current_mode)
+        except OSError as error:
+            self.say(f"The screenshot cannot be saved: {error.strerror}: {error.filename}.", bad=True)
+        else:
+            self.say(f"The screenshot is saved: {file}")
+        return None
 
     # Global keys.
 

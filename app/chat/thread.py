@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.fleet import LoneSampler, plan_alone
+from marlaas.engine.fleet import LonePlan, LoneSampler, plan_alone
 from marlaas.engine.home import Home, load_settings
 from marlaas.engine.rollout import Manner, Speech, Talk
 
@@ -30,6 +30,8 @@ class Told:
 
     text: str
     bad: bool = False
+    under_way: bool = False
+    """Whether it is something that takes time, and that goes on."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,17 @@ class ChatThread:
 
     async def _look(self) -> None:
         """Tell what a sampler would take, before anything is taken."""
-        plan = plan_alone(load_settings(self._home))
+        plan = self._planned()
         self._tell(Told(f"{cost_of(plan)} Your first message starts it."))
+
+    def _planned(self) -> LonePlan:
+        self._tell(Told("Looking at the base …", under_way=True))
+        return plan_alone(load_settings(self._home))
 
     async def _serve(self, message: Message) -> None:
         """Start a sampler, and answer as long as somebody talks."""
-        plan = plan_alone(load_settings(self._home))
-        self._tell(Told(f"Starting: {cost_of(plan)}"))
+        plan = self._planned()
+        self._tell(Told(f"{cost_of(plan)} Starting it …", under_way=True))
         try:
             async with talking(self._home, plan, self._sides) as lone:
                 try:
@@ -149,7 +155,7 @@ class ChatThread:
         lone.rollout.check_thinking(message.manner.thinking)
         self._settle(lone)
         while True:
-            self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …"))
+            self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …", under_way=True))
             await self._answer(message)
             self._tell(Told(""))
             try:

@@ -54,12 +54,13 @@ def demo_home(args: argparse.Namespace) -> Home:
 def run(args: argparse.Namespace) -> int:
     """Run the demo to its end, or until its application is closed."""
     from .terminal import has_terminal, open_application
+    from .waiting import Waiting
 
     home = demo_home(args)
     if has_terminal() and not args.json:
-        output.talk(f"Starting the demo's engine in {home.root} …")
         try:
-            begin(home, output.talk, args.sampler)
+            with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
+                begin(home, waiting.say, args.sampler)
         except KeyboardInterrupt:
             return _interrupted(home)
         code = open_application(home, demo=True)

@@ -54,9 +54,12 @@ def open_application(
 
     readonly = readonly or _is_anothers(home)
     if home.database.exists() and not readonly:
-        from marlaas.engine.daemon import update_database
+        from marlaas.engine.store import is_current
 
-        update_database(home)
+        if not is_current(home.database):  # what updates it takes longer to load than all else before the first paint
+            from marlaas.engine.daemon import update_database
+
+            update_database(home)
     from ..app import MarlaasApp
 
     application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)

@@ -12,6 +12,7 @@ from marlaas.engine.home import Home
 
 from ..lists.learners import Learner
 from ..questions.question import Question
+from .notices import Notice
 from .snapshot import Snapshot
 
 Result = TypeVar("Result")
@@ -45,6 +46,8 @@ class Application(Protocol):
     """Which policy of that task, where it trains several; empty: the first."""
     beside: Sequence[int]
     """Tasks that the task view is still to lay over the selected one."""
+    awaited: int | None
+    """A task that the queue's cursor is to go to as soon as the store has it."""
 
     @property
     def home(self) -> Home:
@@ -86,6 +89,10 @@ class Application(Protocol):
     def learner(self) -> Learner | None:
         """The selected task, or the policy chosen in it; None where no task is selected."""
 
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """What there is to tell now."""
+
     def say(self, text: str, bad: bool = False) -> None:
         """Show a notice; ``text`` may come from others."""
 
@@ -109,6 +116,9 @@ class Application(Protocol):
 
     def open_task(self, task: int, view: str = "task", beside: Sequence[int] = ()) -> None:
         """Select a task and look at it; its chart shows those beside it, too."""
+
+    def go_to_task(self, task: int) -> None:
+        """Look at the queue, with the cursor on a task that may have come into the store just now."""
 
     def go_back(self) -> None:
         """Go back from a view that another one opened."""

@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +18,7 @@ from textual.app import SuspendNotSupported
 from marlaas.engine.errors import ConfigError
 
 from .application import Application
+from .foreground import run
 
 USUAL = ("nano", "vi")
 """Editors that are opened where a person has named none: whichever is there first."""
@@ -60,7 +60,7 @@ def edit(path: Path, line: int = 0) -> None:
     """Open a file, at a line if one is given, and wait. Raises ``ConfigError`` where the editor cannot be started."""
     command = at_line(editor(), path, line)
     try:
-        code = subprocess.run(command).returncode
+        code = run(command)
     except OSError as error:
         raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
     if code:

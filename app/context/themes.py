@@ -37,6 +37,7 @@ THEMES = (
         surface="#f0f1f3",
         panel="#e2e5e9",
         dark=False,
+        variables={"panel-lighten-2": "#b4bac2"},  # of frames: a lighter panel is the background
     ),
     Theme(  # Okabe and Ito's colours: blue is good, orange is bad, whatever the eye
         name="marlaas-colour-blind",

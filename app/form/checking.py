@@ -14,8 +14,8 @@ from marlaas.engine.store import EnvironmentRow, Submission
 from marlaas.engine.submission import check_environment, taskfile
 
 from ..home.task_text import written
-from .fields import PARAMETERS, FormField
-from .texts import Several, joined, read, table_of
+from .fields import AGENTS, FIRST, FOLDED, NAMES, PARAMETERS, POLICIES, FormField
+from .texts import Several, joined, place, read, table_of
 
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}
@@ -67,21 +67,39 @@ def check(
     try:
         submissions = taskfile.tasks_of(table, WHERE, folder, source)
     except ConfigError as error:
-        return Checked({_field_of(error.path, fields): _plain(error)}, missing, source)
+        return Checked({_field_of(error.path, fields, texts): _plain(error)}, missing, source)
     for submission in submissions if environments else ():
         try:
             check_environment(submission, list(environments))
         except ConfigError as error:
-            return Checked({_field_of(error.path, fields): _plain(error)}, missing, source)
+            return Checked({_field_of(error.path, fields, texts): _plain(error)}, missing, source)
     return Checked({}, missing, source, tuple(submissions))
+
+
+def first_wrong(checked: Checked, fields: Sequence[FormField]) -> str:
+    """The key of the first field, from the top of the form, that is wrong or missing; empty where there is none."""
+    keys = {*checked.problems, *checked.missing}
+    return next((entry.key for entry in sorted(fields, key=_height) if entry.key in keys), "")
+
+
+def _height(entry: FormField) -> tuple[int, int]:
+    """Where a field stands in the form; of fields at one height the order is that of the task file."""
+    if entry.key in FIRST:
+        return 0, FIRST.index(entry.key)
+    if entry.table == PARAMETERS:
+        return 1, 0
+    if entry.kind == NAMES or entry.table == AGENTS or entry.table.startswith(f"{POLICIES}."):
+        return 2, 0
+    return 3, FOLDED.index(entry.table)
 
 
 def _alone(entry: FormField, value: Any) -> str:
     """What is wrong with one field, whatever the others hold; empty where it is fine."""
-    if entry.table == PARAMETERS:
-        return ""  # the environment says this itself once the whole task is checked
+    if entry.table == PARAMETERS or entry.kind == NAMES:
+        return ""  # the environment, or the rules of policies, say this once the whole task is checked
     for one in value.values if isinstance(value, Several) else (value,):
-        table = {**_STANDING, **({entry.table: {entry.name: one}} if entry.table else {entry.name: one})}
+        table: dict[str, Any] = {**_STANDING}
+        place(table, entry)[entry.name] = one
         try:
             build(TaskSpec, table, WHERE)
         except ConfigError as error:
@@ -93,9 +111,11 @@ def _plain(error: ConfigError) -> str:
     return str(error).removeprefix(f"{WHERE}: ")
 
 
-def _field_of(path: str, fields: Sequence[FormField]) -> str:
-    """The field that shows a key of a task file: its own, or that of the table it is in; empty where there is none."""
-    keys = {entry.key for entry in fields}
+def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:
+    """The field that shows a key of a task file: its own, that of the table it is in, or for a table one that was
+    filled in; empty where there is none."""
+    keys, wanted = [entry.key for entry in fields], path
     while path and path not in keys:
         path = path.rpartition(".")[0]
-    return path
+    filled = (key for key in keys if wanted and key.startswith(f"{wanted}.") and texts.get(key, "").strip())
+    return path or next(filled, "")

@@ -8,16 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from marlaas.engine.spec import REQUIRED, spec_fields
+from marlaas.engine.spec import REQUIRED, SpecField, policy_fields, spec_fields
 
 PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""
 FIRST = ("tenant", "name", "environment", "steps")
 """Keys that everybody sets."""
-FOLDED = ("train", "sampling", "eval", "policy", "queue", "keep", "watch", "")
+FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "")
 """The tables that are folded, in this order; the last holds the other keys of the file itself."""
+POLICIES, AGENTS = "policies", "agents"
+"""The tables of several policies by name, and of who speaks for which agent. The fields of these names hold the names
+in them, and so decide which fields there are besides."""
+NAMES = "names"
+"""The kind of such a field."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class FormField:
     key: str
     """Dotted, as in a task file: train.learning_rate."""
     kind: str
-    """int, float, str, bool, json or list"""
+    """int, float, str, bool, json, list or names"""
     default: str
     """The value where nothing is typed, as one would type it; empty where there is none."""
     allowed: str
@@ -41,28 +47,53 @@ class FormField:
     @property
     def table(self) -> str:
         """The table of its key; empty for keys of the file itself."""
-        return self.key.rpartition(".")[0]
+        return AGENTS if self.key.startswith(f"{AGENTS}.") else self.key.rpartition(".")[0]
 
     @property
     def name(self) -> str:
         """Within its table."""
-        return self.key.rpartition(".")[2]
+        return self.key.removeprefix(f"{self.table}.")
 
 
+@cache
 def task_fields() -> tuple[FormField, ...]:
     """The fields that every task has."""
-    return tuple(
-        FormField(
-            field.key,
-            field.kind,
-            shown(field.default),
-            _allowed(field.kind, field.low, field.high, field.choices),
-            field.about,
-            field.choices,
-            field.swept,
-            field.key in REQUIRED,
-        )
-        for field in spec_fields()
+    return tuple(_field(field, field.key, field.swept) for field in spec_fields())
+
+
+def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormField, ...]:
+    """The fields of several policies: their names, the names of agents, who speaks for each, and each policy's own."""
+    own = (
+        _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
+        for name in policies
+        for field in policy_fields()
+    )
+    return (*name_fields(), *(_speaker(agent) for agent in agents if policies), *own)
+
+
+def name_fields() -> tuple[FormField, ...]:
+    """The two fields that hold names."""
+    policies = "Instead of [policy]: several, each with an adapter of its own, frozen, or a pool of earlier versions."
+    agents = "The agents of the environment; one that declares them needs no names here."
+    allowed = "names, with commas"
+    return FormField(POLICIES, NAMES, "", allowed, policies), FormField(AGENTS, NAMES, "", allowed, agents)
+
+
+def _speaker(agent: str) -> FormField:
+    about = "Which policy speaks for this agent."
+    return FormField(f"{AGENTS}.{agent}", "str", "", "one of the policies", about, required=True)
+
+
+def _field(field: SpecField, key: str, swept: bool) -> FormField:
+    return FormField(
+        key,
+        field.kind,
+        shown(field.default),
+        _allowed(field.kind, field.low, field.high, field.choices),
+        field.about,
+        field.choices,
+        swept,
+        key in REQUIRED,
     )
 
 

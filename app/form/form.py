@@ -13,9 +13,10 @@ from marlaas.engine.submission import find_environment
 
 from ..home.references import reference
 from .checking import Checked, check
-from .fields import PARAMETERS, FormField, parameter_fields, task_fields
+from .choices import Choice, of_field, players
+from .fields import AGENTS, PARAMETERS, POLICIES, FormField, name_fields, named_fields, parameter_fields, task_fields
 from .sources import Sources
-from .texts import beyond, texts_of
+from .texts import beyond, names_in, texts_of
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Form:
             return ()
 
     @property
-    def agents(self) -> tuple[str, ...]:
+    def declared(self) -> tuple[str, ...]:
         """The agents of the environment that is named, where it is served and declares them."""
         try:
             return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
@@ -59,9 +60,47 @@ class Form:
             return ()
 
     @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the task's policies, where it has several."""
+        return names_in(self.texts.get(POLICIES, ""))
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The agents that policies speak for: those that the environment declares, and those that were named."""
+        return tuple(dict.fromkeys((*self.declared, *names_in(self.texts.get(AGENTS, "")))))
+
+    @property
+    def named(self) -> tuple[FormField, ...]:
+        """Fields of several policies, and of who speaks for which agent."""
+        return named_fields(self.policies, self.agents)
+
+    @property
     def fields(self) -> tuple[FormField, ...]:
         """All fields of the form."""
-        return (*task_fields(), *self.parameters)
+        return (*task_fields(), *self.named, *self.parameters)
+
+    def choices(self, field: FormField) -> tuple[Choice, ...]:
+        """What may be chosen in a field; nothing where anything may be typed."""
+        versions = self.sources.starts
+        own = {
+            "tenant": tuple(map(Choice, self.sources.tenants)),
+            "environment": self.sources.choices,
+            "base": self.sources.bases,
+            "policy.start": versions,
+        }
+        if field.key in own:
+            return own[field.key]
+        if field.table == AGENTS:
+            return tuple(map(Choice, self.policies))
+        if field.table.startswith(f"{POLICIES}."):
+            others = [name for name in self.policies if name != field.table.partition(".")[2]]
+            of_policy = {
+                "start": versions,
+                "pool": tuple(map(Choice, others)),
+                "frozen": players(others, versions),
+            }
+            return of_policy.get(field.name, of_field(field))
+        return of_field(field)
 
     def typed(self, key: str, text: str) -> Form:
         """The form with another text in a field."""
@@ -69,17 +108,15 @@ class Form:
 
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
         """The form with what a task file says."""
-        environment = replace(self, texts=texts_of(task_fields(), table))
+        environment = replace(self, texts=texts_of((*task_fields(), *name_fields()), table))
         fields = environment.fields
         return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
 
     def beginning_with(self, version: VersionRow) -> Form:
         """The form of a task that begins from this version; of several policies, the version's own begins from it."""
-        policies = self.more.get("policies", {})
-        if version.policy not in policies:
-            return replace(self.typed("policy.start", reference(version)), touched=self.touched)
-        own = {**policies[version.policy], "start": reference(version)}
-        return replace(self, more={**self.more, "policies": {**policies, version.policy: own}})
+        several = version.policy in self.policies
+        key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
+        return replace(self.typed(key, reference(version)), touched=self.touched)
 
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
         """The form with the parameters of an environment that no engine serves yet."""

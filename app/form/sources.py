@@ -12,7 +12,7 @@ from typing import Any
 
 from marlaas.engine.environments import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.home import BUNDLED_PLUGINS, Home
+from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store import EnvironmentRow
 from marlaas.engine.submission import taskfile
@@ -20,6 +20,7 @@ from marlaas.engine.submission import taskfile
 from ..home.task_text import without_steps
 from ..reading.home_reader import HomeReader
 from ..reading.opening import reading
+from .choices import Choice, of_bases, of_environments, of_versions
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,11 @@ class Sources:
 
     environments: tuple[EnvironmentRow, ...] = ()
     """Empty where no engine has looked for any."""
-    names: tuple[str, ...] = ()
-    """Names of environments, or of plugins where no engine has looked for environments."""
+    choices: tuple[Choice, ...] = ()
+    """Environments, or plugins where no engine has looked for environments."""
+    bases: tuple[Choice, ...] = ()
+    starts: tuple[Choice, ...] = ()
+    """Versions that training can begin from."""
     tenants: tuple[str, ...] = ()
     """Tenants of the home, the one who submitted last first."""
     table: dict[str, Any] | None = None
@@ -45,10 +49,19 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
             environments = tuple(reader.environments()) if reader else ()
             tenants = _tenants(reader)
             table = copied(reader, copy_from) if reader and copy_from is not None else None
+            starts = of_versions(reader.kept_versions(reader.kept_marks())) if reader else ()
     except MarlaasError as error:
         return Sources(problem=str(error))
-    names = tuple(row.name.rpartition("/")[2] for row in environments if row.state != "hidden")
-    return Sources(environments, names or _plugins(home), tenants, table)
+    choices = of_environments(environments, _plugins(home) if not environments else ())
+    return Sources(environments, choices, _bases(home), starts, tenants, table)
+
+
+def _bases(home: Home) -> tuple[Choice, ...]:
+    from marlaas.engine.base import SHIPPED, cached_bases
+
+    with suppress(MarlaasError):  # settings that cannot be read are told by whoever submits
+        return of_bases(load_settings(home).base, (*SHIPPED, *(base.name for base in cached_bases())))
+    return ()
 
 
 def copied(reader: HomeReader, task: int) -> dict[str, Any] | None:

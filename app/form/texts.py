@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .fields import PARAMETERS, FormField, shown
+from .fields import AGENTS, NAMES, PARAMETERS, POLICIES, FormField, shown
 
 _WORDS = {"true": True, "false": False}
 
@@ -26,6 +26,8 @@ class Several:
 def read(field: FormField, text: str) -> Any:
     """The value that a text stands for, or ``Several``; the text itself where it cannot be read."""
     text = text.strip()
+    if field.kind == NAMES:
+        return names_in(text)
     if field.kind == "list":
         return [int(part) if part.isdecimal() else part for part in _parts(text)]
     if field.swept and _is_list(field, text):
@@ -47,14 +49,29 @@ def table_of(fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str,
         if not text.strip():
             continue
         value = read(field, text)
+        if field.kind == NAMES:
+            if field.key == POLICIES:
+                table[POLICIES] = {name: {} for name in value}
+            continue
         if isinstance(value, Several):
-            if field.table == PARAMETERS:
+            if field.table == PARAMETERS or field.table.startswith(f"{POLICIES}."):
                 table.setdefault("sweep", {})[field.key] = list(value.values)
                 continue
             value = list(value.values)
-        inner = table.setdefault(field.table, {}) if field.table else table
-        inner[field.name] = value
+        place(table, field)[field.name] = value
     return table
+
+
+def place(table: dict[str, Any], field: FormField) -> dict[str, Any]:
+    """The table that a field's key is in, which is made where there is none."""
+    for name in field.table.split(".", 1) if field.table else ():
+        table = table.setdefault(name, {})
+    return table
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a field of names."""
+    return tuple(dict.fromkeys(_parts(text)))
 
 
 def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, str]:
@@ -63,7 +80,13 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
     swept: Mapping[str, Any] = sweep if isinstance(sweep, dict) else {}
     texts = {}
     for field in fields:
-        inner = table.get(field.table) if field.table else table
+        if field.kind == NAMES:
+            if text := _names(field.key, table.get(field.key)):
+                texts[field.key] = text
+            continue
+        inner: Any = table
+        for name in field.table.split(".", 1) if field.table else ():
+            inner = inner.get(name) if isinstance(inner, Mapping) else None
         value = swept.get(field.key)
         if value is None and isinstance(inner, Mapping):
             value = inner.get(field.name)
@@ -74,11 +97,16 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
 
 
 def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a table that no field has: named policies, who speaks for which agent, and mistakes."""
-    keys, tables = {field.key for field in fields}, {field.table for field in fields}
+    """The part of a table that no field has: mixtures, suites, names that a field cannot hold, and mistakes."""
+    named = {field.key for field in fields if field.kind == NAMES}
+    keys, tables = {field.key for field in fields} - named, {field.table for field in fields}
     kept: dict[str, Any] = {}
     for key, value in table.items():
         if key == PARAMETERS:
+            continue
+        if key in named and _names(key, value):
+            if value := _beyond_names(key, keys, value):
+                kept[key] = value
             continue
         if isinstance(value, Mapping) and (key in tables or key == "sweep"):
             prefix = "" if key == "sweep" else f"{key}."
@@ -88,6 +116,25 @@ def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, A
         if key not in keys:
             kept[key] = value
     return kept
+
+
+def _names(key: str, value: Any) -> str:
+    """The names in a table of policies or agents, as one would type them; empty where fields cannot hold it."""
+    kind = Mapping if key == POLICIES else str
+    if not isinstance(value, Mapping) or not all(isinstance(each, kind) for each in value.values()):
+        return ""
+    text = ", ".join(map(str, value))
+    return text if text.isprintable() and [*names_in(text)] == [*value] else ""
+
+
+def _beyond_names(key: str, keys: set[str], value: Mapping[str, Any]) -> dict[str, Any]:
+    if key == AGENTS:
+        return {agent: policy for agent, policy in value.items() if f"{AGENTS}.{agent}" not in keys}
+    left = {
+        name: {own: each for own, each in policy.items() if f"{POLICIES}.{name}.{own}" not in keys}
+        for name, policy in value.items()
+    }
+    return {name: policy for name, policy in left.items() if policy}
 
 
 def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..words.format import line
-from ..words.policies import LONGEST, names
+from ..words.policies import names
 from .checking import Checked
 from .fields import FormField
 from .form import Form
 
 
-def about(field: FormField) -> str:
-    """A field in words, for whoever has the cursor on it."""
+def about(field: FormField, chosen: bool = False) -> str:
+    """A field in words, for whoever has the cursor on it; ``chosen``: whether there are values to choose from."""
     default = f" Default: {line(field.default, 60)}." if field.default else ""
-    completed = " → completes." if field.choices or field.key in ("tenant", "environment") else ""
+    listed = " ↑ ↓ and enter choose, ctrl+space lists all." if chosen else ""
     several = " Several values with commas: a task for each." if field.swept else ""
-    return f"{line(field.key, 80)}: {field.about}{default}{completed}{several}"
+    return f"{line(field.key, 80)}: {field.about}{default}{several}{listed}"
 
 
 def standing(checked: Checked) -> str:
@@ -32,15 +30,11 @@ def standing(checked: Checked) -> str:
 
 
 def beyond_fields(form: Form) -> str:
-    """A sentence on what the form has no fields for: the policies of its task, or that it could have several."""
-    policies, agents = form.more.get("policies"), form.more.get("agents")
-    if isinstance(policies, Mapping) and isinstance(agents, Mapping):
-        spoken = (f"{names([agent])} is {line(str(policy), LONGEST)}" for agent, policy in agents.items())
-        return f"policies {names([*policies])} ({', '.join(spoken)}) stay as they are; ctrl+e changes them"
+    """A sentence on what the form has no fields for, or that its task could have several policies."""
     if form.more:
         return f"also in the task file: {names([*form.more])}; ctrl+e changes it"
-    if len(form.agents) > 1:
-        return f"agents {names(form.agents)}: one policy speaks for all; ctrl+e can add [policies.NAME] and [agents]"
+    if len(form.declared) > 1 and not form.policies:
+        return f"agents {names(form.declared)}: one policy speaks for all; “policies” below can have several"
     return ""
 
 

@@ -13,14 +13,13 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 
 from ..context.snapshot import Snapshot
-from ..words.format import line
 from ..words.tasks import liveness
 from .feed import Feed
-from .key_order import KeyOrder
+from .noticing import Noticing
 from .sender import Sender
 
 
-class Acting(KeyOrder):
+class Acting(Noticing):
     """What a person can do to a home, with the notices about it."""
 
     def __init__(self, home: Home, feed: Feed, snapshot: Snapshot, readonly: bool) -> None:
@@ -30,10 +29,6 @@ class Acting(KeyOrder):
         self.readonly = readonly
         self.snapshot = snapshot
         self._sender = Sender(self, home.database, feed)
-
-    def say(self, text: str, bad: bool = False) -> None:
-        """Show a notice; ``text`` may come from others."""
-        self.notify(line(text, 400), severity="warning" if bad else "information", markup=False)
 
     def may_act(self) -> str:
         """Why no action is possible; empty where actions are."""
@@ -67,11 +62,9 @@ class Acting(KeyOrder):
             self.push_screen(SubmitScreen(copy_from))
 
     def action_undo(self) -> None:
-        """Undo the last action."""
-        if self._sender.undoable:
-            self._sender.undo()
-        else:
-            self.say("There is nothing to undo.", bad=True)
+        """Undo the last action; one that the engine has not answered yet is undone once it has."""
+        if notice := self._sender.undo():
+            self.say(notice.text, notice.bad)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""

@@ -14,7 +14,7 @@ from textual.app import App
 from textual.events import Event, Key, Paste
 from textual.message import Message
 from textual.timer import Timer
-from textual.widgets import Input, TextArea
+from textual.widgets import Input
 
 _ROUNDS = 12
 """Most rounds of the mark after one key: a dialog needs three or four until its field has the focus."""
@@ -48,7 +48,7 @@ class KeyOrder(App[None]):
             self._early.append(event)
             if self._patience is None:
                 self._patience = self.set_timer(_PATIENCE, self._next_key)
-        elif isinstance(self.focused, (Input, TextArea)) and isinstance(event, Key) and event.is_printable:
+        elif isinstance(self.focused, Input) and isinstance(event, Key) and event.is_printable:
             await super().on_event(event)  # a letter typed into a text moves no focus, and there may be a million
         else:
             self._under_way = _ROUNDS

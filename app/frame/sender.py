@@ -18,6 +18,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import command, command_all
 from marlaas.engine.submission import PAST
 
+from ..context.notices import Notice
 from ..words.tasks import tasks_named
 from .feed import Feed
 
@@ -46,14 +47,8 @@ class Act:
     """Whether the store has it; another process may lock the store for a while."""
     slow: bool = False
     """Whether the person has been told that it waits."""
-
-
-@dataclass(frozen=True)
-class Notice:
-    """A text to show."""
-
-    text: str
-    bad: bool = False
+    unwanted: bool = False
+    """Whether the person wants it undone as soon as it is done."""
 
 
 class Sender:
@@ -125,20 +120,28 @@ class Sender:
             text = act.done or f"{tasks_named(act.tasks)} {PAST.get(act.kind, act.kind)}."
             undo = act.kind in UNDO
             self._last = act if undo else None
-            yield Notice(f"{text} u undoes it." if undo else text)
+            if act.unwanted and act.tasks:
+                self._send_opposite(act)
+            else:
+                yield Notice(f"{text} u undoes it." if undo else text)
         shown = act.refused[:_SHOWN]
         more = len(act.refused) - len(shown)
         yield from (Notice(text, bad=True) for text in shown)
         if more:
             yield Notice(f"… and {more} more were refused.", bad=True)
 
-    @property
-    def undoable(self) -> str:
-        """What ``undo`` would do, in words; empty where there is nothing to undo."""
-        return f"{UNDO[self._last.kind]} {tasks_named(self._last.tasks).lower()}" if self._last else ""
+    def undo(self) -> Notice | None:
+        """Undo the last action, or have it undone once the engine has answered it; returns what there is to tell."""
+        waiting = next((act for act in reversed(self._acts) if act.kind in UNDO), None)
+        if waiting is not None:
+            waiting.unwanted = True
+            named = tasks_named(waiting.tasks).lower()
+            return Notice(f"Undoing: “{UNDO[waiting.kind]} {named}” follows as soon as “{waiting.kind}” is done.")
+        if self._last is None:
+            return Notice("Nothing to undo.", bad=True)
+        self._send_opposite(self._last)
+        return None
 
-    def undo(self) -> None:
-        """Undo the last action, where there is one."""
-        if self._last:
-            act, self._last = self._last, None
-            self.send(UNDO[act.kind], act.tasks)
+    def _send_opposite(self, act: Act) -> None:
+        self._last = None
+        self.send(UNDO[act.kind], act.tasks)

@@ -27,6 +27,7 @@ from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
 from ..context.snapshot import Snapshot
 from ..reading.opening import opened
 from ..widgets.adapters.chat_column import ChatColumn
+from ..widgets.elapsed import Elapsed
 from ..words.format import line
 from .dialogs.manner import MannerDialog, Settings
 from .view import View
@@ -56,7 +57,9 @@ temperature, length, top-p, top-k, min-p."""
         Binding("pagedown", "scroll(1)", "down", show=False, id="chat.page_down"),
     ]
     DEFAULT_CSS = """
-    ChatScreen #told { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    ChatScreen #told { height: 1; padding: 0 1; color: $text-muted; }
+    ChatScreen.-narrow #told { height: 2; }
+    ChatScreen #told.-bad { height: auto; max-height: 5; }
     ChatScreen #columns { height: 1fr; layout: horizontal; }
     ChatScreen.-narrow #columns { layout: vertical; }
     ChatScreen #line { height: 1; padding: 0 1; background: $surface; }
@@ -84,7 +87,7 @@ temperature, length, top-p, top-k, min-p."""
     def content(self) -> ComposeResult:
         """Columns, the sampler's state, and a line to type into."""
         yield Horizontal(*map(_column, self._sides), id="columns")
-        yield Static("", id="told", markup=False)
+        yield Elapsed(id="told")
         with Horizontal(id="line"):
             yield Static("you> ", classes="prompt", markup=False)
             yield Input(
@@ -132,9 +135,11 @@ temperature, length, top-p, top-k, min-p."""
             return
         columns = list(self.query(ChatColumn))
         match message.event:
-            case Told(text, bad):
-                style = "$text-error" if bad else ""
-                self.query_one("#told", Static).update(Content.styled(line(text, 400), style) if text else self._manner)
+            case Told(text, bad, under_way):
+                said = Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner
+                told = self.query_one("#told", Elapsed)
+                told.show(said, under_way)
+                told.set_class(bad, "-bad")
             case Heard(side, speech, problem):
                 columns[side].hear(speech, problem)
             case TurnOver(said):
@@ -212,7 +217,7 @@ temperature, length, top-p, top-k, min-p."""
                 return
             anew = settings.system != self._settings.system
             self._settings = replace(settings)
-            self.query_one("#told", Static).update(self._manner)
+            self.query_one("#told", Elapsed).show(self._manner)
             if anew:
                 self.action_anew()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
@@ -19,6 +18,7 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 from ..context.child_verb import verb_command, verb_output
 from ..context.editor import opened
+from ..context.foreground import hand_over
 from ..context.snapshot import Snapshot
 from ..home.source_lines import place_to_mend
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
@@ -28,6 +28,7 @@ from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
 from ..words.environments import plugin_of
 from ..words.findings import spoken, verdict
+from ..words.format import line
 from .dialogs.new_environment import write_environment
 from .view import View
 
@@ -191,12 +192,13 @@ and installs them if you agree."""
     def action_play(self) -> None:
         """Play the environment in the model's place."""
         if row := self.current:
-            self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name))
+            self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name), f"Loading {line(row.name)} …")
 
     def action_allow(self) -> None:
         """Show which libraries it needs, and install them on consent."""
         if row := self.current:
-            self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin_of(row)))
+            plugin = plugin_of(row)
+            self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin), f"Reading {line(plugin)} …")
 
     def action_edit(self) -> None:
         """Open the plugin in an editor, at the line at which something is wrong."""
@@ -210,13 +212,11 @@ and installs them if you agree."""
         """Ask for name and shape, write the template, open it in the editor."""
         write_environment(self.marlaas)
 
-    def _hand_over(self, command: Sequence[str]) -> None:
+    def _hand_over(self, command: Sequence[str], meanwhile: str) -> None:
         try:
             with self.app.suspend():
-                subprocess.run(command, check=False)
-                print("\nEnter goes back to marlaas.", end="", flush=True)
-                input()
+                hand_over(command, meanwhile)
         except SuspendNotSupported:
             self.marlaas.say(f"This needs a terminal: {shlex.join(command)}", bad=True)
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self.marlaas.say(f"That could not be started: {error}", bad=True)

@@ -118,6 +118,9 @@ A click on a column's head sorts."""
         lines = arrange(snapshot.tasks, self._how)
         course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.paces)
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
+        if self.marlaas.awaited is not None and snapshot.task(self.marlaas.awaited):
+            self.query_one(QueueTable).go_to_task(self.marlaas.awaited)
+            self.marlaas.awaited = None
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
         self._share_out(empty)

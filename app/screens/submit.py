@@ -23,12 +23,14 @@ from marlaas.engine.submission import environments_of
 
 from ..context.application import Application
 from ..context.latest import Latest
-from ..form.checking import Checked
+from ..form.checking import Checked, first_wrong
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
 from ..form.words import about, beyond_fields, missing, standing
 from ..home.submitting import enqueue
+from ..widgets.elapsed import Elapsed
+from ..widgets.notice_line import NoticeLine
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
 from ..widgets.submit.outlook import Outlook
@@ -64,6 +66,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen.-narrow Outlook { display: none; width: 1fr; border-left: none; }
     SubmitScreen.-narrow.-turned Outlook { display: block; }
     SubmitScreen.-narrow.-turned Fields { display: none; }
+    SubmitScreen.-short #about { height: 2; }
     SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
     """
 
@@ -90,16 +93,18 @@ class SubmitScreen(ModalScreen[None]):
         with Horizontal(id="title"):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
-            yield Static(id="state", markup=False)
-        yield Static(id="beyond", markup=False)
+            yield Elapsed(id="state")
         with Container(id="body"):
-            yield Fields()
+            yield Fields(lambda field: self._form.choices(field))
             yield Outlook()
+        yield Static(id="beyond", markup=False)
         yield Static(id="about", markup=False)
+        yield NoticeLine()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Read what the form is filled from."""
+        self.query_one(NoticeLine).show(self.marlaas.notices)
         home = self.marlaas.home
         self._checks = Latest(self, Form.checked, self._show_checked)
         self._prospects = Latest(self, partial(prospect, home), self._show_prospect)
@@ -128,18 +133,24 @@ class SubmitScreen(ModalScreen[None]):
         """Take over a letter, or what a field was filled with."""
         if message.text == self._form.texts.get(message.key, ""):
             return
-        before = self._form.parameters
-        self._form, self._draft = self._form.typed(message.key, message.text), ""
-        if self._form.parameters != before:
+        before = self._form
+        self._form, self._draft = before.typed(message.key, message.text), ""
+        if self._form.parameters != before.parameters:
             self._show_parameters()
+        if (self._form.named, self._form.declared) != (before.named, before.declared):
+            self._show_policies()
         self._look()
 
     def _show_parameters(self) -> None:
         self.run_worker(self.query_one(Fields).show_parameters(self._form), exclusive=True, group="parameters")
 
+    def _show_policies(self) -> None:
+        self.run_worker(self.query_one(Fields).show_policies(self._form), exclusive=True, group="policies")
+
     def on_field_row_visited(self, message: FieldRow.Visited) -> None:
         """Show what the field is."""
-        self.query_one("#about", Static).update(Content(about(message.field)))
+        chosen = bool(self._form.choices(message.field))
+        self.query_one("#about", Static).update(Content(about(message.field, chosen)))
 
     def _look(self) -> None:
         self._checks.ask(self._form)
@@ -147,7 +158,7 @@ class SubmitScreen(ModalScreen[None]):
     def _show_checked(self, checked: Checked) -> None:
         self._checked = checked
         self.query_one(Fields).tell(checked, self._form.texts)
-        self.query_one("#state", Static).update(Content(standing(checked)))
+        self.query_one("#state", Elapsed).show(standing(checked))
         said, note = beyond_fields(self._form), self.query_one("#beyond", Static)
         note.display = bool(said)
         note.update(Content(said))
@@ -191,9 +202,12 @@ class SubmitScreen(ModalScreen[None]):
             return
         if reason := self._why_not_sent():
             self.marlaas.say(reason, bad=True)
+            if key := first_wrong(self._checked, self._form.fields):
+                self.remove_class("-turned")
+                self.run_worker(self.query_one(Fields).go_to(key), exclusive=True, group="wrong")
             return
         self._sending = True
-        self.query_one("#state", Static).update("submitting …")  # starting an engine takes seconds
+        self.query_one("#state", Elapsed).show("submitting …", under_way=True)  # starting an engine takes seconds
         self.run_worker(self._send, thread=True, exit_on_error=False)
 
     def _why_not_sent(self) -> str:
@@ -216,14 +230,14 @@ class SubmitScreen(ModalScreen[None]):
 
     def _refused(self, sentence: str) -> None:
         self._sending = False
-        self.query_one("#state", Static).update(Content(standing(self._checked)))
+        self.query_one("#state", Elapsed).show(standing(self._checked))
         self.marlaas.say(sentence, bad=True)
 
     def _sent(self, numbers: list[int]) -> None:
         many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
         self.marlaas.say(f"{many} in the queue.")
-        self.marlaas.poll()
         self.dismiss()
+        self.marlaas.go_to_task(numbers[0])
 
     def action_save(self) -> None:
         """Ask for a name, and save the task file there."""

@@ -17,7 +17,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import FINISHED, KeptVersion
+from marlaas.engine.store import FINISHED, KeptVersion, VersionRow
 from marlaas.engine.submission import TRANSITIONS
 
 from ..home.exporting import export
@@ -75,24 +75,33 @@ class VersionsView(View):
             return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
         return ""
 
-    # Chat. The pane is loaded on demand, because it imports what the other views do not.
+    # Chat. The pane is loaded on demand, and beside the screen, because it imports what the other views do not.
 
     def action_chat(self) -> None:
         """Open the chat with the version alone."""
-        from ..chat.talking import Side
-        from .chat import ChatScreen
-
         if kept := self.current:
-            self.app.push_screen(ChatScreen([Side(kept.row)]))
+            self._open_chat([kept.row])
 
     def action_beside(self) -> None:
         """Open the chat with the version beside the marked one, or else beside the base."""
+        if kept := self.current:
+            others = [each for each in self.marked if each.row.id != kept.row.id]
+            self._open_chat([kept.row, others[0].row if others else None])
+
+    def _open_chat(self, versions: Sequence[VersionRow | None]) -> None:
+        """``versions``: whom to talk with; None is the base."""
+        self.notify("Opening the chat …", timeout=1.0, markup=False)
+        self.run_worker(partial(self._load_chat, versions), thread=True, exclusive=True, group="chat")
+
+    def _load_chat(self, versions: Sequence[VersionRow | None]) -> None:
         from ..chat.talking import Side
         from .chat import ChatScreen
 
-        if kept := self.current:
-            others = [each for each in self.marked if each.row.id != kept.row.id]
-            self.app.push_screen(ChatScreen([Side(kept.row), Side(others[0].row) if others else Side()]))
+        def show() -> None:
+            if self.is_current:
+                self.app.push_screen(ChatScreen([Side(version) for version in versions]))
+
+        self.app.call_from_thread(show)
 
     # What the engine does.
 

@@ -14,6 +14,7 @@ from ..context.application import Application
 from ..context.snapshot import Snapshot
 from ..questions.question import Question
 from ..widgets.key_bar import KeyBar
+from ..widgets.notice_line import NoticeLine
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
@@ -31,6 +32,8 @@ class View(Screen[None]):
         Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
         Binding("z", "zoom", "zoom", show=False, id="view.zoom"),
     ]
+
+    ALLOW_IN_MAXIMIZED_VIEW = "TopBar, ViewBar, FilterBar, StatusLine, NoticeLine, KeyBar"
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,6 +66,7 @@ class View(Screen[None]):
         yield ViewBar(self.marlaas.views)
         yield from self.content()
         yield StatusLine()
+        yield NoticeLine()
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -73,6 +77,7 @@ class View(Screen[None]):
         """Ask the view's question, and show what came while it was out of sight."""
         self.ask_again()
         if self.is_mounted:
+            self.query_one(NoticeLine).show(self.marlaas.notices)
             self.show_again()
 
     def ask_again(self) -> None:
@@ -127,6 +132,10 @@ class View(Screen[None]):
             self.app.pop_screen()
         else:
             self.marlaas.go_back()
+
+    def watch_maximized(self) -> None:
+        """Name the key that leaves the zoom, or no longer."""
+        self.refresh_bindings()
 
     def action_zoom(self) -> None:
         """Zoom the pane with the focus, or show all panes again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar, cast
 
 from textual.binding import Binding, BindingType
@@ -12,7 +13,8 @@ from marlaas.engine.errors import MarlaasError
 
 from ..context.application import Application
 
-_TEXT = """Nothing has been trained here yet. Three ways to begin:
+_FIRST = "Nothing has been trained here yet. Three ways to begin:"
+_TEXT = """
 
   d   Run the demo. Three tenants train on one small base at the same
       time, each on an environment of another shape.
@@ -41,8 +43,17 @@ class Guide(Static, can_focus=True):
         """The person wants to write an environment."""
 
     def __init__(self, id: str | None = None) -> None:
-        super().__init__(_TEXT, markup=False, id=id)
-        self._begun = False
+        super().__init__(_FIRST + _TEXT, markup=False, id=id)
+        self._begun: float | None = None
+        """When the demo's start began, while that is under way."""
+
+    def on_mount(self) -> None:
+        """Count the seconds of a start."""
+        self.set_interval(1.0, self._count)
+
+    def _count(self) -> None:
+        if self._begun is not None:
+            self.update(f"Starting the engine … {time.monotonic() - self._begun:.0f} s{_TEXT}")
 
     @property
     def _marlaas(self) -> Application:
@@ -52,9 +63,9 @@ class Guide(Static, can_focus=True):
         """Submit the demo's tasks to this home and start the engine."""
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
-        elif not self._begun:
-            self._begun = True
-            self._marlaas.say("Starting the engine …")
+        elif self._begun is None:
+            self._begun = time.monotonic()
+            self.update(f"Starting the engine …{_TEXT}")
             self.run_worker(self._demo, thread=True, exit_on_error=False)
 
     def _demo(self) -> None:
@@ -66,7 +77,8 @@ class Guide(Static, can_focus=True):
         except MarlaasError as error:
             in_its_thread(app.say, str(error), True)
         finally:
-            self._begun = False
+            self._begun = None
+            in_its_thread(self.update, _FIRST + _TEXT)
             in_its_thread(app.poll)
 
     def action_environment(self) -> None:

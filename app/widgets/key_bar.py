@@ -66,6 +66,9 @@ class KeyBar(Widget):
             return
         active = self.screen.active_bindings
         shown: dict[str, ShownKey] = {}
+        zoom = next((each.binding for each in active.values() if each.binding.action == "zoom"), None)
+        if zoom is not None and self.screen.maximized is not None:
+            shown["zoom"] = ShownKey(zoom.key, f"esc {self.app.get_key_display(zoom)}", "all panes", True)
         for _, binding, enabled, _ in active.values():
             if binding.show and binding.action not in shown:
                 display = self.app.get_key_display(binding)

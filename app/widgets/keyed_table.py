@@ -127,10 +127,10 @@ class KeyedTable(DataTable[Text]):
         if key is not None and key in self._rows and self.key != key:
             self.go_to(key)
 
-    def go_to(self, key: str) -> None:
-        """Move the cursor to a row, if it is there."""
+    def go_to(self, key: str, scroll: bool = False) -> None:
+        """Move the cursor to a row, if it is there; with ``scroll`` until it is in sight."""
         if key in self._rows:
-            self.move_cursor(row=self._keys.index(key), animate=False, scroll=False)
+            self.move_cursor(row=self._keys.index(key), animate=False, scroll=scroll)
 
     def _repaint(self) -> None:
         columns, sort, backwards = self._head

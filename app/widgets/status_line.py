@@ -19,7 +19,7 @@ class StatusLine(Widget):
     """A problem if there is one, else a note and one part for each worker, as many as fit."""
 
     DEFAULT_CSS = """
-    StatusLine { height: 1; padding: 0 1; color: $text-muted; }
+    StatusLine { dock: bottom; margin-bottom: 1; height: 1; padding: 0 1; color: $text-muted; }
     """
 
     problem: reactive[str] = reactive("")

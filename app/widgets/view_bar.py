@@ -35,10 +35,16 @@ class ViewBar(Widget):
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> list[str]:
-        """The names with the selected task where there is room; else with it in this view only; else only numbers."""
+        """The names with the selected task where there is room; else with it in this view only; else this view's name
+        among numbers; else only numbers."""
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width
-        choices = (self._named(lambda mode: True), self._named(lambda mode: mode.name == self.shown[0]))
+        present = self._named(lambda mode: mode.name == self.shown[0])
+        here = [
+            name if mode.name == self.shown[0] else number
+            for mode, name, number in zip(self._views, present, numbers, strict=True)
+        ]
+        choices = (self._named(lambda mode: True), present, here)
         return next((texts for texts in choices if cells("  ".join(texts)) <= room), numbers)
 
     def _named(self, with_task: Callable[[ViewName], bool]) -> list[str]:

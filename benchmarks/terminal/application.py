@@ -31,6 +31,8 @@ CHANGES = 0.02
 """Seconds between two changes of the database while keys are pressed."""
 STEPS = 1 / 16
 """Seconds between two steps of 32 tasks while nobody presses anything: each makes one in two seconds."""
+LOAD = 5
+"""Programs that compute all the time beside a first paint."""
 TRAJECTORIES = 100_000
 VIEWS = {
     "its own view": ("\r", f"group {TRAJECTORIES // 8 - 1}"),
@@ -67,6 +69,8 @@ def measure(quick: bool) -> Section:
         run_help(), first_paint(few), empty_paint(), empty_paint("furnished")  # the first of each warms the file cache
         paints = [(first_paint(few), empty_paint(), empty_paint("furnished")) for _ in range(rounds)]
         helps = [run_help() for _ in range(rounds)]
+        with busy(LOAD):
+            beside = [first_paint(few) for _ in range(rounds)]
         answers = [1e3 * seconds for seconds in pressed(many, presses)]
         idle = watched(few, seconds)
         opened = {view: opening(large, *keys, max(3, rounds // 3)) for view, keys in VIEWS.items()}
@@ -75,6 +79,7 @@ def measure(quick: bool) -> Section:
     rows = (
         Row("first paint", "s", ours, empty, other="an empty Textual app", goal="under 0.7 s, 1.5 × an empty app"),
         Row("first paint", "s", ours, furnished, other="one with header, empty table and footer"),
+        Row(f"first paint beside {LOAD} busy programs", "s", Series(tuple(beside)), goal="under 0.5 s"),
         Row("`marlaas --help`", "s", Series(tuple(helps)), goal="under 0.15 s"),
         Row("key to first byte, median", "ms", Series((centiles[49],))),
         Row("key to first byte, 95th percentile", "ms", Series((centiles[94],)), goal="under 20 ms"),
@@ -97,7 +102,8 @@ def measure(quick: bool) -> Section:
 
 METHOD = f"""In a pseudo-terminal of 80 × 24 that reads as fast as it can. *First paint*: from the start of the process
 until a task of the queue stands there, on a home with 32 tasks of 400 steps; beside it, turn by turn, a Textual program
-that shows one word, and one that has what every program begins with. *Key to first byte*: the cursor of a queue of 64
+that shows one word, and one that has what every program begins with; and once more while {LOAD} other programs compute
+without a pause, whatever cores there are. *Key to first byte*: the cursor of a queue of 64
 running tasks moves up and down, while another process commits a step of the next of them every {1e3 * CHANGES:.0f} ms.
 *32 running tasks*: nobody touches the keys, and each task makes a step in two seconds. *{TRAJECTORIES:,} trajectories*:
 of one task, from the key until the newest of them, or the list of its newest steps, stands there."""
@@ -150,6 +156,19 @@ def opening(home: Home, key: str, wanted: str, rounds: int) -> Opened:
             session.settle(0.2)
             megabytes = max(megabytes, session.megabytes)
     return Opened(times, megabytes)
+
+
+@contextmanager
+def busy(programs: int) -> Iterator[None]:
+    """So many programs that compute without a pause, as a machine that trains has."""
+    processes = [subprocess.Popen((sys.executable, "-c", "while True: pass")) for _ in range(programs)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
 
 
 @contextmanager

@@ -56,6 +56,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def screenshots(self) -> Path:
+        """Pictures of the terminal application that people took; can be deleted at any time."""
+        return self.root / "screenshots"
+
+    @property
     def scratch(self) -> Path:
         """Snapshots of plugins, and their working folders."""
         return self.root / "scratch"

@@ -72,8 +72,8 @@ class Driver:
         return "\n".join(lines) + "\n"
 
     def notices(self) -> str:
-        """All notices, one a line."""
-        return "\n".join(notice.message for notice in self.app._notifications)
+        """All notices so far, one a line."""
+        return "\n".join(notice.text for notice in self.app.told)
 
 
 @asynccontextmanager

@@ -6,10 +6,13 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
 import termios
+
+import pytest
 
 from marlaas.engine.home.paths import Home
 
@@ -75,4 +78,41 @@ def test_a_terminal_without_unicode_has_ascii(home: Home, filling: Filling) -> N
         while os.read(terminal, 65536):
             pass
     assert process.wait() == 0
+    os.close(terminal)
+
+
+@pytest.mark.processes
+def test_ctrl_c_in_a_game_leaves_only_the_game(home: Home, filling: Filling) -> None:
+    filling.environment("guess")
+    terminal, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    owner = "import os, sys; os.setsid(); import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    command = [sys.executable, "-c", f"{owner} os.execv(sys.argv[1], sys.argv[1:])", sys.executable, "-P", "-c", ENTRY]
+    with (
+        subprocess.Popen(
+            command, stdin=other, stdout=other, stderr=other, env=os.environ | {"TERM": "xterm-256color"}
+        ) as process,
+        contextlib.ExitStack() as ends,
+    ):
+        ends.callback(process.kill)  # a test that fails does not wait for it
+        os.close(other)
+        read_until(terminal, b"palette")
+        os.write(terminal, b"4")
+        read_until(terminal, b"Sums of whole numbers")
+        os.write(terminal, b"P")
+        read_until(terminal, b"Loading guess")
+        read_until(terminal, b"you> ")
+        seen = b""
+        while b"\x1b[?1049h" not in seen:  # until the application has the screen again
+            os.write(terminal, b"\x03")  # a program that is just about to wait for a key does not hear it
+            while select.select([terminal], [], [], 1.0)[0] and b"\x1b[?1049h" not in seen:
+                seen += os.read(terminal, 65536)
+        assert b"Enter goes back" not in seen
+        read_until(terminal, b"Sums of whole numbers")
+        os.write(terminal, b"q")
+        read_until(terminal, b"\x1b[?1049l")
+        with contextlib.suppress(OSError):
+            while os.read(terminal, 65536):
+                pass
+        assert process.wait() == 0
     os.close(terminal)

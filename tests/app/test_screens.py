@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from textual.geometry import Offset, Region
+from textual.widget import Widget
+from textual.widgets import Button, Input
 
 from marlaas.engine.home.paths import Home
 
-from .driving import SIZES, assert_snapshot, driving
+from .driving import SIZES, Driver, assert_snapshot, driving
 from .filling import Filling, fill_full, fill_hostile
 
 
@@ -76,8 +79,72 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
         assert driver.app.selected == 2 and driver.app.current_mode == "task"
 
 
-async def test_a_zoomed_list_has_the_whole_narrow_screen(home: Home) -> None:
+@pytest.mark.parametrize("size", [(60, 15), *SIZES])
+@pytest.mark.parametrize("view", "1234567")
+async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: tuple[int, int]) -> None:
     fill_full(home.database)
-    async with driving(home, (80, 24)) as driver:
-        await driver.press("2", "z")
-        assert driver.app.screen.maximized is not None and driver.app.screen.maximized.size.height > 15
+    async with driving(home, size) as driver:
+        await driver.press(view)
+        before = driver.text().splitlines()
+        await driver.press("z")
+        screen, text = driver.app.screen, driver.text()
+        zoomed = screen.maximized
+        assert zoomed is not None and zoomed.region.size == (size[0], size[1] - 4), "all but the bars"
+        assert "╱" not in text, "nothing is hatched"
+        lines = text.splitlines()
+        assert lines[:2] == before[:2] and " esc z all panes " in lines[-1], "how to leave stays to be seen"
+        await driver.press("escape")
+        assert screen.maximized is None and driver.text().splitlines() == before
+        await driver.press("z", "z")
+        assert screen.maximized is None and "all panes" not in driver.text()
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("view", "1234567")
+async def test_nothing_jumps_when_data_arrives(
+    home: Home, view: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands on the screen before the store has answered is where it was once it has."""
+    fill_full(home.database)
+    async with driving(home, size) as driver:
+        with monkeypatch.context() as unanswered:
+            unanswered.setattr(driver.app, "poll", lambda: None)
+            await driver.press(view)
+            before = standing(driver)
+        await driver.read()
+        after = standing(driver)
+        assert {name: place for name, place in before.items() if after.get(name, place) != place} == {}
+
+
+def standing(driver: Driver) -> dict[str, Offset]:
+    """Where each part that is to be seen begins, by its path."""
+    places: dict[str, Offset] = {}
+    for widget in driver.app.screen.walk_children():
+        if isinstance(widget, Widget) and widget.region and all(node.display for node in widget.ancestors_with_self):
+            path = " ".join(f"{type(node).__name__}#{node.id}" for node in widget.ancestors_with_self)
+            places.setdefault(path, widget.region.offset)
+    return places
+
+
+TINY = (60, 15)
+
+
+@pytest.mark.parametrize("keys", [*"1234567a", "4N", "5e", "1x", "1?", "2d"])
+async def test_every_screen_is_of_use_on_60_by_15(home: Home, keys: str) -> None:
+    """What has the cursor is in sight with some lines of its own, wherever tab takes it; views keep both bars."""
+    fill_full(home.database)
+    async with driving(home, TINY) as driver:
+        await driver.press(*("question_mark" if key == "?" else key for key in keys))
+        first = driver.app.focused
+        lines = driver.text().splitlines()
+        if len(keys) == 1 and keys != "a":
+            assert "engine:" in lines[0] and "palette" in lines[-1]
+        for _ in range(30):
+            focused = driver.app.focused
+            assert focused is not None and focused.region.overlaps(Region(0, 0, *TINY)), focused
+            least = 1 if isinstance(focused, (Input, Button)) or focused.size.height == 1 else 2
+            seen = focused.region.intersection(Region(0, 0, *TINY))
+            assert seen.height >= least and seen.width >= 8, (focused, seen)
+            await driver.press("tab")
+            if driver.app.focused is first:
+                break

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ... import output
 from ...chat.sampling_options import add_sampling, truncation
 from ..verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from ..waiting import Waiting
 
 
 def register(verbs: Verbs) -> None:
@@ -31,6 +35,13 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Talk until the person has enough."""
+    from ..waiting import Waiting
+
+    with Waiting(f"Loading {args.who}") as waiting:  # importing what talks takes a while by itself
+        return _talk(args, waiting)
+
+
+def _talk(args: argparse.Namespace, waiting: Waiting) -> int:
     import asyncio
     from dataclasses import replace
 
@@ -54,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
         manner = manner_of(reader, sides[0]) if reader else ROOMY
     manner = replace(manner, **{key: value for key, value in wanted.items() if value is not None})
     plan = plan_alone(load_settings(home))
-    output.talk(f"{cost_of(plan)} Starting it …")
-    chat = Chat(home, plan, sides, manner, args.system, Keyboard())
+    waiting.say(f"{cost_of(plan)} Starting it …")
+    chat = Chat(home, plan, sides, manner, args.system, Keyboard(), waiting)
     try:
         return asyncio.run(chat.run())
     except KeyboardInterrupt:

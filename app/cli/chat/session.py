@@ -19,6 +19,7 @@ from ... import output
 from ...chat.talking import Side, talking
 from ...words.format import line, pad, plain
 from ..keyboard import Keyboard, Left
+from ..waiting import Waiting
 
 HELP = '/new begins anew, /system TEXT also says who the model is, /quit ends. """ begins and ends several lines.'
 
@@ -27,14 +28,23 @@ class Chat:
     """A conversation with one or more sides, on one sampler."""
 
     def __init__(
-        self, home: Home, plan: LonePlan, sides: Sequence[Side], manner: Manner, system: str, keyboard: Keyboard
+        self,
+        home: Home,
+        plan: LonePlan,
+        sides: Sequence[Side],
+        manner: Manner,
+        system: str,
+        keyboard: Keyboard,
+        waiting: Waiting,
     ) -> None:
+        """``waiting`` ends once somebody answers."""
         self._home = home
         self._plan = plan
         self._sides = sides
         self._manner = manner
         self._system = system
         self._keyboard = keyboard
+        self._waiting = waiting
         self._width = max(len(side.label) for side in sides) + 1
         self._place = 0
 
@@ -42,6 +52,7 @@ class Chat:
         """Until the end of the input. Raises ``MarlaasError``."""
         async with talking(self._home, self._plan, self._sides) as lone:
             lone.rollout.check_thinking(self._manner.thinking)
+            self._waiting.end()
             output.talk(f"You talk with {', and with '.join(side.title for side in self._sides)}. /help says more.")
             talks = self._anew(lone)
             while True:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ... import output
 from ...chat.sampling_options import add_sampling, truncation
 from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
+
+if TYPE_CHECKING:
+    from ..waiting import Waiting
 
 LARGEST = 1 << 53
 """Largest instance number or seed that can be sent to a plugin."""
@@ -53,6 +57,13 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play until the person has enough."""
+    from ..waiting import Waiting
+
+    with Waiting(f"Loading {args.name}") as waiting:  # importing what plays takes a while by itself
+        return _play(args, waiting)
+
+
+def _play(args: argparse.Namespace, waiting: Waiting) -> int:
     import asyncio
 
     from marlaas.engine.errors import ConfigError
@@ -78,11 +89,11 @@ def run(args: argparse.Namespace) -> int:
         policies=Speaking(others, agents, args.temperature, args.max_tokens, cut) if watches else None,
     )
     try:
-        code = asyncio.run(play(home_of(args), wish, Keyboard()))
+        code = asyncio.run(play(home_of(args), wish, Keyboard(), waiting))
     except KeyboardInterrupt:
         code = output.INTERRUPTED
     if code == output.INTERRUPTED:
-        output.talk("Interrupted; nothing of it goes on.")
+        waiting.say("Interrupted; nothing of it goes on.")
     return code
 
 

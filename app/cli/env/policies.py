@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
 from marlaas.engine.home import Home, load_settings
 from marlaas.engine.rollout import Replicas, Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
 
-from ... import output
 from ...words.format import line
+from ..waiting import Waiting
 from .players import Player, Players
 
 
@@ -51,13 +51,14 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
     Raises ``AdapterError`` for a version whose file is damaged, ``ConfigError`` and what the sampler raises.
     """
     settings = load_settings(home.create())
-    output.talk(f"Starting a sampler for the base {line(settings.base)} …")
-    async with open_lone_sampler(home, plan_alone(settings)) as lone:
-        for player in players.all:
-            lone.rollout.check_thinking(player.sampling.thinking)
-        versions = {player.version.name: player.version for player in players.all if player.version is not None}
-        for row in versions.values():
-            await lone.load(row.name, home.file(row.path), row.checksum)
-        if any(player.version is None for player in players.all):
-            await lone.load_bare(scratch)
+    async with AsyncExitStack() as stack:
+        with Waiting(f"Starting a sampler for the base {line(settings.base)}", piped=True):
+            lone = await stack.enter_async_context(open_lone_sampler(home, plan_alone(settings)))
+            for player in players.all:
+                lone.rollout.check_thinking(player.sampling.thinking)
+            versions = {player.version.name: player.version for player in players.all if player.version is not None}
+            for row in versions.values():
+                await lone.load(row.name, home.file(row.path), row.checksum)
+            if any(player.version is None for player in players.all):
+                await lone.load_bare(scratch)
         yield Policies(lone.rollout, lone.endpoint, players)

@@ -33,6 +33,7 @@ from ... import output
 from ...words import env_transcript as transcript
 from ...words.format import line
 from ..keyboard import Keyboard, Left
+from ..waiting import Waiting
 from .config import typed
 from .game import Game, show_help
 from .players import Players, Speaking, players
@@ -58,8 +59,11 @@ class Wish:
     """None: the person plays all agents."""
 
 
-async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
-    """Play until the end of the input, or until the person quits. Raises ``MarlaasError``."""
+async def play(home: Home, wish: Wish, keyboard: Keyboard, waiting: Waiting) -> int:
+    """Play until the end of the input, or until the person quits; ``waiting`` ends once there is something to play.
+
+    Raises ``MarlaasError``.
+    """
     with TemporaryDirectory(prefix="marlaas-play-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         async with AsyncExitStack() as stack:
@@ -68,6 +72,7 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
             service, info = await stack.enter_async_context(serving)
             lease = await service.bind(info.name, config=typed(wish.config, info.parameters))
             lease.release()  # errors in the environment have been shown before a sampler is started
+            waiting.end()
             policies = None
             if wish.policies is not None:
                 playing = players(home, wish.policies, wish.mine)

@@ -50,7 +50,7 @@ class ExportDialog(ModalScreen[ExportWish | None]):
             yield Input(str(self._folder), max_length=4000, select_on_focus=False)
             with Horizontal():
                 yield Button("PEFT (enter)", id="peft", variant="primary", compact=True)
-                yield Button("with a GGUF for llama.cpp (ctrl+g)", id="gguf", compact=True)
+                yield Button("PEFT and GGUF (ctrl+g)", id="gguf", compact=True)
                 yield Button("Leave (esc)", id="leave", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

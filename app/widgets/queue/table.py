@@ -56,6 +56,12 @@ class QueueTable(KeyedTable):
         self.marks &= frozenset(task.id for line in lines for task in line.tasks)
         self._draw()
 
+    def go_to_task(self, task: int) -> None:
+        """Move the cursor to a task, or to the folded line that it is in."""
+        own = [line for line in self.lines if any(each.id == task for each in line.tasks)]
+        if own:
+            self.go_to(next((line.key for line in own if line.key == str(task)), own[-1].key), scroll=True)
+
     def action_mark(self) -> None:
         """Mark or unmark the line, and move on."""
         if self.current is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from textual.containers import Vertical
 from textual.widgets import Input
@@ -10,7 +10,8 @@ from textual.widgets import Input
 from ...form.checking import Checked
 from ...form.fields import FIRST, FOLDED, FormField, task_fields
 from ...form.form import Form
-from .field_row import FieldRow
+from .field_row import Choices, FieldRow
+from .policies import Policies
 from .section import Section
 
 
@@ -23,26 +24,46 @@ class Fields(Vertical):
     Fields #parameters { margin-bottom: 1; }
     """
 
+    def __init__(self, choices: Choices) -> None:
+        super().__init__()
+        self._choices = choices
+
     async def show(self, form: Form) -> None:
         """Make all lines anew."""
         first = {field.key: field for field in task_fields() if field.key in FIRST}
-        suggestions = {"tenant": form.sources.tenants, "environment": form.sources.names}
         await self.remove_children()
         await self.mount_all(
             [
-                *(_row(first[key], form.texts, suggestions.get(key, ())) for key in FIRST),
+                *(self._row(first[key], form) for key in FIRST),
                 Vertical(id="parameters"),
-                *(Section(table, _folded(table), form.texts) for table in FOLDED),
+                Policies(self._choices),
+                *(Section(table, _folded(table), form.texts, self._choices) for table in FOLDED),
             ]
         )
         await self.show_parameters(form)
+        await self.query_one(Policies).show(form)
         self.focus_first()
+
+    async def show_policies(self, form: Form) -> None:
+        """Bring the lines of several policies up to date."""
+        await self.query_one(Policies).show(form)
+
+    async def go_to(self, key: str) -> None:
+        """Put the cursor into the field of a key, in whichever table that is folded."""
+        for section in self.query(Section):
+            if key in section.keys:
+                await section.unfold()
+        if key in self.query_one(Policies).keys:
+            await self.query_one(Policies).unfold(key)
+        for row in self.query(FieldRow):
+            if row.field.key == key:
+                row.query_one(Input).focus()
 
     async def show_parameters(self, form: Form) -> None:
         """Make the lines of the environment's parameters anew; the cursor stays where it is."""
         place = self.query_one("#parameters", Vertical)
         await place.remove_children()
-        await place.mount_all([_row(field, form.texts) for field in form.parameters])
+        await place.mount_all([self._row(field, form) for field in form.parameters])
 
     def focus_first(self) -> None:
         """Focus the first field that has no text."""
@@ -57,10 +78,11 @@ class Fields(Vertical):
             row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
         for section in self.query(Section):
             section.tell(checked.problems, texts)
+        for policies in self.query(Policies):
+            policies.tell(checked.problems)
 
-
-def _row(field: FormField, texts: Mapping[str, str], suggestions: Sequence[str] = ()) -> FieldRow:
-    return FieldRow(field, texts.get(field.key, ""), tuple(suggestions))
+    def _row(self, field: FormField, form: Form) -> FieldRow:
+        return FieldRow(field, form.texts.get(field.key, ""), self._choices)
 
 
 def _folded(table: str) -> tuple[FormField, ...]:

@@ -10,13 +10,14 @@ from textual.widget import Widget
 from textual.widgets import Collapsible
 
 from ...form.fields import FormField
-from .field_row import FieldRow
+from .field_row import Choices, FieldRow
 
 _TITLES = {
     "train": "train: how it learns",
     "sampling": "sampling: how it writes",
     "eval": "eval: how it is measured",
     "policy": "policy: the adapter",
+    "data": "data: rows of its own",
     "queue": "queue: priority, dependencies",
     "keep": "keep: versions that stay on the disk",
     "": "more",
@@ -33,8 +34,9 @@ class Section(Widget):
     Section #rows { height: auto; }
     """
 
-    def __init__(self, table: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> None:
+    def __init__(self, table: str, fields: Sequence[FormField], texts: Mapping[str, str], choices: Choices) -> None:
         super().__init__()
+        self._choices = choices
         self.table = table
         self.fields = fields
         self._texts = texts
@@ -45,19 +47,32 @@ class Section(Widget):
         with Collapsible(title=_TITLES.get(self.table, self.table)):
             yield Vertical(id="rows")
 
+    @property
+    def keys(self) -> set[str]:
+        """The keys of its fields."""
+        return {field.key for field in self.fields}
+
+    async def unfold(self) -> None:
+        """Show its lines."""
+        self.query_one(Collapsible).collapsed = False
+        await self._fill()
+
     async def on_collapsible_expanded(self, event: Collapsible.Expanded) -> None:
         """Make the lines."""
         event.stop()
+        await self._fill()
+
+    async def _fill(self) -> None:
         rows = self.query_one("#rows", Vertical)
         if not rows.children:
-            await rows.mount_all([FieldRow(field, self._texts.get(field.key, "")) for field in self.fields])
+            texts = self._texts
+            await rows.mount_all([FieldRow(field, texts.get(field.key, ""), self._choices) for field in self.fields])
 
     def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
         """Show in the title how many fields are set or wrong."""
         self._texts = texts
-        keys = {field.key for field in self.fields}
-        wrong = len(keys & problems.keys())
-        filled = sum(bool(self._texts.get(key, "").strip()) for key in keys)
+        wrong = len(self.keys & problems.keys())
+        filled = sum(bool(self._texts.get(key, "").strip()) for key in self.keys)
         notes = ", ".join(f"{count} {what}" for count, what in ((filled, "set"), (wrong, "wrong")) if count)
         title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
         collapsible = self.query_one(Collapsible)

@@ -71,8 +71,9 @@ def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home
     with opened(home) as reader:
         sides = [side_of(reader.versions(), f"{task}@last"), Side()]
     with talking(home, sides, idle=0.5) as (chat, listener):
-        (look,) = listener.until(Told)
-        assert "are free. Your first message starts it." in str(look) and workers() <= others
+        begun, look = listener.until(Told, "are free. Your first message starts it.")
+        assert begun == Told("Looking at the base …", under_way=True) and workers() <= others
+        assert isinstance(look, Told) and not look.under_way
         chat.say(Message("17+4=", LONG, "Be kind."))
         events = listener.until(TurnOver)
         assert events[-1] == TurnOver(True)
@@ -93,11 +94,11 @@ def test_what_cannot_be_loaded_is_told_every_time(
 ) -> None:
     monkeypatch.setattr("marlaas.engine.fleet.lone_sampler.available_memory", lambda limit: 1_000_000)
     with talking(home, [Side()]) as (chat, listener):
-        (look,) = listener.until(Told)
-        assert isinstance(look, Told) and look.bad and "The base needs" in look.text
+        look = listener.until(Told, "The base needs")[-1]
+        assert isinstance(look, Told) and look.bad
         for _ in range(2):
             chat.say(Message("hello", LONG))
-            told, over = listener.until(TurnOver)
+            *_, told, over = listener.until(TurnOver)
             assert isinstance(told, Told) and told.bad and over == TurnOver(False)
 
 

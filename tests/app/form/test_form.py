@@ -143,11 +143,9 @@ def test_nothing_that_is_typed_breaks_it() -> None:
 
 def test_what_the_form_says_of_itself() -> None:
     fields = {field.key: field for field in FIELDS}
-    assert about(fields["train.loss"]).endswith(
-        "Default: dr_grpo. → completes. Several values with commas: a task for each."
-    )
-    assert "Default: dr_grpo. → completes." in about(fields["train.loss"])
-    assert about(fields["tenant"]) == "tenant: Whose it is; shares and quotas are counted by it. → completes."
+    assert about(fields["train.loss"]).endswith("Default: dr_grpo. Several values with commas: a task for each.")
+    assert about(fields["train.loss"], chosen=True).endswith("↑ ↓ and enter choose, ctrl+space lists all.")
+    assert about(fields["tenant"]) == "tenant: Whose it is; shares and quotas are counted by it."
     assert standing(looked_at()) == "1 task; ctrl+s submits" and standing(looked_at(steps="5,6")).startswith("2 tasks")
     assert standing(looked_at(steps="0")) == "1 field is wrong"
     assert standing(check(FIELDS, {}, SERVED)) == "missing: environment, level, name, tenant"

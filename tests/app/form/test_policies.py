@@ -1,12 +1,14 @@
-"""Tasks of several policies in the form: what has no field stays as it is, and is said."""
+"""Tasks of several policies in the form: each has fields; what has none stays as it is, and is said."""
 
 from __future__ import annotations
 
 import tomllib
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.app.form.checking import first_wrong
 from marlaas.app.form.fields import task_fields
 from marlaas.app.form.form import Form
 from marlaas.app.form.sources import Sources
@@ -38,38 +40,91 @@ def version(policy: str, number: int = 12) -> VersionRow:
     return VersionRow(1, 2, "lab", "race", policy, number, name, "committed", "best", 0.5, "0", "x", 9, 1.0)
 
 
-def test_a_copy_keeps_what_the_form_cannot_express() -> None:
-    table = {key: value for key, value in TABLE.items() if key != "sweep"}
-    form = Form.begun(Sources(SERVED, ("race",), ("lab",), table))
+LONE = {key: value for key, value in TABLE.items() if key != "sweep"}
+
+
+def begun(table: dict[str, Any] | None = None) -> Form:
+    return Form.begun(Sources(SERVED, tenants=("lab",), table=table))
+
+
+def test_a_copy_keeps_policies_agents_and_what_has_no_field() -> None:
+    form = begun(LONE)
+    assert form.texts["policies"] == "player, rivals" and form.texts["policies.player.rank"] == "8"
+    assert form.texts["agents.second"] == "rivals" and form.more == {"eval": {"agents": {"second": "player@0"}}}
     checked = form.typed("steps", "7").checked()
     assert checked.ready, checked.problems
-    assert tomllib.loads(checked.text) == {**table, "steps": 7}
-    assert (
-        beyond_fields(form)
-        == "policies player, rivals (first is player, second is rivals) stay as they are; ctrl+e changes them"
-    )
+    assert tomllib.loads(checked.text) == {**LONE, "steps": 7}
+    assert beyond_fields(form) == "also in the task file: eval; ctrl+e changes it"
 
 
-def test_policy_and_policies_are_refused_in_the_words_of_a_file() -> None:
-    form = Form.begun(Sources(SERVED, ("race",), ("lab",), {k: v for k, v in TABLE.items() if k != "sweep"}))
-    checked = form.typed("policy.rank", "4").checked()
-    assert not checked.ready and "both stand there" in "".join(checked.problems.values())
+def test_several_policies_are_written_in_the_form_alone() -> None:
+    form = begun().typed("name", "race").typed("environment", "race").typed("policies", "player, judge")
+    assert form.checked().missing == {"agents.first", "agents.second"}, "the environment declares them"
+    form = form.typed("agents.first", "player").typed("agents.second", "jugde")
+    wrong = form.checked()
+    assert list(wrong.problems) == ["agents.second"] and "Did you mean 'judge'?" in wrong.problems["agents.second"]
+    assert first_wrong(wrong, form.fields) == "agents.second"
+    form = form.typed("agents.second", "judge").typed("policies.judge.frozen", "player@0")
+    checked = form.typed("policies.player.rank", "4, 8").checked()
+    assert checked.ready and len(checked.submissions) == 2
+    written = tomllib.loads(checked.text)
+    assert written["policies"] == {"player": {}, "judge": {"frozen": "player@0"}}
+    assert written["agents"] == {"first": "player", "second": "judge"}
+    assert written["sweep"] == {"policies.player.rank": [4, 8]}
+
+
+def test_a_sweep_of_a_policy_comes_back() -> None:
+    form = begun(TABLE)
+    assert form.texts["policies.player.rank"] == "4, 8" and "sweep" not in form.more
+    assert tomllib.loads(form.checked().text)["sweep"]["policies.player.rank"] == [4, 8]
+
+
+def test_an_environment_that_declares_no_agents_has_them_named() -> None:
+    form = begun().typed("policies", "a, b").typed("agents", "left, right")
+    assert [field.key for field in form.named if field.table == "agents"] == ["agents.left", "agents.right"]
+    speaker = next(field for field in form.named if field.key == "agents.left")
+    assert [choice.value for choice in form.choices(speaker)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "key", "sentence"),
+    [
+        ({"policies.player.rank": "1000"}, "policies.player.rank", "it must lie between 1 and 512"),
+        ({"policies": "1st", "agents.first": "1st", "agents.second": "1st"}, "policies", "cannot be called '1st'"),
+        ({"policies": "player, rivals, judge"}, "policies", "no agent is played by the policy 'judge'"),
+        ({"policies.rivals.pool": "nobody"}, "policies.rivals.pool", "names 'nobody', which there is not"),
+        ({"policy.rank": "4"}, "policy.rank", "both stand there"),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field(texts: dict[str, str], key: str, sentence: str) -> None:
+    form = begun(LONE)
+    for each, said in texts.items():
+        form = form.typed(each, said)
+    problems = form.checked().problems
+    assert list(problems) == [key] and sentence in problems[key]
+
+
+@pytest.mark.parametrize("odd", ["a, b", HOSTILE, ""])
+def test_names_that_no_field_can_hold_stay_as_they_are(odd: str) -> None:
+    form = begun({**LONE, "agents": {odd: "player", "second": "rivals"}})
+    assert form.more["agents"][odd] == "player"
+    told = beyond_fields(form)
+    assert "\x1b" not in told and "\u202e" not in told
 
 
 def test_a_new_task_begins_with_a_version_of_its_own_policy() -> None:
-    form = Form.begun(Sources(SERVED, ("race",), ("lab",), TABLE)).beginning_with(version("player"))
-    assert form.more["policies"]["player"] == {"rank": 8, "start": "2/player@12"} and not form.touched
+    form = begun(TABLE).beginning_with(version("player"))
+    assert form.texts["policies.player.start"] == "2/player@12" and not form.touched
     alone = Form.begun(Sources()).beginning_with(version("policy"))
     assert alone.texts["policy.start"] == "2@12" and not alone.more and not alone.touched
 
 
 def test_what_the_form_says_of_agents() -> None:
-    form = Form.begun(Sources(SERVED, ("race",), ("lab",)))
-    assert beyond_fields(form) == "" and "agents first, second: one policy speaks" in beyond_fields(
-        form.typed("environment", "race")
-    )
-    told = beyond_fields(Form(more={"policies": {"p": {}}, "agents": {HOSTILE: "p"}}))
-    assert "\x1b" not in told and "\u202e" not in told
+    form = begun()
+    assert beyond_fields(form) == ""
+    chosen = form.typed("environment", "race")
+    assert "agents first, second: one policy speaks" in beyond_fields(chosen)
+    assert beyond_fields(chosen.typed("policies", "a")) == ""
 
 
 names = st.sampled_from(["steps", "policies", "agents", "eval", "train", "odd", "policy"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.form.choices import Choice
 from marlaas.app.form.form import Form
 from marlaas.app.form.sources import Sources, read_sources
 from marlaas.engine.home.paths import Home
@@ -22,12 +23,18 @@ def somebody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "me")
 
 
+def names(found: Sources) -> set[str]:
+    return {choice.value for choice in found.choices}
+
+
 def test_a_home_that_nobody_has_used(home: Home) -> None:
     found = read_sources(home, None)
-    assert found.tenants == ("me",) and {"arithmetic", "guess"} <= set(found.names) and not found.environments
+    assert found.tenants == ("me",) and {"arithmetic", "guess"} <= names(found) and not found.environments
+    assert {choice.note for choice in found.choices} == {"not looked at yet: no engine has run"}
+    assert (found.bases[0].value, found.bases[0].note) == ("tiny", "the base of this home") and not found.starts
     home.create()
     (home.plugins / "mine.py").write_text("")
-    assert "mine" in read_sources(home, 3).names and read_sources(home, 3).table is None
+    assert "mine" in names(read_sources(home, 3)) and read_sources(home, 3).table is None
     form = Form.begun(found)
     assert form.texts == {"tenant": "me"} and not form.touched and form.parameters == ()
 
@@ -38,7 +45,7 @@ def test_environments_and_tenants(home: Home, filling: Filling) -> None:
     filling.task("lab")
     filling.task("bio")
     found = read_sources(home, None)
-    assert found.names == ("arithmetic",) and found.tenants == ("bio", "lab", "me")
+    assert names(found) == {"arithmetic"} and found.tenants == ("bio", "lab", "me")
     form = Form.begun(found).typed("environment", "arithmetic")
     assert [field.key for field in form.parameters] == ["environment_config.digits"] and form.touched
     assert form.typed("environment", "nothing").parameters == ()
@@ -73,7 +80,7 @@ def test_a_parameter_of_another_environment_is_not_said(home: Home, filling: Fil
 
 
 def test_an_environment_that_nobody_serves_may_be_looked_up() -> None:
-    form = Form(Sources(names=("mine",))).typed("environment", "mine")
+    form = Form(Sources(choices=(Choice("mine"),))).typed("environment", "mine")
     described = form.found("mine", ({"name": "size", "type": "int", "default": 4},))
     assert form.parameters == () and described.parameters[0].default == "4"
     assert described.typed("environment", "other").parameters == ()

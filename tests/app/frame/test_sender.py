@@ -41,3 +41,37 @@ async def test_an_act_on_a_locked_database_is_told(home: Home, filling: Filling)
             assert "The database is busy" in driver.notices()
             other.execute("ROLLBACK")
         await driver.settle()
+
+
+def commands(home: Home) -> list[tuple[str, int]]:
+    """What the engine is asked for: kind and task, in order."""
+    with closing(sqlite3.connect(home.database)) as connection:
+        return connection.execute("SELECT kind, task FROM commands ORDER BY id").fetchall()
+
+
+async def test_an_act_is_undone_as_soon_as_it_is_done(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task("running", made=2)
+    async with driving(home) as driver:
+        await driver.press("p", "u", "u")
+        assert commands(home) == [("pause", 1)] and "“resume task 1” follows" in driver.notices()
+        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
+        await driver.read()
+        assert commands(home) == [("pause", 1), ("resume", 1)] and "Task 1 paused" not in driver.notices()
+        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
+        await driver.read()
+        assert "Task 1 resumed. u undoes it." in driver.notices()
+
+
+async def test_what_was_refused_is_not_undone(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task("running", made=2)
+    async with driving(home) as driver:
+        await driver.press("u")
+        assert driver.notices() == "Nothing to undo."
+        await driver.press("p", "u")
+        filling.execute("UPDATE commands SET done = ?, outcome = 'It has just ended.'", NOW)
+        await driver.read()
+        assert commands(home) == [("pause", 1)] and "Task 1: It has just ended." in driver.notices()
+        await driver.press("u")
+        assert commands(home) == [("pause", 1)] and driver.notices().count("Nothing to undo.") == 2

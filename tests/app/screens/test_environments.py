@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from marlaas.app.context import foreground
 from marlaas.app.frame.modes import ALL_MODES
 from marlaas.engine.home.paths import Home
 
@@ -116,8 +117,8 @@ async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, mo
 async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_environments(home.database)
     run: list[list[str]] = []
-    monkeypatch.setattr("subprocess.run", lambda command, check: run.append(command))
-    monkeypatch.setattr("builtins.input", lambda: "")
+    monkeypatch.setattr(foreground, "run", lambda command: run.append(command) or 0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr("builtins.input", lambda prompt: "")
     async with driving(home) as driver:
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await driver.press(KEY, "i")
