@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.store import EngineRow, EvalRow, History, StoredConversation, TaskRow, TaskUse
+from marlaas.engine.store import EngineRow, EvalRow, History, StoredConversation, TaskRow, TaskUse, Track
 
 from ..home.comparing import Scored, scored
+from ..questions.evidence import evidence
 from ..reading.home_reader import HomeReader
 from ..words.metrics import BANDS, REWARD, in_order
 from ..words.tasks import newest_series
+from ..words.verdict import Verdict, verdict
 from .worth_reading import Choice, Played, chosen
 
 ALWAYS = (REWARD, *BANDS[REWARD])
@@ -19,10 +21,11 @@ ALWAYS = (REWARD, *BANDS[REWARD])
 
 @dataclass(frozen=True)
 class ShownRollout:
-    """A conversation that is worth reading, and why."""
+    """A rollout that is worth reading, and why."""
 
     why: str
-    conversation: StoredConversation
+    episode: Sequence[StoredConversation]
+    """All that was said in its episode, its own conversation first."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class PolicyFacts:
     """The score that it is compared by."""
     newest: Mapping[str, float]
     """All metrics of its newest step."""
+    verdict: Verdict
+    """Whether it learns."""
     rollouts: Sequence[ShownRollout]
 
 
@@ -80,13 +85,18 @@ def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
     samples = reader.metric_samples(row.id, policy=own)
     evals = reader.evals(row.id, own)
     newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
+    history = reader.history(row.id, dict.fromkeys((*ALWAYS, *in_order(samples))), None, own)
+    measured = reader.task_config(row.id).get("versions", ())
+    versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in measured}
+    rewards = history.tracks.get(REWARD, Track())
     return PolicyFacts(
         name,
         row,
-        reader.history(row.id, dict.fromkeys((*ALWAYS, *in_order(samples))), None, own),
+        history,
         evals,
         scored(reader, f"{row.id} {name}".rstrip(), row.id, name),
         newest.metrics if newest else {},
+        verdict(evidence(row, evals, rewards, reader.recent_means(row.id, policy=own), versions)),
         _rollouts(reader, row, own, evals),
     )
 
@@ -103,9 +113,9 @@ def _rollouts(reader: HomeReader, row: TaskRow, policy: str | None, evals: Seque
     failed = list(reader.conversation_ids(row.id, failures=True, policy=policy))[:1]
     shown = []
     for choice in chosen(measured, trained, failed):
-        conversation = _said(reader, choice)
-        if conversation is not None:
-            shown.append(ShownRollout(choice.why, conversation))
+        episode = _said(reader, choice)
+        if episode:
+            shown.append(ShownRollout(choice.why, episode))
     return shown
 
 
@@ -129,11 +139,11 @@ def _trained(reader: HomeReader, row: TaskRow, policy: str | None) -> list[Playe
     return [Played(one.id, one.instance, row.step, tuple(one.rewards)) for one in groups if one.rewards]
 
 
-def _said(reader: HomeReader, choice: Choice) -> StoredConversation | None:
-    """The conversation that a choice means; of several agents the first that the group is of."""
+def _said(reader: HomeReader, choice: Choice) -> list[StoredConversation]:
+    """The episode that a choice means, with the conversation first whose reward it names; empty where it is gone."""
     if choice.conversation is not None:
-        return reader.conversation(choice.conversation)
+        return reader.episode(choice.conversation)
     ids = reader.conversation_ids(0, group=choice.group)
     paid = {id: one.reward for id, one in reader.conversation_rows(ids).items() if one.group == choice.group}
     found = [id for id in ids if paid.get(id) == choice.reward]
-    return reader.conversation(found[0]) if found else None
+    return reader.episode(found[0]) if found else []

@@ -17,15 +17,18 @@ from ..chart.plot import Curve, Point
 from ..home.comparing import NOTE, compared, difference_text
 from ..home.configuration import differences
 from ..home.task_text import without_steps, written
+from ..rollouts.interleaving import in_order as in_order_said
 from ..words.format import count, duration, line, number, plain, score
 from ..words.held_out import held_out, rests_on, with_error
+from ..words.important import IMPORTANT
+from ..words.learning import findings
 from ..words.metrics import BANDS, HELD_OUT, REWARD, in_order, newest_text, words
 from ..words.policies import who
 from ..words.tasks import measured_on, newest_series, state_word
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
 from .facts import PolicyFacts, ShownRollout, TaskFacts
 
-SMALL = ("entropy", "length", "reward_spread", "no_signal", "gap_mean", "kl", "grad_norm", "staleness")
+SMALL = tuple(name for name in IMPORTANT if name not in (REWARD, HELD_OUT, "seconds"))
 """Metrics that have a picture of their own, as far as the task has them."""
 MOST_SCORES = 40
 """Scores of a list; of more, some of those in between are left out."""
@@ -110,9 +113,11 @@ def _task(task: TaskFacts, level: int) -> Iterator[Section]:
 
 def _summary(task: TaskFacts) -> Iterator[Piece]:
     for policy in task.policies:
-        said = _verdict(policy)
+        said = policy.verdict.words
         if said:
             yield Text(f"{line(policy.name)}: {said}" if len(task.policies) > 1 else said)
+    for finding in findings(task.row):
+        yield Text(f"{finding.headline}: {finding.evidence} {finding.advice}")
     for warning in task.warnings:
         yield Text(f"Warning: {line(warning)}")
     row, sampling, train = task.row, task.config.get("sampling", {}), task.config.get("train", {})
@@ -140,21 +145,6 @@ def _groups(train: object) -> str:
     if not isinstance(train, dict) or "group_size" not in train:
         return ""
     return f"{train.get('groups_per_step', '?')} a step, of {train['group_size']} episodes"
-
-
-def _verdict(policy: PolicyFacts) -> str:
-    """One sentence: where the held-out score began, where it is best, and what a constant answer would get."""
-    series = [row for row in newest_series(policy.evals) if row.score is not None]
-    if not series:
-        return "No held-out score yet." if policy.row.step else "No step yet."
-    best = max(series, key=lambda row: (row.score or 0.0, -row.step))
-    first = series[0]
-    said = f"Held-out {with_error(best.score, best.basis)} at step {best.step}"
-    if best is not first:
-        said += f", from {score(first.score)} at step {first.step}"
-    if policy.row.floor is not None:
-        said += f"; the best constant answer gets {score(policy.row.floor)}"
-    return f"{said}."
 
 
 def _charts(task: int, policy: PolicyFacts) -> Iterator[Chart]:
@@ -224,13 +214,12 @@ def _told(policy: PolicyFacts) -> list[str]:
 
 def _rollouts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
     for one in shown:
-        yield Transcript(_head(one.why, one.conversation), list(_turns(one.conversation)))
+        yield Transcript(_head(one.why, one.episode[0]), list(_turns(one.episode)))
 
 
 def _head(why: str, said: StoredConversation) -> str:
-    speaker = who(said.agent, said.policy, said.version, said.speaker, said.spoke)
     parts = (f"{line(name, 30)} {number(value)}" for name, value in list(said.scores.items())[:8])
-    shown = [f"{why}: reward {score(said.reward)}", speaker, f"version {said.version}", *parts]
+    shown = [f"{why}: reward {score(said.reward)}", _speaker(said), f"version {said.version}", *parts]
     if said.failure:
         shown.append(line(said.failure, 300))
     if said.cut:
@@ -238,11 +227,17 @@ def _head(why: str, said: StoredConversation) -> str:
     return " · ".join(filter(None, shown))
 
 
-def _turns(said: StoredConversation) -> Iterator[tuple[str, str]]:
-    for turn in (turn for part in said.parts for turn in part.turns):
-        text = plain(turn.text[:LONGEST_TURN]) or "(nothing)"
-        more = len(turn.text) - LONGEST_TURN
-        yield line(turn.role, 20), text + (f"\n… {more:,} more characters" if more > 0 else "")
+def _speaker(said: StoredConversation) -> str:
+    return who(said.agent, said.policy, said.version, said.speaker, said.spoke)
+
+
+def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:
+    """In the order in which they were said; each says whose it is, where several speak."""
+    for said in in_order_said(episode):
+        text = plain(said.turn.text[:LONGEST_TURN]) or "(nothing)"
+        more = len(said.turn.text) - LONGEST_TURN
+        whose = f"{_speaker(episode[said.conversation]) or 'another agent'}, " if len(episode) > 1 else ""
+        yield f"{whose}{line(said.turn.role, 20)}", text + (f"\n… {more:,} more characters" if more > 0 else "")
 
 
 def _cost(task: TaskFacts) -> Piece:

@@ -32,6 +32,7 @@ from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.format import line
 from ..words.important import important
+from ..words.learning import gone_wrong
 from ..words.measured import score_text
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
 from ..words.tasks import short_name
@@ -167,7 +168,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         """The task's row changes without its answer, as when it is paused."""
         rewards = answer.samples.get(REWARD, Track())
         seen = evidence(row, answer.own.evals, rewards, answer.recent, answer.versions)
-        self.query_one(VerdictLine).verdict = verdict(seen)
+        self.query_one(VerdictLine).verdict = verdict(seen, gone_wrong(row, answer.learner.policy))
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)

@@ -10,7 +10,7 @@ from marlaas.engine.store import PaceRow, TaskRow
 
 from ..words.format import bar, cells, count, duration, line, number, score, short_duration
 from ..words.held_out import held_out
-from ..words.learning import concern, state_text
+from ..words.learning import state_text
 from ..words.pace import seconds_left
 
 _REASON_LINES = 3
@@ -36,7 +36,7 @@ class TaskLine(Widget):
     def watch_row(self) -> None:
         """Make room for another reason or warning; other numbers need none."""
         room, row = max(1, self.content_size.width), self.row
-        reason, warning = (row.reason, "" if row.reason else concern(row)) if row else ("", "")
+        reason, warning = (row.reason, "" if row.reason else row.warning) if row else ("", "")
         height = 1 + max(0 if self.brief else 1, _lines(reason, room)) + _lines(warning, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
@@ -71,8 +71,8 @@ class TaskLine(Widget):
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
         parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state]
         parts += ["\n", (below, "$text-muted")] if task.reason or not self.brief else []
-        if (known := concern(task)) and not task.reason:
-            parts += ["\n", (line(known, _REASON_LINES * width), "$text-warning")]
+        if task.warning and not task.reason:
+            parts += ["\n", (line(task.warning, _REASON_LINES * width), "$text-warning")]
         return Content.assemble(*parts)
 
 

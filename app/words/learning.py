@@ -82,15 +82,15 @@ def findings(task: TaskRow) -> list[Told]:
     return [told(one, len(task.trained) > 1) for one in rows]
 
 
-def newest(task: TaskRow) -> Told | None:
-    """The newest finding that still holds; None where there is none."""
-    return next((one for one in findings(task) if one.holds), None)
+def newest(task: TaskRow, policy: str = "") -> Told | None:
+    """The newest finding that still holds; None where there is none. ``policy``: only of this one, of several."""
+    return next((one for one in findings(task) if one.holds and policy in ("", one.policy)), None)
 
 
-def concern(task: TaskRow) -> str:
-    """The newest thing that people should know of a running or ended task, in one line; empty where there is none."""
-    found = newest(task)
-    return f"{MARK} {found.headline}: {found.evidence}" if found else task.warning
+def gone_wrong(task: TaskRow, policy: str = "") -> str:
+    """That finding with its figures and what to do; empty where there is none."""
+    found = newest(task, policy)
+    return f"{found.headline}: {found.evidence.rstrip('.')}. {found.advice}".rstrip() if found else ""
 
 
 def goes_wrong(task: TaskRow) -> bool:

@@ -21,7 +21,7 @@ from marlaas.engine.home import Home
 from marlaas.engine.store import TaskRow
 
 from ...reading.opening import opened
-from ...rollouts.records import text
+from ...rollouts.records import episode_text
 from ...words.format import excerpt
 from ...words.learning import MARK, Told, findings
 
@@ -69,8 +69,8 @@ class Findings(ModalScreen[None]):
         try:
             with opened(self._home) as reader:
                 for rollout in wanted:
-                    found = reader.conversation(rollout)
-                    said[rollout] = excerpt(text(found), _CHARACTERS, _LINES) if found else _GONE
+                    found = reader.episode(rollout)
+                    said[rollout] = excerpt(episode_text(found), _CHARACTERS, _LINES) if found else _GONE
         except MarlaasError as error:
             said = dict.fromkeys(wanted, str(error))
         self.app.call_from_thread(self._came, said)

@@ -18,6 +18,7 @@ from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
 from ...words.format import line
 from ...words.important import important
+from ...words.learning import gone_wrong
 from ...words.measured import score_text
 from ...words.metrics import REWARD, in_order, newest_text, words
 from ...words.tasks import short_name
@@ -91,7 +92,7 @@ class Preview(Vertical):
         self.query_one(NewestRollout).row = answer.rollout
         own, row = curves[everybody[0]], known[everybody[0]]
         seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions)
-        found = verdict(seen)
+        found = verdict(seen, gone_wrong(row, everybody[0].policy))
         whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
         self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
         small.charts = self._small(answer, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.format import plain
-from marlaas.app.words.learning import concern, fields, findings, findings_json, newest, state_text, told
+from marlaas.app.words.learning import fields, findings, findings_json, gone_wrong, newest, state_text, told
 from marlaas.engine.run.watch.detectors import found
 from marlaas.engine.spec.watching import FINDINGS
 from marlaas.engine.store.queries.findings import FindingRow
@@ -63,10 +63,12 @@ def test_the_newest_that_holds_is_the_one_to_show() -> None:
     assert [one.code for one in findings(task)] == ["large_steps", "kl_runaway", "one_reply"]
     shown = newest(task)
     assert shown is not None and shown.code == "large_steps"
-    assert concern(task).startswith("! Steps too large at step 40: a step changes")
+    said = gone_wrong(task)
+    assert said.startswith("Steps too large at step 40: a step changes") and ".." not in said
+    assert said.endswith(findings(task)[0].advice)
     assert state_text(task) == "● running !" and len(state_text(task)) <= 11, "the column of states has 11 cells"
     over = row_of(1, state="running", findings=rows[:1], warning="An older warning.")
-    assert (newest(over), concern(over), state_text(over)) == (None, "An older warning.", "● running")
+    assert (gone_wrong(over), state_text(over)) == ("", "● running")
     assert findings(over)[0].headline == "One reply for every prompt at step 50, over by now"
     assert state_text(row_of(1, state="done", findings=rows)) == "✓ done !"
     assert state_text(row_of(1, state="queued", findings=rows)) == "○ queued", "it waits, and learns nothing now"
