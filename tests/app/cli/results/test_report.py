@@ -36,7 +36,7 @@ def test_a_task_without_a_step(filling: Filling, marlaas: Commander, tmp_path: P
     filling.task(made=0)
     filling.execute("DELETE FROM evals")
     marlaas("report", "1", "--out", str(tmp_path / "r"))
-    assert "No step yet." in (tmp_path / "r" / "report.md").read_text()
+    assert "No step yet" in (tmp_path / "r" / "report.md").read_text()
 
 
 def test_mistakes(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
