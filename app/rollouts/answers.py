@@ -99,8 +99,11 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
     """The replies for which there is room: all in full, or as many as get ``SHORTEST`` cells; at least one."""
     if sum(one.width for one in found) + len(GAP) * (len(found) - 1) <= room:
         return found
-    count = max(1, room // (SHORTEST + len(GAP)))
-    while count < len(found) and sum(min(one.width, SHORTEST) + len(GAP) for one in found[: count + 1]) + 4 <= room:
+    count, used = 1, min(found[0].width, SHORTEST)
+    for one in found[1:]:
+        used += len(GAP) + min(one.width, SHORTEST)
+        if used + len(GAP) + len(str(len(found))) + 1 > room:
+            break
         count += 1
     return found[:count]
 
