@@ -148,12 +148,12 @@ class Prompts:
         return (self.shared, self.longest) != before
 
     def within(self, prompt: str, room: int) -> str:
-        """A prompt in at most ``room`` cells: whole, or without what it shares with the others."""
+        """A prompt in at most ``room`` cells: whole, or what is its own, with as much of the rest before it as fits."""
         text = _flat(prompt)
-        if cells(text) <= room or not self.shared:
+        own = self.shared.rfind(" ") + 1 if self.shared else 0
+        if cells(text) <= room or own <= 1:
             return clip(text, room)
-        own = self.shared.rfind(" ") + 1
-        return clip(f"…{text[own:]}" if own > 1 else text, room)
+        return clip_start(text, room) if cells(text[own:]) < room else clip(f"…{text[own:]}", room)
 
 
 @lru_cache(1024)
