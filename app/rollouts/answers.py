@@ -99,8 +99,11 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
     """The replies for which there is room: all in full, or as many as get ``SHORTEST`` cells; at least one."""
     if sum(one.width for one in found) + len(GAP) * (len(found) - 1) <= room:
         return found
-    count = max(1, room // (SHORTEST + len(GAP)))
-    while count < len(found) and sum(min(one.width, SHORTEST) + len(GAP) for one in found[: count + 1]) + 4 <= room:
+    count, used = 1, min(found[0].width, SHORTEST)
+    for one in found[1:]:
+        used += len(GAP) + min(one.width, SHORTEST)
+        if used + len(GAP) + len(str(len(found))) + 1 > room:
+            break
         count += 1
     return found[:count]
 
@@ -145,12 +148,12 @@ class Prompts:
         return (self.shared, self.longest) != before
 
     def within(self, prompt: str, room: int) -> str:
-        """A prompt in at most ``room`` cells: whole, or without what it shares with the others."""
+        """A prompt in at most ``room`` cells: whole, or what is its own, with as much of the rest before it as fits."""
         text = _flat(prompt)
-        if cells(text) <= room or not self.shared:
+        own = self.shared.rfind(" ") + 1 if self.shared else 0
+        if cells(text) <= room or own <= 1:
             return clip(text, room)
-        own = self.shared.rfind(" ") + 1
-        return clip(f"…{text[own:]}" if own > 1 else text, room)
+        return clip_start(text, room) if cells(text[own:]) < room else clip(f"…{text[own:]}", room)
 
 
 @lru_cache(1024)

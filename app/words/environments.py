@@ -110,7 +110,8 @@ def facts(
     yield from _labelled("last hour", _lately(use, now, lines))
     if row.playing:
         yield Fact("processes", processes_of(row))
-    yield Fact("version", line(row.version, 20))
+    if row.version:
+        yield Fact("version", line(row.version, 20))
     yield Fact("file", line(row.path, 200))
     if row.agents:
         yield Fact("agents", line(", ".join(row.agents), 600))

@@ -51,8 +51,8 @@ WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 i
 WIDEST = (Column("environment", 30), *WIDE[1:])
 """The columns of wide terminals; episodes are those of the last hour."""
 WRONG = "what is wrong"
-SHORTEST = 30
-"""Cells of what is wrong with environments, before other columns get any."""
+ENOUGH, MUCH = 30, 60
+"""Cells of what is wrong with environments, before some other columns get any, and before all do."""
 
 
 class EnvironmentsTable(KeyedTable):
@@ -84,10 +84,12 @@ def columns_within(room: int, wrong: bool, longest: int) -> tuple[Column, ...]:
     if not wrong:
         return next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
     name = Column(FEW[0].name, max(len(FEW[0].name), min(FEW[0].width, longest)))
-    sets = [(name, *columns[1:]) for columns in (WIDE, NARROW, FEW)]
-    columns = next((columns for columns in sets if _width(columns) + SHORTEST < room), sets[-1])
-    left = room - _width(columns) - 1
-    return (*columns, Column(WRONG, left)) if left >= SHORTEST // 2 else columns
+    sets = [((name, *columns[1:]), least) for columns, least in ((WIDE, MUCH), (NARROW, ENOUGH), (FEW, ENOUGH // 2))]
+    for columns, least in sets:
+        left = room - _width(columns) - 1
+        if left >= least:
+            return (*columns, Column(WRONG, left))
+    return (name, *FEW[1:])
 
 
 def _width(columns: Sequence[Column]) -> int:

@@ -51,3 +51,11 @@ def excerpt(trajectories: Iterable[str | None]) -> Excerpt:
     except (ValueError, KeyError, TypeError):
         return Excerpt()
     return Excerpt(prompt, reply, replies)
+
+
+def first_place(places: str | None) -> int:
+    """The place in its episode of a trajectory's first turn, from the stored places; 0 where it is not known."""
+    try:
+        return int(json.loads(places or "[0]")[0])
+    except (ValueError, TypeError, LookupError):
+        return 0

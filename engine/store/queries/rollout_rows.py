@@ -58,7 +58,7 @@ class GroupSummary:
     suite: str = ""
     """The suite that it was played for, or ``test``; empty for the task's own held-out prompts, and in training."""
     prompt: str = ""
-    """The beginning of what the first agent was asked, as ``excerpts.Excerpt`` has it. Hostile text."""
+    """The beginning of what the first member was asked first, as ``excerpts.Excerpt`` has it. Hostile text."""
 
     @property
     def rewards(self) -> list[float]:

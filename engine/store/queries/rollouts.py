@@ -13,7 +13,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 
-from .excerpts import excerpt
+from .excerpts import excerpt, first_place
 from .policies import PLAY, POLICY
 from .reader import Reader
 from .rollout_rows import TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
@@ -110,19 +110,22 @@ def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
 def _group(reader: Reader, group: sqlite3.Row) -> GroupSummary:
     told: dict[tuple[int, str], list[sqlite3.Row]] = {}
     for row in reader.all(
-        'SELECT member, agent, status, reward, turns FROM trajectories WHERE "group" = ?'
+        'SELECT member, agent, status, reward, turns, places FROM trajectories WHERE "group" = ?'
         " AND speaker = '' ORDER BY member, id",
         group["id"],
     ):
         told.setdefault((row["member"], row["agent"]), []).append(row)
-    members, prompt = [], ""
+    members: list[MemberSummary] = []
+    prompts: list[tuple[int, str]] = []
     distinct: dict[str, int] = {}
     for own in told.values():
         about = excerpt(row["turns"] for row in own)
-        number = distinct.setdefault(" ".join(about.reply.split()), len(distinct))
+        number = distinct.setdefault(about.reply.strip(), len(distinct))
         values = {name: own[0][name] for name in ("member", "agent", "status", "reward")}
         members.append(MemberSummary(**values, reply=about.short_reply, replies=about.replies, distinct=number))
-        prompt = prompt or about.short_prompt
+        if about.prompt and members[-1].member == members[0].member:
+            prompts.append((first_place(own[0]["places"]), about.short_prompt))
+    _, prompt = min(prompts, key=lambda one: one[0], default=(0, ""))
     return GroupSummary(**dict(group), members=tuple(members), prompt=prompt)
 
 

@@ -108,7 +108,8 @@ def test_prompts_leave_out_what_all_begin_with() -> None:
     prompts = Prompts()
     assert prompts.within(f"{rules}What is a cat?", 20) == "Answer with one wor…", "nothing is known of others yet"
     assert prompts.see([f"{rules}What is a cat?", f"{rules}What is a dog?", ""])
-    assert prompts.within(f"{rules}What is a cat?", 20) == "…cat?"
+    assert prompts.within(f"{rules}What is a cat?", 20) == "…ord. What is a cat?"
+    assert prompts.within(f"{rules}What is a cat that does not fit?", 16) == "…cat that does …"
     assert prompts.within("What is a cat?", 20) == "What is a cat?", "whole where it fits"
     assert not prompts.see([f"{rules}What is a cow?"])
     assert prompts.see(["Another component of the mixture"])

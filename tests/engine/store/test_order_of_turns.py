@@ -14,6 +14,7 @@ from marlaas.engine.store.database import open_database
 from marlaas.engine.store.open_plays import KeptMember, OpenPlay
 from marlaas.engine.store.queries.conversations import episode
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.rollouts import groups
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Transcript
 
@@ -82,3 +83,17 @@ def test_an_old_home_is_read_in_its_likely_order(tmp_path: Path) -> None:
         together = episode(reader, reader.trajectories(2)[0].id)
     assert together and together[0].order_known, "one agent: nobody spoke between its turns"
     assert together[0].parts[0].places == tuple(range(len(together[0].parts[0].turns)))
+
+
+def test_a_group_s_prompt_is_that_of_who_was_asked_first(store: Store, policy: int, database: Path) -> None:
+    own = part(policy, 0, 1, (said("buyer", 1.0), said("seller", 1.0)))
+    texts = {
+        (0, "buyer", 0): Transcript((("user", "she wants 9"), ("assistant", "no")), (2, 3)),
+        (0, "seller", 0): Transcript((("user", "sell"), ("assistant", "9")), (0, 1)),
+    }
+    store.experience.add_play("train", [replace(own, transcripts=texts)])
+    for prompt in ("sell", "she wants 9"):
+        with Reader(database) as reader:
+            (group,) = groups(reader, [1]).values()
+        assert group.prompt == prompt and [member.reply for member in group.members] == ["no", "9"]
+        store._database.execute("UPDATE trajectories SET places = NULL")

@@ -13,7 +13,7 @@ def stored(*turns: tuple[str, str]) -> str:
     return json.dumps([{"role": role, "text": text} for role, text in turns])
 
 
-def test_the_last_message_before_the_first_reply_and_the_last_reply() -> None:
+def test_the_last_message_before_a_reply_and_the_last_reply() -> None:
     first = stored(("system", "rules"), ("user", "go"), ("thinking", "hm"), ("assistant", "a"), ("user", "on"))
     assert excerpt([first, stored(("assistant", "b"), ("tool", "7"))]) == Excerpt("go", "b", 2)
     assert excerpt([stored(("system", "only rules"))]) == Excerpt("only rules", "", 0)
