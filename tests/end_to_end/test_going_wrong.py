@@ -75,7 +75,7 @@ class Wrong:
 
 HASTY = Wrong("arithmetic", "large_steps", 10, {"learning_rate": 0.05, "kl": 1e-6})
 QUICK = {"learning_rate": 2e-3}
-"""A learning rate at which a wrong lesson is learned in twenty steps; the shipped base still learns right ones."""
+"""A learning rate at which a wrong lesson is learned in twenty steps; the base still learns right ones at it."""
 WARM, HOT = {"max_tokens": 8, "temperature": 1.5}, {"max_tokens": 16, "temperature": 2.0}
 WRONG = {
     "one reply": Wrong("constant", "one_reply", 32, QUICK, {"sampling": WARM}),

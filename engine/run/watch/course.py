@@ -127,6 +127,10 @@ class Learning:
     scores: tuple[HeldOutScore, ...] = ()
     """Of the newest series of what decides, by step."""
     watch: WatchSpec = field(default_factory=WatchSpec)
+    steps: int = 60
+    """That the run has, each of which is looked at."""
+    evaluations: int = 8
+    """That it has."""
     alone: bool = True
     """Whether its rewards depend on nobody else who learns: no opponent from a pool, no other policy."""
     uniform: bool = True

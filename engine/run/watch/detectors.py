@@ -76,9 +76,9 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
     start, now = course.first("entropy_sampled"), course.last("entropy_sampled")
     if not _long_enough(course, now) or not start or fmean(now) > COLLAPSED * fmean(start):
         return None
-    if not differ(start, now, course.values("entropy_sampled"), level(course.seen)):
+    if not differ(start, now, course.values("entropy_sampled"), level(seen.steps)):
         return None
-    fall = _fall(course, "reward_max")
+    fall = _fall(seen, "reward_max")
     if fall is None:
         return None
     return {"start": fmean(start), "now": fmean(now), "reached": fall.before, "best": fall.now}
@@ -90,7 +90,7 @@ def exploding_length(seen: Learning) -> Evidence | None:
     start, now = course.first("length"), course.last("length")
     if not _long_enough(course, now) or fmean(now) < seen.watch.length * fmean(start):
         return None
-    if not differ(start, now, course.values("length"), level(course.seen)):
+    if not differ(start, now, course.values("length"), level(seen.steps)):
         return None
     evidence = {"start": fmean(start), "now": fmean(now)}
     cut, before = course.last("cut"), course.first("cut")
@@ -111,7 +111,7 @@ def reward_hacking(seen: Learning) -> Evidence | None:
     if len(scores) < 2 or not seen.alone:
         return None
     *earlier, newest = scores
-    chance = level(len(scores)) / len(earlier)
+    chance = level(max(seen.evaluations, len(scores))) / len(earlier)
     fallen = [one for one in earlier if _fell(one, newest, chance)]
     if not fallen:
         return None
@@ -136,7 +136,7 @@ def reward_hacking(seen: Learning) -> Evidence | None:
 
 def falling_reward(seen: Learning) -> Evidence | None:
     """The training reward has fallen well below what it was over some earlier stretch of steps."""
-    fall = _fall(seen.course, "reward") if seen.alone and seen.uniform else None
+    fall = _fall(seen, "reward") if seen.alone and seen.uniform else None
     return None if fall is None else {"best": fall.before, "now": fall.now, "steps": float(fall.steps)}
 
 
@@ -186,7 +186,7 @@ def one_reply(seen: Learning) -> Evidence | None:
     if not same or min(prompts, default=0.0) < 2:
         return None
     share, count = fmean(same), round(sum(prompts))
-    if share < SAME or mostly(share, count) > level(course.seen):
+    if share < SAME or mostly(share, count) > level(seen.steps):
         return None
     return {"share": share, "prompts": float(count), "reward": fmean(course.last("reward"))}
 
@@ -225,13 +225,13 @@ class _Fall:
     """Between the two."""
 
 
-def _fall(course: Course, name: str) -> _Fall | None:
+def _fall(seen: Learning, name: str) -> _Fall | None:
     """How far a metric of rewards has fallen; None where chance explains it, or where it does not matter.
 
     The last steps are compared with the first ones and with each stretch between. Each comparison has its part of the
     allowed error, because the best is chosen.
     """
-    values = course.values(name)
+    course, values = seen.course, seen.course.values(name)
     begins = [0, *range(len(values) % WINDOW, len(values) - WINDOW, WINDOW)]
     stretches = [values[begin : begin + WINDOW] for begin in begins]
     if len(stretches) < 3:
@@ -240,7 +240,7 @@ def _fall(course: Course, name: str) -> _Fall | None:
     spreads = (*course.blocks("reward_spread"), fmean(course.first("reward_spread") or (0.0,)))
     if fmean(best) - fmean(now) <= MEDIUM * max(spreads):
         return None
-    if not differ(best, now, values, level(course.seen) / len(stretches)):
+    if not differ(best, now, values, level(seen.steps) / len(stretches)):
         return None
     return _Fall(fmean(best), fmean(now), len(values) - WINDOW - begins[stretches.index(best)])
 

@@ -1,8 +1,7 @@
-"""How much of a difference chance explains: tests that hold for a whole run, however long it is. Pure.
+"""How much of a difference chance explains: tests that hold for a whole run. Pure.
 
-A run is looked at after every step, so a test that errs once in a hundred looks would err in every run. Each look
-therefore gets a part of what is allowed for the whole run, ``ALARMS`` / (n · (n + 1)) for the n-th: over all n these
-parts add up to ``ALARMS`` (alpha spending; Lan and DeMets, Biometrika 1983).
+A run is looked at after every step, so a test that errs once in a hundred looks would err in most runs. Each look
+therefore gets an equal part of what is allowed for the whole run (Bonferroni).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ MEDIUM = 0.5
 power analysis", 1988. With enough episodes a far smaller one is significant, and of no importance."""
 
 
-def level(look: int) -> float:
-    """The chance of error that the ``look``-th look, from 1, may have."""
-    return ALARMS / (look * (look + 1))
+def level(looks: int) -> float:
+    """The chance of error that each of so many looks may have."""
+    return ALARMS / max(1, looks)
 
 
 def noise(values: Sequence[float]) -> float:

@@ -11,8 +11,8 @@ from functools import partial
 
 from ...errors import Fruitless
 from ...fleet import Services
-from ...spec import NAMES as CALLED, REWARD_HACKING, components_of
-from ...store import NewFinding
+from ...spec import NAMES as CALLED, REWARD_HACKING, TaskSpec, components_of
+from ...store import HeldOutScore, NewFinding
 from ..evaluation.suites import deciding
 from ..trained_policy import TrainedPolicy
 from .course import LATELY, NAMES, WINDOW, Course, Learning
@@ -49,9 +49,7 @@ class Watch:
     async def look(self) -> None:
         """Find what there is to find, and tell it."""
         findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
-        others = [policy for policy in self._spec.policies.values() if policy.trained or policy.pool]
-        uniform = self._spec.train.sampling == "uniform"
-        signs = found(Learning(self._course, scores, self._spec.watch, len(others) < 2, uniform))
+        signs = found(learning(self._course, scores, self._spec))
         known = findings.known(self._policy)
         for code, evidence in signs.items():
             if code not in known or not known[code].holds:
@@ -81,6 +79,15 @@ class Watch:
         if await store.patiently(partial(store.findings.add, self._policy, finding, pauses)):
             store.telemetry.event("learning", sentence(self._task, self._name, code, step), self._task, "warning")
             self._tell("finding", self._task)
+
+
+def learning(course: Course, scores: tuple[HeldOutScore, ...], spec: TaskSpec) -> Learning:
+    """What detectors are asked about, for a task."""
+    others = [policy for policy in spec.policies.values() if policy.trained or policy.pool]
+    measure = next((suite for suite in spec.eval.suite if suite.decides), spec.eval)
+    evaluations = 2 + (spec.steps // measure.every if measure.every else 0)
+    uniform = spec.train.sampling == "uniform"
+    return Learning(course, scores, spec.watch, spec.steps, evaluations, alone=len(others) < 2, uniform=uniform)
 
 
 def sentence(task: int, policy: str, code: str, step: int) -> str:

@@ -27,6 +27,7 @@ def test_every_key_is_there_and_described() -> None:
 
 
 ABSENT = {
+    "watch.kl",
     "train.min_members",
     "train.dynamic_sampling",
     "train.clip_low",

@@ -79,7 +79,7 @@ def learned(seed: int, steps: int, groups: int, size: int, top: float) -> Iterat
         if step % 10 == 0:
             right = [float(draw.random() < skill) for _ in range(64)]
             scores.append(HeldOutScore(step, fmean(right), pstdev(right) / 63**0.5, 64))
-        yield Learning(course, tuple(scores))
+        yield Learning(course, tuple(scores), steps=steps, evaluations=steps // 10)
 
 
 def alarms(runs: int, watch: WatchSpec | None = None, **run: int | float) -> list[str]:
