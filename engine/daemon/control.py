@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base import anchored
-from ..devices import llama_build, why_missing
 from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home import Home, check_place, make_private, version
 from ..store import EngineRow, Reader, command, is_current
@@ -156,7 +155,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
                 notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            notice(_compiling() or _PATIENCE.get(state, _PATIENCE["starting"]))
+            notice(_waits_for(home) or _PATIENCE.get(state, _PATIENCE["starting"]))
             notice = None
         if holder(home.lock) is None:
             if process is None:
@@ -169,12 +168,10 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     )
 
 
-def _compiling() -> str:
-    """What an engine that starts may be waiting for, in a sentence, while llama.cpp is being compiled; else empty."""
-    build = llama_build()
-    if build is None or build.state != "compiling":
-        return ""
-    return f"The engine is starting; if it samples with llama.cpp, it waits: {why_missing(build)[0]}."
+def _waits_for(home: Home) -> str:
+    """What a starting engine says that it waits for, in a sentence; else empty."""
+    engine = _engine(home)
+    return engine.note if engine is not None and engine.state == "starting" else ""
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:

@@ -131,7 +131,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     store.serve()
     try:
         start = until_first(yielding.run(), asyncio.gather(environments.start(), supervisor.start()))
-        if not await start_up(start, store, lambda: scheduler.stopping):
+        if not await start_up(start, store, lambda: scheduler.stopping, lambda: supervisor.waits):
             return 0
         started = True
         store.telemetry.environments(environments.infos())

@@ -19,14 +19,19 @@ ENDS = ("stop", "drain")
 """Commands that end an engine; one that starts has no step under way."""
 
 
-async def start_up(work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool]) -> bool:
-    """Run ``work`` to its end; False, after cancelling it, if told to stop before. Raises what it raises."""
+async def start_up(
+    work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool], note: Callable[[], str] = str
+) -> bool:
+    """Run ``work`` to its end; False, after cancelling it, if told to stop before. Raises what it raises.
+
+    ``note`` says what it waits for, in a sentence for people.
+    """
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
             await asyncio.wait((task,), timeout=INTERVAL)
             with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start goes on
-                store.telemetry.heartbeat(store.incarnation, "starting")
+                store.telemetry.heartbeat(store.incarnation, "starting", note())
                 if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
                     return False
         task.result()

@@ -61,6 +61,8 @@ class WorkerSupervisor:
         self._settings = settings
         self._base = base
         self._plan = plan
+        self.waits = ""
+        """What the start of the workers waits for, in a sentence; empty where it waits for nothing."""
         self.failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
         self._memory_backoff = MemoryBackoff()
@@ -134,6 +136,11 @@ class WorkerSupervisor:
                 elif last or not isinstance(error, WorkerDied):
                     raise
 
+    def _wait(self, reason: str) -> None:
+        """Tell people why the workers are not started yet."""
+        self.waits = reason
+        self._log("engine", reason, "info")
+
     async def place_anew(self) -> bool:
         """Plan for the machine as it is, and change to that plan if it uses other cards; returns whether it does.
 
@@ -154,7 +161,8 @@ class WorkerSupervisor:
 
     async def _start(self) -> None:
         self._moved.clear()
-        await until_compiled(self._specs, self._log)
+        await until_compiled(self._specs, self._wait)
+        self.waits = ""
         placement_plan = self.placement_plan  # ``move`` may set another meanwhile
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)

@@ -14,10 +14,10 @@ POLL = 0.5
 
 async def until_compiled(
     specs: Sequence[WorkerSpec],
-    log: Callable[[str, str, str], None],
+    tell: Callable[[str], None],
     look: Callable[[], LlamaBuild | None] = llama_build,
 ) -> None:
-    """Return once no worker of ``specs`` needs what is still being compiled; a wait is logged, once.
+    """Return once no worker of ``specs`` needs what is still being compiled; ``tell`` hears once of a wait.
 
     Where it could not be compiled, the worker says why when it is started.
     """
@@ -27,6 +27,6 @@ async def until_compiled(
         if build is None or build.state != "compiling":
             return
         if not said:
-            log("engine", "The sampler waits for llama.cpp, which is still being compiled.", "info")
+            tell("The sampler waits for llama.cpp, which is still being compiled.")
             said = True
         await asyncio.sleep(POLL)

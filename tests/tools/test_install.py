@@ -43,7 +43,7 @@ def test_for_cards_torch_comes_with_vllm_and_nothing_is_pinned(ran: Steps, monke
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     install.install("gpu", ["dev"])
     assert not any("-c" in words for _, words, _ in ran)
-    assert f"{install.ROOT}[gpu,dev]" in command(ran, "installing PyTorch and vLLM")
+    assert f"{steps.ROOT}[gpu,dev]" in command(ran, "installing PyTorch and vLLM")
     assert compiled(ran) == ["-DGGML_CUDA=on"]
     assert [title for title, _, _ in ran][-1] == "installing what llama.cpp needs"
 

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools import install, lock
+from tools import install, lock, steps
 
 
 def pins(text: str) -> dict[str, str]:
@@ -17,7 +17,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 TESTED = pins(install.PINS.read_text())
-LISTS = {path.stem: path.read_text() for path in sorted(install.HASHES.glob("*.txt"))}
+LISTS = {path.stem: path.read_text() for path in sorted(steps.HASHES.glob("*.txt"))}
 
 
 def test_each_list_says_what_it_is_for_and_how_it_is_made() -> None:
@@ -44,7 +44,7 @@ def test_versions_are_those_that_were_tested() -> None:
 
 
 def test_what_the_project_needs_is_in_the_lists() -> None:
-    project = tomllib.loads((install.ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((steps.ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     base = pins(LISTS["install"]) | {"torch": TESTED["torch"]} | pins(LISTS["llama"])
     served = base | pins(LISTS["serve"])

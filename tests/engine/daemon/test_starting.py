@@ -37,9 +37,9 @@ async def test_it_says_that_it_is_starting_for_as_long_as_it_does(store: Store, 
             while (now := reader.engine()) is None or before is None or now.heartbeat == before.heartbeat:
                 await asyncio.sleep(0)
 
-        assert await asyncio.wait_for(start_up(work(), store, lambda: False), 30)
+        assert await asyncio.wait_for(start_up(work(), store, lambda: False, lambda: "It waits."), 30)
         after = reader.engine()
-    assert after is not None and after.state == "starting"
+    assert after is not None and (after.state, after.note) == ("starting", "It waits.")
 
 
 @pytest.mark.parametrize("kind", ["stop", "drain"])

@@ -23,16 +23,13 @@ async def test_a_sampler_on_llama_waits_for_the_end(end: LlamaBuild | None, monk
     monkeypatch.setattr(module, "POLL", 0.0)
     answers = [COMPILING, COMPILING, end]
     told: list[str] = []
-    specs = [spec(TORCH), spec(LLAMA), spec(TRAINER)]
-    await until_compiled(
-        specs, lambda kind, text, level: told.append(f"{kind} {level}: {text}"), lambda: answers.pop(0)
-    )
+    await until_compiled([spec(TORCH), spec(LLAMA), spec(TRAINER)], told.append, lambda: answers.pop(0))
     assert answers == []
-    assert told == ["engine info: The sampler waits for llama.cpp, which is still being compiled."]
+    assert told == ["The sampler waits for llama.cpp, which is still being compiled."]
 
 
 async def test_nobody_else_waits() -> None:
     told: list[str] = []
-    waiting = until_compiled([spec(TORCH), spec(TRAINER)], lambda *words: told.append(words[1]), lambda: COMPILING)
+    waiting = until_compiled([spec(TORCH), spec(TRAINER)], told.append, lambda: COMPILING)
     await asyncio.wait_for(waiting, 5.0)
     assert told == []
