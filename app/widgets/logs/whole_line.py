@@ -20,7 +20,8 @@ class WholeLine(VerticalScroll, can_focus=True):
     """A text that scrolls when it has the focus."""
 
     DEFAULT_CSS = """
-    WholeLine { height: auto; min-height: 3; max-height: 40%; padding: 0 1; border-top: solid $panel-lighten-2; display: none; }
+    WholeLine { height: auto; min-height: 3; max-height: 40%; padding: 0 1; border-top: solid $panel-lighten-2;
+                display: none; }
     WholeLine.-open { display: block; }
     WholeLine:focus { border-top: solid $primary; }
     """
