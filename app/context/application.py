@@ -96,6 +96,9 @@ class Application(Protocol):
     def say(self, text: str, bad: bool = False) -> None:
         """Show a notice; ``text`` may come from others."""
 
+    def under_way(self, text: str) -> Callable[[], None]:
+        """Tell at once what is under way, and its seconds, until the function that is returned is called."""
+
     def copy(self, text: str, what: str) -> None:
         """Copy a text, and tell where the copy is. ``what`` begins that sentence: Task 17."""
 

@@ -20,12 +20,17 @@ class Notice:
     text: str
     bad: bool = False
     until: float = 0.0
-    """When it goes, in the seconds of the clock by which it came."""
+    """When it goes, in the seconds of the clock by which it came; 0 for what is under way, and ends by itself."""
 
 
 def lasting(text: str) -> float:
     """Seconds that a notice stays: as long as it takes to be read."""
     return min(LONGEST, max(SHORTEST, 2 + len(text) / _PACE))
+
+
+def counting(text: str, seconds: float) -> str:
+    """What is under way, with its seconds once there are any."""
+    return f"{text} {seconds:.0f} s" if seconds >= 1 else text
 
 
 def current(notices: Iterable[Notice], now: float) -> tuple[Notice, ...]:

@@ -5,7 +5,7 @@ Keys and the palette call it; which view asked is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -71,10 +71,10 @@ class Acting(Noticing):
         if reason := self.may_act():
             self.say(reason, bad=True)
             return
-        self.say("Starting the engine …")
-        self.run_worker(self._start_engine, thread=True, group="engine", exit_on_error=False)
+        ended = self.under_way("Starting the engine …")
+        self.run_worker(partial(self._start_engine, ended), thread=True, group="engine", exit_on_error=False)
 
-    def _start_engine(self) -> None:
+    def _start_engine(self, ended: Callable[[], None]) -> None:
         from marlaas.engine.daemon import control
 
         try:
@@ -82,3 +82,5 @@ class Acting(Noticing):
             control.ensure_running(self.home)
         except MarlaasError as error:
             self.call_from_thread(partial(self.say, str(error), bad=True))
+        finally:
+            self.call_from_thread(ended)

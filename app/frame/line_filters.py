@@ -102,8 +102,8 @@ class Legible(LineFilter):
     """Gives text that hardly stands out from its background the contrast of ``app/context/contrast.py``.
 
     The colours of a theme meet in more pairs than anybody lists: an error under a cursor, a dim key, a title in the
-    colour of its frame. What is drawn, and not written, keeps its colour. Of the terminal's own sixteen nobody knows
-    how they look; they are only not written on themselves.
+    colour of its frame. What is drawn, and not written, keeps its colour. How the terminal's own sixteen look nobody
+    knows; they are only not written on themselves.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

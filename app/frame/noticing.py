@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from textual.message import Message
 from textual.timer import Timer
 
-from ..context.notices import Notice, current, lasting
+from ..context.notices import Notice, counting, current, lasting
 from ..widgets.notice_line import NoticeLine
 from ..words.format import line
 from .key_order import KeyOrder
 
 _REMEMBERED = 100
+_SECOND = 1.0
 _CHARACTERS = 400
 """Most characters of a notice."""
 
@@ -36,12 +38,27 @@ class Noticing(KeyOrder):
         super().__init__()
         self.told: deque[Notice] = deque(maxlen=_REMEMBERED)
         """The last notices, the newest last."""
+        self._going: dict[str, float] = {}
+        """What is under way, with the moment at which it began."""
         self._renewal: Timer | None = None
 
     @property
     def notices(self) -> tuple[Notice, ...]:
         """The notices of now."""
-        return current(self.told, time.monotonic())
+        now = time.monotonic()
+        going = (Notice(counting(text, now - began)) for text, began in self._going.items())
+        return (*current(self.told, now), *going)
+
+    def under_way(self, text: str) -> Callable[[], None]:
+        """Tell at once what is under way, and its seconds, until the function that is returned is called."""
+        self._going[text] = time.monotonic()
+        self._show_notices()
+
+        def end() -> None:
+            self._going.pop(text, None)
+            self._show_notices()
+
+        return end
 
     def say(self, text: str, bad: bool = False) -> None:
         """Show a notice; ``text`` may come from others."""
@@ -79,5 +96,6 @@ class Noticing(KeyOrder):
         if self._renewal is not None:
             self._renewal.stop()
         if notices:
-            left = min(notice.until for notice in notices) - time.monotonic()
+            now = time.monotonic()
+            left = min(notice.until - now if notice.until else _SECOND for notice in notices)
             self._renewal = self.set_timer(max(0.05, left), self._show_notices)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain, count
@@ -90,14 +90,15 @@ class VersionsView(View):
 
     def _open_chat(self, versions: Sequence[VersionRow | None]) -> None:
         """``versions``: whom to talk with; None is the base."""
-        self.notify("Opening the chat …", timeout=1.0, markup=False)
-        self.run_worker(partial(self._load_chat, versions), thread=True, exclusive=True, group="chat")
+        ended = self.marlaas.under_way("Opening the chat …")
+        self.run_worker(partial(self._load_chat, versions, ended), thread=True, exclusive=True, group="chat")
 
-    def _load_chat(self, versions: Sequence[VersionRow | None]) -> None:
+    def _load_chat(self, versions: Sequence[VersionRow | None], ended: Callable[[], None]) -> None:
         from ..chat.talking import Side
         from .chat import ChatScreen
 
         def show() -> None:
+            ended()
             if self.is_current:
                 self.app.push_screen(ChatScreen([Side(version) for version in versions]))
 

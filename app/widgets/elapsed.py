@@ -8,6 +8,8 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
+from ..context.notices import counting
+
 
 class Elapsed(Static):
     """Shows a text; while what it tells of is under way, the seconds since then stand behind it."""
@@ -32,4 +34,4 @@ class Elapsed(Static):
 
     def _count(self) -> None:
         if self._since is not None:
-            self.update(self._text + f" {time.monotonic() - self._since:.0f} s")
+            self.update(self._text + counting("", time.monotonic() - self._since))

@@ -16,7 +16,7 @@ class NoticeLine(Static):
     above it makes room."""
 
     DEFAULT_CSS = """
-    NoticeLine { dock: bottom; margin-bottom: 1; display: none; height: auto; max-height: 6; padding: 0 1;
+    NoticeLine { display: none; dock: bottom; height: auto; max-height: 6; margin-bottom: 1; padding: 0 1;
                  background: $panel; }
     NoticeLine.-told { display: block; }
     """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from textual.widgets import Input
 
 from marlaas.app.context.notices import LONGEST, MOST, SHORTEST, Notice, current, lasting
+from marlaas.app.frame import noticing
 from marlaas.app.widgets.notice_line import NoticeLine
 from marlaas.app.widgets.status_line import StatusLine
 from marlaas.engine.home.paths import Home
@@ -100,3 +103,20 @@ async def test_any_thread_may_tell_and_nothing_hostile_reaches_the_screen(home: 
         driver.app.say("bad news", bad=True)
         await driver.press("a")
         assert "! bad news" in driver.text() and driver.app.screen.query(Input)
+
+
+async def test_what_is_under_way_is_told_with_its_seconds(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        before = driver.text()
+        began = time.monotonic()
+        ended = driver.app.under_way("Opening the chat …")
+        await driver.settle()
+        assert driver.text().splitlines()[22].startswith(" · Opening the chat …")
+        monkeypatch.setattr(noticing, "time", SimpleNamespace(monotonic=lambda: began + 12.2))
+        driver.app._show_notices()
+        await driver.settle()
+        assert driver.text().splitlines()[22].strip() == "· Opening the chat … 12 s"
+        ended()
+        await driver.settle()
+        assert driver.text() == before
