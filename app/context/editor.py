@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +18,11 @@ from textual.app import SuspendNotSupported
 from marlaas.engine.errors import ConfigError
 
 from .application import Application
+
+_PLUS = ("vi", "vim", "nvim", "view", "nano", "pico", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "mcedit")
+"""Editors that are told a line as ``+12`` before the file."""
+_COLON = {"code": ("--goto",), "codium": ("--goto",), "cursor": ("--goto",), "subl": (), "hx": (), "helix": ()}
+"""Editors that are told a line as ``file:12``, after these words."""
 
 
 def editor() -> list[str]:
@@ -31,11 +36,22 @@ def editor() -> list[str]:
     raise ConfigError("No editor is set.", "Set EDITOR, for example to nano.")
 
 
-def edit(path: Path) -> None:
-    """Open a file and wait. Raises ``ConfigError`` where the editor cannot be started, or failed."""
+def at_line(command: Sequence[str], path: Path, line: int) -> list[str]:
+    """The command that opens a file, at a line where one is given and the editor is known to take one."""
+    name = Path(command[0]).name
+    if line and name in _PLUS:
+        return [*command, f"+{line}", str(path)]
+    if line and name in _COLON:
+        return [*command, *_COLON[name], f"{path}:{line}"]
+    return [*command, str(path)]
+
+
+def edit(path: Path, line: int = 0) -> None:
+    """Open a file and wait; ``line`` as in ``at_line``. Raises ``ConfigError`` where the editor cannot be started, or
+    failed."""
     command = editor()
     try:
-        code = subprocess.run([*command, str(path)]).returncode
+        code = subprocess.run(at_line(command, path, line)).returncode
     except OSError as error:
         raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
     if code:
@@ -67,8 +83,8 @@ def line_of(text: str, paths: Iterable[str]) -> int | None:
     return None
 
 
-def opened(app: Application, path: Path) -> bool:
-    """Open a file in the editor, which gets the whole terminal meanwhile.
+def opened(app: Application, path: Path, line: int = 0) -> bool:
+    """Open a file in the editor, which gets the whole terminal meanwhile; ``line`` as in ``at_line``.
 
     Returns False where no editor is set or there is no terminal; any other error is shown in a notice.
     """
@@ -78,7 +94,7 @@ def opened(app: Application, path: Path) -> bool:
         return False  # none is set, which is no mistake
     try:
         with app.suspend():
-            edit(path)
+            edit(path, line)
     except SuspendNotSupported:
         return False
     except ConfigError as error:

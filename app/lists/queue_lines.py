@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from marlaas.engine.store import PolicyRow, TaskRow
 
-from ..words.tasks import GLYPHS, queue_order
+from ..words.tasks import GLYPHS, queue_order, shown_state
 from .filters import Query, in_order, matches
 
 _Key = TypeVar("_Key")
@@ -126,7 +126,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(sum(there) / len(there), min(there), max(there)) if there else None
 
 
-def standing(tasks: Sequence[TaskRow]) -> str:
-    """How many tasks are in which state: ●2 ○1 ✓5."""
-    states = Counter(task.state for task in tasks)
+def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
+    """How many tasks are shown in which state: ●2 ○1 ✓5. ``serving``: whether an engine works on them."""
+    states = Counter(shown_state(task, serving) for task in tasks)
     return " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])

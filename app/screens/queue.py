@@ -50,7 +50,7 @@ A click on a column's head sorts."""
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
-        Binding("S", "turn", "reverse the order", show=False, id="queue.turn"),
+        Binding("R", "turn", "reverse the order", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
@@ -89,7 +89,7 @@ A click on a column's head sorts."""
         empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
-        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.paces)
+        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.speeds, snapshot.serving)
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
@@ -102,10 +102,11 @@ A click on a column's head sorts."""
         task.display = current is None or current.single is not None
         group.display = not task.display
         if current is not None and current.single is None:
-            group.tasks = current.tasks
+            group.tasks, group.serving = current.tasks, self.marlaas.snapshot.serving
             return
         policy, row = (current.policy, current.single) if current is not None else (None, None)
         learns = policy is not None and policy.trained
+        task.serving = self.marlaas.snapshot.serving
         task.row = row.seen_by(policy) if row and policy and learns else row
         task.policy = "" if policy is None else policy.name if learns else f"{policy.name}, {kind(policy)}"
         self.marlaas.selected = row.id if row is not None else None

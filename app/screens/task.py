@@ -29,7 +29,7 @@ from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.format import line
 from ..words.measured import score_text
 from ..words.metrics import REWARD, in_order, newest_text, words
-from ..words.tasks import short_name
+from ..words.tasks import nothing_yet, short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
 from .dialogs.win_rates import WinRates
@@ -40,7 +40,6 @@ _NOWHERE = """No task is selected.
 Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
 _LOW = 20
 """Lines below which there is no room for all panes."""
-_NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
 class TaskScreen(TasksView):
@@ -127,8 +126,12 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
         head, own = self.query_one(TaskLine), self.marlaas.learner
         head.row = learners(task)[own] if task and own else task
-        head.policy, head.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
+        head.policy, head.pace = own.policy if own else "", snapshot.speeds.get(task.id) if task else None
+        head.serving = snapshot.serving
         self._turn()
+        if task is not None and isinstance(answer, TaskAnswer):
+            measured = answer.versions or answer.samples
+            self.query_one(MetricList).missing = "" if measured else nothing_yet(task, snapshot.serving)
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
@@ -157,7 +160,7 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
         tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
         names = in_order(name for name, track in tracks.items() if track.steps)
         metrics = self.query_one(MetricList)
-        metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
+        metrics.chosen = answer.metric
         newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
         metrics.rows = tuple(
             MetricRow(name, words(name).title, newest_text(name, newest), tuple(tracks[name].values)) for name in names
@@ -166,7 +169,7 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
         metrics = self.query_one(MetricList)
-        metrics.missing, metrics.chosen = "", answer.learner.policy
+        metrics.chosen = answer.learner.policy
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )

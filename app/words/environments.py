@@ -79,8 +79,11 @@ class Fact:
     """How much it matters: error, warning, note, or empty."""
 
 
-def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact]:
-    """All that is known of an environment but its description, what is wrong first."""
+def facts(row: EnvironmentRow, use: EnvironmentUse, now: float, checks: bool = True) -> Iterator[Fact]:
+    """All that is known of an environment but its description, what is wrong first.
+
+    ``checks``: whether findings are among it; not so where they are shown elsewhere.
+    """
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
     if row.message:
         yield Fact("error", line(f"{row.message}{place_of(row)}", 600), "error")
@@ -92,7 +95,8 @@ def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact
     if row.agents:
         yield Fact("agents", line(", ".join(row.agents), 600))
     yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
-    yield from _labelled("checks", _checks(row, now))
+    if checks:
+        yield from _labelled("checks", _checks(row, now))
 
 
 def processes_of(row: EnvironmentRow) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m034_open_plays"
+LATEST = "m037_failing"
 """The name of the last migration."""
 
 

@@ -34,6 +34,8 @@ class Asked:
     title: str
     lines: tuple[str, ...] = ()
     """Safe text."""
+    checks: bool = False
+    """Whether these are findings, which then stand nowhere else."""
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
@@ -103,7 +105,10 @@ def detail_lines(
     lines: list[DetailLine] = []
     if asked is not None:
         lines += [DetailLine(line(asked.title, 100), style="bold"), *map(DetailLine, asked.lines), DetailLine("")]
-    lines += [_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
+    lines += [
+        _labelled(fact.label, fact.text, _LEVELS.get(fact.level, ""))
+        for fact in facts(row, use, now, not (asked and asked.checks))
+    ]
     if row.state == "waiting":
         lines.append(_labelled("libraries", "i shows them, and installs them if you agree"))
     users = used_by(row, tasks)

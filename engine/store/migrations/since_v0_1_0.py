@@ -188,3 +188,22 @@ def m034_open_plays(db: Database) -> None:
         )"""
     )
     db.execute("CREATE INDEX idx_open_trajectories_play ON open_trajectories (play, member)")
+
+
+@migrations()
+def m037_failing(db: Database) -> None:
+    """Parameters under which an environment version has only failed, until it succeeds with them."""
+    db.execute(
+        """CREATE TABLE failing (
+            plugin TEXT NOT NULL,
+            version TEXT NOT NULL,
+            environment TEXT NOT NULL,
+            parameters TEXT NOT NULL,
+            message TEXT NOT NULL,
+            file TEXT NOT NULL,
+            line INTEGER NOT NULL,
+            rest REAL NOT NULL,  -- seconds of the next rest
+            created REAL NOT NULL,
+            PRIMARY KEY (plugin, version, environment, parameters)
+        )"""
+    )
