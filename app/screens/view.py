@@ -29,7 +29,7 @@ class View(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
         Binding("z", "zoom", "zoom", show=False, id="view.zoom"),
-        Binding("S", "start_engine", "start the engine", id="view.start_engine"),
+        Binding("S", "start_engine", "start engine", id="view.start_engine"),
     ]
 
     def __init__(self) -> None:

@@ -56,7 +56,7 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         await driver.press("escape")
         opened: list[Path] = []
         monkeypatch.setenv("EDITOR", "my-editor")
-        monkeypatch.setattr(editor, "edit", opened.append)
+        monkeypatch.setattr(editor, "edit", lambda path, line: opened.append(path))
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await written(driver, "other")
         assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()
