@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if not tenants:
         output.talk("No tenants yet. Submitting a task makes one, `marlaas tenants set NAME` sets one up before.")
         return output.OK
-    headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
+    headers = ("TENANT", "WEIGHT", "RUNNING", "WAITING", "BLOCKED", "PAUSED", "FINISHED", "TOKENS TODAY", "TIME")
     output.result_table(headers, [_row(tenant) for tenant in tenants], right=headers[1:])
     return output.OK
 
@@ -95,6 +95,7 @@ def _row(tenant: TenantRow) -> tuple[str, ...]:
         f"{tenant.weight:g}",
         f"{tenant.running} of {tenant.tasks}" if tenant.tasks else str(tenant.running),
         str(tenant.waiting),
+        str(tenant.blocked),
         str(tenant.paused),
         str(tenant.finished),
         count(tenant.tokens_today) + (f" of {count(tenant.tokens_per_day)}" if tenant.tokens_per_day else ""),

@@ -29,6 +29,11 @@ _COLON = {"hx", "helix", "subl", "zed"}
 _GOTO = {"code", "codium", "cursor"}
 """Editors that take it as ``--goto FILE:12``."""
 
+_PLUS = ("vi", "vim", "nvim", "view", "nano", "pico", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "mcedit")
+"""Editors that are told a line as ``+12`` before the file."""
+_COLON = {"code": ("--goto",), "codium": ("--goto",), "cursor": ("--goto",), "subl": (), "hx": (), "helix": ()}
+"""Editors that are told a line as ``file:12``, after these words."""
+
 
 def editor() -> list[str]:
     """The command of ``VISUAL`` or ``EDITOR``, else nano or vi. Raises ``ConfigError`` where none is there."""

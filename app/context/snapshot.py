@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from marlaas.engine.store import EngineRow, PaceRow, TaskRow, WorkerRow
 
 from ..questions.question import Question
-from ..words.tasks import queue_order
+from ..words.tasks import liveness, queue_order
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,21 @@ class Snapshot:
     def task(self, number: int | None) -> TaskRow | None:
         """A task by its number."""
         return next((task for task in self.tasks if task.id == number), None)
+
+    @property
+    def serving(self) -> bool:
+        """Whether an engine works on the tasks at this moment."""
+        return liveness(self.engine, self.now).alive
+
+    @property
+    def speeds(self) -> Mapping[int, PaceRow]:
+        """``paces`` while an engine serves; without one nothing moves, so nothing can be said of when it ends."""
+        return self.paces if self.serving else {}
+
+    @property
+    def blocked(self) -> int:
+        """How many tasks lack something that they need."""
+        return sum(task.state == "blocked" for task in self.tasks)
 
     @property
     def ordered(self) -> list[TaskRow]:

@@ -38,7 +38,7 @@ class Acting(Noticing):
         """Send a command to the engine; the text ``done`` is shown once it is carried out."""
         reason = self.may_act()
         if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
-            reason = "No engine runs; ctrl+p, “Start the engine”."
+            reason = "No engine runs: S starts one."
         if reason:
             self.say(reason, bad=True)
         else:

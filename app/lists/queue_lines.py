@@ -14,7 +14,7 @@ from typing import TypeVar
 from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.learning import MARK, goes_wrong
-from ..words.tasks import GLYPHS, queue_order
+from ..words.tasks import GLYPHS, queue_order, shown_state
 from .filters import Query, in_order, matches
 
 _Key = TypeVar("_Key")
@@ -127,8 +127,11 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     return Spread(sum(there) / len(there), min(there), max(there)) if there else None
 
 
-def standing(tasks: Sequence[TaskRow]) -> str:
-    """How many tasks are in which state, and of how many the learning goes wrong: !1 ●2 ○1 ✓5."""
-    states, wrong = Counter(task.state for task in tasks), sum(map(goes_wrong, tasks))
+def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
+    """How many tasks are shown in which state, and of how many the learning goes wrong: !1 ●2 ○1 ✓5.
+
+    ``serving``: whether an engine works on them.
+    """
+    states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(goes_wrong, tasks))
     counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
     return f"{MARK}{wrong} {counted}" if wrong else counted

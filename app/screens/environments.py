@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -69,6 +70,8 @@ and installs them if you agree."""
         super().__init__()
         self._answer = EnvironmentsAnswer()
         self._asked: dict[str, Asked] = {}
+        self._checks: dict[str, EnvironmentRow] = {}
+        """Environments with the findings of checks by hand, in place of those that the engine stored."""
 
     @property
     def current(self) -> EnvironmentRow | None:
@@ -90,13 +93,22 @@ and installs them if you agree."""
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show table and details."""
         if isinstance(answer, EnvironmentsAnswer):
-            self._answer = answer
+            self._answer = self._with_checks(answer)
         known = bool(self._answer.rows)
         self.query_one("#environments").display = known
         self.query_one(Nothing).display = not known and self.marlaas.has_read
         rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
         self.query_one(EnvironmentsTable).show(rows, snapshot.tasks)
         self._show_current()
+
+    def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
+        """The answer with what was found by hand, where that is of the same version and newer than what is stored."""
+        rows = []
+        for row in answer.rows:
+            own = self._checks.get(row.name, row)
+            newer = own.version == row.version and (own.checked or 0.0) > (row.checked or 0.0)
+            rows.append(replace(row, findings=own.findings, checked=own.checked) if newer else row)
+        return replace(answer, rows=tuple(rows))
 
     def _show_current(self) -> None:
         row, snapshot = self.current, self.marlaas.snapshot
@@ -160,7 +172,7 @@ and installs them if you agree."""
 
     def _find_out(self, meanwhile: str, how: Callable[[EnvironmentRow], Asked]) -> None:
         if row := self.current:
-            self._tell(row.name, Asked(meanwhile))
+            self._tell(row.name, Asked(meanwhile, checks=how == self._checked))
             self.run_worker(partial(self._ask, row, how), thread=True, exclusive=True, exit_on_error=False)
 
     def _ask(self, row: EnvironmentRow, how: Callable[[EnvironmentRow], Asked]) -> None:
@@ -171,13 +183,14 @@ and installs them if you agree."""
         self.app.call_from_thread(self._tell, row.name, asked)
 
     def _tell(self, name: str, asked: Asked) -> None:
-        self._asked[name] = asked
-        self._show_current()
+        self._asked[name], self._answer = asked, self._with_checks(self._answer)
+        self.show_again()
 
     def _checked(self, row: EnvironmentRow) -> Asked:
         told = json.loads(verb_output(self.marlaas.home, "env", "check", row.name, "--json", seconds=CHECK_SECONDS))
         found = [Finding(**finding) for each in told["environments"] for finding in each["findings"]]
-        return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)))
+        self._checks[row.name] = replace(row, findings=tuple(found), checked=self.marlaas.snapshot.now)
+        return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)), checks=True)
 
     def _peeked(self, row: EnvironmentRow) -> Asked:
         from ..home.peeking import peeked, prompt_lines

@@ -32,6 +32,7 @@ from ..widgets.queue.room import lower_part
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.policies import kind
+from ..words.tasks import shown_state
 from .dialogs.new_environment import write_environment
 from .tasks_view import TasksView
 
@@ -63,7 +64,7 @@ A click on a column's head sorts."""
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
-        Binding("S", "turn", "reverse the order", show=False, id="queue.turn"),
+        Binding("R", "turn", "reverse the order", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
@@ -116,7 +117,7 @@ A click on a column's head sorts."""
         empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
-        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.paces)
+        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.speeds, snapshot.serving)
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
         if self.marlaas.awaited is not None and snapshot.task(self.marlaas.awaited):
             self.query_one(QueueTable).go_to_task(self.marlaas.awaited)
@@ -147,11 +148,12 @@ A click on a column's head sorts."""
         task.display = current is None or current.single is not None
         group.display = not task.display
         if current is not None and current.single is None:
-            group.tasks = current.tasks
+            group.tasks, group.serving = current.tasks, self.marlaas.snapshot.serving
             self._show_preview(current)
             return
         policy, row = (current.policy, current.single) if current is not None else (None, None)
         learns = policy is not None and policy.trained
+        task.serving = self.marlaas.snapshot.serving
         task.row = row.seen_by(policy) if row and policy and learns else row
         task.policy = "" if policy is None else policy.name if learns else f"{policy.name}, {kind(policy)}"
         self.marlaas.selected = row.id if row is not None else None
@@ -161,6 +163,8 @@ A click on a column's head sorts."""
     def _show_preview(self, current: QueueLine | None) -> None:
         """Show what is known of the line, and ask for more once the cursor rests on it."""
         rows = _learning(current) if current is not None else {}
+        serving = self.marlaas.snapshot.serving
+        rows = {each: replace(row, state=shown_state(row, serving)) for each, row in rows.items()}
         asked = tuple(rows)
         self.query_one(Preview).show(rows, self._answers.get(asked))
         if asked != self._asked:

@@ -35,7 +35,7 @@ from ..words.important import important
 from ..words.learning import gone_wrong
 from ..words.measured import score_text
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
-from ..words.tasks import short_name
+from ..words.tasks import nothing_yet, short_name, shown_state
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
@@ -52,7 +52,6 @@ _HIGH = {True: 26, False: 34}
 """Lines from which on small charts stand below the large one, by whether the screen is wide."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which the panes' places change, as in the application's style sheet."""
-_NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
 class TaskScreen(TasksView):
@@ -152,10 +151,13 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         head, own = self.query_one(TaskLine), self.marlaas.learner
         head.row = learners(task)[own] if task and own else task
         head.brief = self.app.size.width < _NORMAL
-        head.policy, head.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
+        head.policy, head.pace = own.policy if own else "", snapshot.speeds.get(task.id) if task else None
+        head.serving = snapshot.serving
         self._turn()
         if task is not None and own is not None and isinstance(answer, TaskAnswer):
             self._show_verdict(learners(task)[own], answer)
+            if not (answer.versions or answer.samples):
+                self.query_one(MetricList).missing = nothing_yet(task, snapshot.serving)
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
@@ -167,6 +169,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
     def _show_verdict(self, row: TaskRow, answer: TaskAnswer) -> None:
         """The task's row changes without its answer, as when it is paused."""
         rewards = answer.samples.get(REWARD, Track())
+        row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
         seen = evidence(row, answer.own.evals, rewards, answer.recent, answer.versions)
         self.query_one(VerdictLine).verdict = verdict(seen, gone_wrong(row, answer.learner.policy))
 
@@ -197,7 +200,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         listed = names if self._all else [*first, *({answer.metric} & set(names) - set(first))]
         metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
         hidden = len(names) - len(listed)
-        metrics.missing = f"D: {hidden} diagnostics more" if hidden else "" if answer.samples else _NO_STEP
+        if answer.samples:
+            metrics.missing = f"D: {hidden} diagnostics more" if hidden else ""
         metrics.chosen = small.chosen = answer.metric
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)

@@ -9,9 +9,13 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
+from ..context.editor import opened
+from ..context.source_place import source_place
+from ..reading.opening import reading
 from ..words.format import line
 from ..words.tasks import task_json, tasks_named
 from .dialogs.confirm import Confirm
@@ -23,7 +27,7 @@ _OTHERWISE = {
     "cancel": "there is nothing to cancel",
     "retry": "only failed and cancelled tasks can be retried",
 }
-_NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "copy_row", "copy_json")
+_NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "edit_environment", "copy_row", "copy_json")
 
 
 class TasksView(View):
@@ -36,6 +40,7 @@ class TasksView(View):
         Binding("A", "add_like", "add one like it", show=False, id="task.add_like"),
         Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
         Binding("l", "open_logs", "logs", show=False, id="task.logs"),
+        Binding("E", "edit_environment", "edit the environment", show=False, id="task.edit"),
         Binding("y", "copy_row", "copy", show=False, id="task.copy"),
         Binding("Y", "copy_json", "copy JSON", show=False, id="task.copy_json"),
     ]
@@ -50,7 +55,9 @@ class TasksView(View):
         verbs = _VERBS.get(action, ())
         if not verbs and action not in _NEEDS_A_TASK:
             return ""
-        if verbs and (reason := self.marlaas.may_act()):
+        if action == "edit_environment" and self.marlaas.web:
+            return "This needs a terminal of its own: it is not offered in a browser."
+        if (verbs or action == "edit_environment") and (reason := self.marlaas.may_act()):
             return reason
         targets = self.targets
         if not targets:
@@ -96,6 +103,18 @@ class TasksView(View):
     def action_open_logs(self) -> None:
         """Open the logs of the task."""
         self.marlaas.open_task(self.targets[0].id, "logs")
+
+    def action_edit_environment(self) -> None:
+        """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
+        try:
+            with reading(self.marlaas.home) as reader:
+                place = source_place(self.targets[0], reader.environments() if reader else ())
+        except MarlaasError as error:
+            self.marlaas.say(str(error), bad=True)
+            return
+        if not opened(self.marlaas, place.path, place.line):
+            at = f", line {place.line}" if place.line else ""
+            self.marlaas.say(f"No editor was opened; the file is {place.path}{at}. EDITOR says which one is yours.")
 
     def action_copy_row(self) -> None:
         """Copy the tasks in words, a line each."""

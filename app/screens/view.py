@@ -21,7 +21,7 @@ from ..widgets.view_bar import ViewBar
 from ..words.overview import overview
 from ..words.tasks import liveness
 
-_NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
+_NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
 _SILENT = "The engine is suspended or very busy; actions wait until it answers."
 
 
@@ -31,13 +31,16 @@ class View(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
         Binding("z", "zoom", "zoom", show=False, id="view.zoom"),
+        Binding("S", "start_engine", "start engine", id="view.start_engine"),
     ]
 
     ALLOW_IN_MAXIMIZED_VIEW = "TopBar, ViewBar, FilterBar, StatusLine, NoticeLine, KeyBar"
 
     def __init__(self) -> None:
         super().__init__()
-        self._reasons: tuple[str, ...] = ()
+        self._reasons: tuple[object, ...] = ()
+        self._stopped = False
+        """Whether no engine runs."""
 
     @property
     def marlaas(self) -> Application:
@@ -91,14 +94,15 @@ class View(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
+        self._stopped = self.marlaas.has_read and alive.word in ("down", "never")
         top, base = self.query_one(TopBar), snapshot.engine.base if snapshot.engine else ""
         top.engine = alive
-        top.overview = overview(snapshot.tasks, snapshot.paces, base, snapshot.parameters, snapshot.turns, alive.alive)
+        top.overview = overview(snapshot.tasks, snapshot.speeds, base, snapshot.parameters, snapshot.turns, alive.alive)
         self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
         status.note = snapshot.note
-        stalled = snapshot.unfinished and alive.word in ("down", "never")
+        stalled = snapshot.unfinished and self._stopped
         status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else ""
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
@@ -108,13 +112,15 @@ class View(Screen[None]):
 
     def renew_keys(self) -> None:
         """Update which keys can act, because something else is under the cursor."""
-        reasons = tuple(self.why_not(binding.action) for _, binding in self._bindings)
+        reasons = (self._stopped, *(self.why_not(binding.action) for _, binding in self._bindings))
         if reasons != self._reasons:  # Textual rebuilds the footer
             self._reasons = reasons
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether an action is possible; None is Textual's value for a dim key."""
+        """Whether an action is possible; None is Textual's value for a dim key, False hides it."""
+        if action == "start_engine":
+            return self._stopped
         return None if self.why_not(action) else True
 
     def on_key(self, event: Key) -> None:
@@ -123,6 +129,10 @@ class View(Screen[None]):
         if active is not None and not active.enabled and (reason := self.why_not(active.binding.action)):
             self.marlaas.say(reason, bad=True)
             event.stop()
+
+    def action_start_engine(self) -> None:
+        """Start an engine in the background."""
+        self.marlaas.action_start_engine()
 
     def action_back(self) -> None:
         """Go back from a zoomed pane to all panes, or from this view to the one before."""

@@ -18,7 +18,7 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from ..context.themes import rich_style
-from ..words.format import clip, pad
+from ..words.format import cells, clip, pad
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Row:
     key: str
     cells: tuple[Cell, ...]
     """One for each column."""
+    below: Cell | None = None
+    """A second line over all columns."""
 
 
 class KeyedTable(DataTable[Text]):
@@ -112,17 +114,18 @@ class KeyedTable(DataTable[Text]):
         """Show these rows; the cursor stays on its key as long as that is there."""
         key = self.key
         self._choose_columns((columns, sort, backwards))
-        wanted = [row.key for row in rows]
-        for gone in set(self._keys) - set(wanted):
-            self.remove_row(gone)
-            del self._rows[gone]
+        wanted = {row.key: row.below is not None for row in rows}
+        for gone in self._keys:
+            if wanted.get(gone) is not (self._rows[gone].below is not None):  # not wanted, or of another height
+                self.remove_row(gone)
+                del self._rows[gone]
         self._keys = [each for each in self._keys if each in self._rows]
         for row in rows:
             self._write(row)
-        if wanted != self._keys:
+        if list(wanted) != self._keys:
             first = columns[0].name
             place = {id(self.get_cell(each, first)): place for place, each in enumerate(wanted)}
-            self._keys = wanted
+            self._keys = list(wanted)
             self.sort(first, key=lambda cell: place[id(cell)])
         if key is not None and key in self._rows and self.key != key:
             self.go_to(key)
@@ -152,12 +155,15 @@ class KeyedTable(DataTable[Text]):
     def _write(self, row: Row) -> None:
         columns, known = self._head[0], self._rows.get(row.key)
         if known is None:
-            self.add_row(*map(self._text, columns, row.cells), key=row.key)
+            self.add_row(*map(self._text, columns, row.cells), key=row.key, height=1 if row.below is None else 2)
             self._keys.append(row.key)
         elif known is not row:
             for column, before, cell in zip(columns, known.cells, row.cells, strict=True):
                 if before != cell:
                     self.update_cell(row.key, column.name, self._text(column, cell))
+            if known.below != row.below:
+                first, cell = columns[0], row.cells[0]
+                self.update_cell(row.key, first.name, self._text(first, cell))  # which draws the whole row anew
         self._rows[row.key] = row
 
     def _text(self, column: Column, cell: Cell) -> Text:
@@ -196,7 +202,13 @@ class KeyedTable(DataTable[Text]):
         )
         own = cell.style if isinstance(cell.style, Style) else Style.parse(cell.style)
         place = Style.from_meta({"row": row_index, "column": column_index})  # found by clicks
-        return [[Segment(cell.plain, base_style + place + styles[0] + own + styles[1])]]
+        lines = [[Segment(cell.plain, base_style + place + styles[0] + own + styles[1])]]
+        below = None if heading else self._rows[self._keys[row_index]].below
+        if below is not None:
+            part = parts(below.text, [column.width + 1 for column in self._head[0]])[column_index]
+            colour = Style.parse(rich_style(below.style, self.app.theme_variables))
+            lines.append([Segment(part, base_style + place + styles[0] + colour + styles[1])])
+        return lines
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Report that a row was opened, by enter or by a click on the cursor's row."""
@@ -215,3 +227,21 @@ class KeyedTable(DataTable[Text]):
         field = next((column.sort for column in self._head[0] if column.name == event.column_key.value), "")
         if field:
             self.post_message(self.SortChosen(field))
+
+
+def parts(text: str, widths: Sequence[int]) -> list[str]:
+    """A text cut into pieces that lie side by side in columns; each piece fills its column.
+
+    A wide character that would lie in two columns begins in the next; what has no room is left out, with an ellipsis.
+    """
+    rest, found = clip(text, sum(widths)), []
+    for width in widths:
+        taken = used = 0
+        for character in rest:
+            used += cells(character)
+            if used > width:
+                break
+            taken += 1
+        found.append(pad(rest[:taken], width))
+        rest = rest[taken:]
+    return found

@@ -12,6 +12,7 @@ from ..words.format import bar, cells, count, duration, line, number, score, sho
 from ..words.held_out import held_out
 from ..words.learning import state_text
 from ..words.pace import seconds_left
+from ..words.tasks import remedy, shown_reason
 
 _REASON_LINES = 3
 _RAGGED = 8
@@ -28,6 +29,8 @@ class TaskLine(Widget):
     row: reactive[TaskRow | None] = reactive(None)
     pace: reactive[PaceRow | None] = reactive(None)
     """The speed of its last steps, from which the time left is computed."""
+    serving: reactive[bool] = reactive(True)
+    """Whether an engine works on the tasks."""
     policy: reactive[str] = reactive("")
     """Which of its policies is meant, in words."""
     brief: reactive[bool] = reactive(False)
@@ -35,11 +38,15 @@ class TaskLine(Widget):
 
     def watch_row(self) -> None:
         """Make room for another reason or warning; other numbers need none."""
-        room, row = max(1, self.content_size.width), self.row
-        reason, warning = (row.reason, "" if row.reason else row.warning) if row else ("", "")
-        height = 1 + max(0 if self.brief else 1, _lines(reason, room)) + _lines(warning, room)
+        room = max(1, self.content_size.width)
+        reason, notice, _ = self._said()
+        height = 1 + max(0 if self.brief else 1, _lines(reason, room)) + _lines(notice, room)
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
+
+    def watch_serving(self) -> None:
+        """Make room for another reason."""
+        self.watch_row()
 
     def watch_brief(self) -> None:
         """Give the line of numbers away, or take it back."""
@@ -48,6 +55,16 @@ class TaskLine(Widget):
     def on_resize(self) -> None:
         """Make room for the reason at the new width."""
         self.watch_row()
+
+    def _said(self) -> tuple[str, str, str]:
+        """Why the task waits or has ended; what is wrong, or what to do about it; and the style of the former."""
+        task = self.row
+        if task is None:
+            return "", "", ""
+        reason = shown_reason(task, self.serving)
+        if task.state == "blocked":
+            return reason, remedy(task), "$text-error"
+        return reason, "" if reason else task.warning, "$text-muted"
 
     def render(self) -> Content:
         """The lines."""
@@ -62,17 +79,18 @@ class TaskLine(Widget):
             f"{count(task.tokens)} tokens",
             duration(task.seconds),
         ]
-        state = f"{state_text(task)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
+        state = f"{state_text(task, self.serving)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         left = seconds_left(task, self.pace)
         state += "" if left is None else f"  {short_duration(left)} left"
         whose = f"{task.name} · {self.policy}" if self.policy else task.name
         name = line(f"{task.id}  {task.tenant} / {whose}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
-        below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
+        reason, notice, style = self._said()
+        below = line(reason, _REASON_LINES * width) if reason else line(" · ".join(numbers), width)
         parts: list[str | tuple[str, str]] = [(name, "bold"), gap, state]
-        parts += ["\n", (below, "$text-muted")] if task.reason or not self.brief else []
-        if task.warning and not task.reason:
-            parts += ["\n", (line(task.warning, _REASON_LINES * width), "$text-warning")]
+        parts += ["\n", (below, style)] if reason or not self.brief else []
+        if notice:
+            parts += ["\n", (line(notice, _REASON_LINES * width), "$text-warning")]
         return Content.assemble(*parts)
 
 

@@ -96,11 +96,16 @@ class Fact:
 
 
 def facts(
-    row: EnvironmentRow, use: EnvironmentUse, now: float, lines: Mapping[tuple[str, int], str] | None = None
+    row: EnvironmentRow,
+    use: EnvironmentUse,
+    now: float,
+    lines: Mapping[tuple[str, int], str] | None = None,
+    checks: bool = True,
 ) -> Iterator[Fact]:
     """All that is known of an environment but its description, what is wrong first.
 
-    ``lines``: the lines of code that errors name, by file and line; foreign text.
+    ``lines``: the lines of code that errors name, by file and line; foreign text. ``checks``: whether findings are
+    among it; not so where they are shown elsewhere.
     """
     lines = lines or {}
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
@@ -116,7 +121,8 @@ def facts(
     if row.agents:
         yield Fact("agents", line(", ".join(row.agents), 600))
     yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
-    yield from _labelled("checks", _checks(row, now))
+    if checks:
+        yield from _labelled("checks", _checks(row, now))
 
 
 def processes_of(row: EnvironmentRow) -> str:

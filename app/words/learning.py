@@ -23,7 +23,7 @@ from marlaas.engine.spec import (
 from marlaas.engine.store import FindingRow, TaskRow
 
 from .format import line, number, score, share
-from .tasks import state_word
+from .tasks import shown_reason, shown_state, state_word
 
 MARK = "!"
 """Beside the state of a task whose learning goes wrong; the task runs on."""
@@ -98,10 +98,17 @@ def goes_wrong(task: TaskRow) -> bool:
     return task.state in ("running", "paused", "done") and any(finding.holds for finding in task.findings)
 
 
-def state_text(task: TaskRow) -> str:
-    """Glyph and word of a task's state, with a mark where its learning goes wrong."""
-    word = state_word(task.state)
-    return f"{word} {MARK}" if goes_wrong(task) else word
+def state_text(task: TaskRow, serving: bool = True) -> str:
+    """Glyph and word of the state that a task is shown in, with a mark where its learning goes wrong."""
+    state = shown_state(task, serving)
+    word = state_word(state)
+    return f"{word} {MARK}" if state == task.state and goes_wrong(task) else word
+
+
+def why(task: TaskRow, serving: bool = True) -> str:
+    """Why it waits, paused or ended, else what goes wrong in its learning, in a few words; empty: nothing."""
+    found = newest(task)
+    return shown_reason(task, serving) or (found.headline if found else "")
 
 
 def fields(task: TaskRow) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from marlaas.engine.store import PaceRow, ReasonCode, TaskRow
+from marlaas.engine.store import PaceRow, TaskRow
 
 from .format import line, short_duration
 from .pace import seconds_left
@@ -40,7 +40,7 @@ def overview(
     alive: bool,
 ) -> Overview:
     """The numbers; without an engine nothing runs, whatever the rows say."""
-    blocked = sum(task.unfinished and task.reason_code == ReasonCode.BLOCKED for task in tasks)
+    blocked = sum(task.state == "blocked" for task in tasks)
     if not alive:
         return Overview(base, parameters, blocked=blocked)
     left = {task.id: seconds_left(task, paces.get(task.id)) for task in tasks}
@@ -71,7 +71,7 @@ def parts(of: Overview) -> list[Part]:
     if of.running:
         found.append(Part(f"{GLYPHS['running']} {of.running} running", 1, "$text-success"))
     if of.blocked:
-        found.append(Part(f"{GLYPHS.get('blocked', '✗')} {of.blocked} blocked", 0, "bold $text-error"))
+        found.append(Part(f"{GLYPHS['blocked']} {of.blocked} blocked", 0, "bold $text-error"))
     if of.next_task is not None:
         found.append(Part(f"task {of.next_task} done in {short_duration(of.next_seconds)}", 2))
     return found

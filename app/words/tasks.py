@@ -7,6 +7,7 @@ Textual.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from .format import ago, clip_start, line, score
 from .yielding import yielding_of
 
 GLYPHS = {
+    "blocked": "■",
     "submitted": "·",
     "queued": "○",
     "running": "●",
@@ -26,8 +28,20 @@ GLYPHS = {
     "done": "✓",
     "failed": "✗",
     "cancelled": "⊘",
+    "waiting": "○",
 }
-_ORDER = ("running", "paused", "queued", "submitted")
+WAITING = "waiting"
+"""What a task is shown as that an engine would work on, while none does."""
+_ORDER = ("blocked", "running", "paused", "queued", "submitted")
+_MOVED_ON = ("submitted", "queued", "running")
+"""States that only an engine moves a task out of, and in which it lacks nothing else."""
+NO_ENGINE = "waiting for the engine"
+MENDED = "Once that is mended, the task goes on by itself."
+NO_STEP = "No step yet: the first comes when enough groups are complete."
+_PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
+"""The file and line with which a reason begins that lies in an environment's code."""
+_FILE = 28
+"""Cells of a file's name that are shown before a cause: the cause must begin where one looks first."""
 
 MOST_NAMED = 4
 """Most tasks of a notice that are named by their numbers."""
@@ -40,8 +54,47 @@ def state_word(state: str) -> str:
     return f"{GLYPHS[state]} {state}" if state in GLYPHS else f"? {line(state, 12)}"
 
 
+def shown_state(task: TaskRow, serving: bool) -> str:
+    """The state to show: where no engine is ``serving``, no task runs, whatever the last one wrote."""
+    return task.state if serving or task.state not in _MOVED_ON else WAITING
+
+
+def shown_reason(task: TaskRow, serving: bool) -> str:
+    """Why a task waits, paused or ended: its reason, or that there is no engine; empty where there is none."""
+    return NO_ENGINE if shown_state(task, serving) == WAITING else blocking(task) or task.reason
+
+
+def blocking(task: TaskRow) -> str:
+    """What blocks a task: place, then cause, in one safe line, with the cause near its beginning; empty: nothing."""
+    if task.state != "blocked":
+        return ""
+    reason = line(task.reason) or "it lacks something"
+    place = _PLACE.match(reason)
+    if place is None:
+        return reason
+    return f"{clip_start(place['file'], _FILE)}:{place['line']}: {reason[place.end() :]}"
+
+
+def remedy(task: TaskRow) -> str:
+    """What to do about a blocked task; empty for others."""
+    if task.state != "blocked":
+        return ""
+    if _PLACE.match(line(task.reason)):
+        return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
+    return MENDED
+
+
+def nothing_yet(task: TaskRow, serving: bool) -> str:
+    """What stands in place of a task's numbers before its first step: why there are none, and what to do."""
+    if task.state == "blocked":
+        return f"Blocked: {blocking(task)}\n{remedy(task)}"
+    if shown_state(task, serving) == WAITING:
+        return "No step yet: it is waiting for the engine. S starts one."
+    return NO_STEP
+
+
 def queue_order(task: TaskRow) -> tuple[int, int]:
-    """A sort key: active tasks first, then waiting ones, then finished ones, newest first."""
+    """A sort key: blocked tasks first, then active, waiting and finished ones, these with the newest first."""
     if task.state in _ORDER:
         return (_ORDER.index(task.state), task.id)
     return (len(_ORDER), -task.id)

@@ -178,13 +178,15 @@ def _of_evaluation(measured: Sequence[tuple[str, Score | None]], state: str) -> 
 
 
 def _before_a_step(seen: Evidence) -> Verdict:
-    if seen.reason_code == "blocked":
+    if seen.state == "blocked":
         return Verdict("bad", "Blocked: it goes on by itself as soon as what is missing is there.")
     match seen.state:
         case "running":
             return Verdict("none", "No step yet: the first comes when enough groups are complete.")
         case "submitted" | "queued":
             return Verdict("none", "Not begun: it waits for its turn.")
+        case "waiting":
+            return Verdict("none", "No step yet: it is waiting for the engine.")
         case "paused":
             return Verdict("fair", "Paused before its first step.")
         case "failed":

@@ -122,7 +122,7 @@ class Fleet:
             rows = [row for row in reader.tasks() if row.id in wanted]
             meter.look(reader)
             for row in rows:
-                blocked = row.reason.startswith("blocked") and time.monotonic() - moved > GRACE / 4
+                blocked = row.state == "blocked" and time.monotonic() - moved > GRACE / 4
                 if row.state in ("failed", "cancelled", "paused") or blocked:
                     raise RuntimeError(f"The task {row.name!r} of {row.tenant} is {row.state}: {row.reason}")
             if all(row.state == "done" for row in rows):

@@ -89,6 +89,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         log("environment", describe(event), "warning" if event.failure else "info")
         with contextlib.suppress(StoreError):
             store.telemetry.environments(environments.infos())
+            if event.kind in ("loaded", "quarantined", "recovered"):
+                standstills = environments.standstills(event.plugin, event.version)
+                store.failing.replace(event.plugin, event.version, standstills)
         if event.kind in ("loaded", "removed"):
             conformance.changed(event.plugin)
         loaded = event.kind == "loaded" and started  # at the start every plugin is loaded: no task is hurried for that
@@ -102,7 +105,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     started = False
     interpreters = Interpreters(home.venvs, settings.environments, settings.resources.nice)
     folders = [BUNDLED_PLUGINS, home.plugins]
-    environments = EnvironmentService(folders, home.scratch, on_environment, needed=played, interpreters=interpreters)
+    environments = EnvironmentService(
+        folders, home.scratch, on_environment, needed=played, interpreters=interpreters, earlier=store.failing.all()
+    )
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)

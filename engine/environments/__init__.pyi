@@ -58,6 +58,9 @@ from .files.source import (
     read_source as read_source,
     shown as shown,
 )
+from .health import (
+    Standstill as Standstill,
+)
 from .lease import (
     Lease as Lease,
 )

@@ -39,6 +39,16 @@ Instance = tuple[str, int, int]
 """Split, seed and index."""
 
 
+@dataclass(frozen=True)
+class Standstill:
+    """An environment that gave only errors under some parameters, as one engine leaves it to the next."""
+
+    settings: Settings
+    failure: Failure
+    rest: float
+    """Seconds that its next rest takes."""
+
+
 @dataclass
 class _Rest:
     """The rests of a version, or of an environment under parameters."""
@@ -46,12 +56,15 @@ class _Rest:
     until: float = 0.0
     length: float = WINDOW
     failure: Failure | None = None
-    """Why the last rest began."""
+    """Why the last rest began; None before the first."""
+    told: Failure | None = None
+    """The same with how long the rest takes."""
 
     def begin(self, now: float, failure: Failure) -> Failure:
         self.until, self.failure = now + self.length, failure
+        self.told = replace(failure, message=f"{failure.message}; rests for {self.length:g} s")
         self.length = min(2 * self.length, LONGEST_REST)
-        return failure
+        return self.told
 
 
 def only_fails(failed: Iterable[int], undecided: int | None, worked: bool) -> bool:
@@ -115,7 +128,7 @@ class Health:
         self._deaths.append(now)
         if (deaths := self.deaths) < min(_COUNTED, MOST_DEATHS * processes):
             return None
-        message = f"it died {deaths} times within {WINDOW:g} s and rests; the last time: {failure.message}"
+        message = f"{failure.message.rstrip('.')}; it died {deaths} times within {WINDOW:g} s"
         return self._rest.begin(now, replace(failure, message=message))
 
     def failed(
@@ -139,16 +152,13 @@ class Health:
         numbers = record.failed.values()
         if not only_fails(numbers, None, record.worked) or not only_fails(numbers, undecided(), record.worked):
             return None
-        message = (
-            f"{settings[0]} failed on all of {len(record.failed)} instances and rests for {record.rest.length:g} s;"
-            f" the last time: {failure.message}"
-        )
+        message = f"{failure.message.rstrip('.')}, on all of {len(record.failed)} instances"
         return record.rest.begin(now, replace(failure, message=message))
 
     def did_well(self, settings: Settings) -> bool:
         """Record that an episode has a reward; returns whether that ends a series of rests."""
         record = self._records.setdefault(settings, _Record())
-        rested = record.rest.until > 0
+        rested = record.rest.failure is not None
         record.succeeded()
         self._troubled.discard(settings)
         return rested
@@ -156,17 +166,29 @@ class Health:
     @property
     def resting(self) -> Failure | None:
         """Why nothing of this version is played, while it rests."""
-        return self._rest.failure if self.clock() < self._rest.until else None
+        return self._rest.told if self.clock() < self._rest.until else None
 
     def resting_with(self, settings: Settings) -> Failure | None:
         """Why an environment is not played under these parameters, while it rests."""
         record = self._records.get(settings)
         if record is not None and self.clock() < record.rest.until:
-            return record.rest.failure
+            return record.rest.told
         return self.resting
 
     def failing(self, environment: str) -> Failure | None:
         """Why an environment rested last, under any parameters, unless it has succeeded with them since."""
         rests = [record.rest for (name, _), record in self._records.items() if name == environment]
-        begun = [rest for rest in rests if rest.until > 0]
-        return max(begun, key=lambda rest: rest.until).failure if begun else None
+        begun = [rest for rest in rests if rest.failure is not None]
+        last = max(begun, key=lambda rest: rest.until, default=None)
+        return None if last is None else last.told if self.clock() < last.until else last.failure
+
+    def standstills(self) -> list[Standstill]:
+        """All that ``failing`` is about, for the next engine."""
+        records = self._records.items()
+        return [Standstill(one, r.rest.failure, r.rest.length) for one, r in records if r.rest.failure is not None]
+
+    def remember(self, earlier: Iterable[Standstill]) -> None:
+        """Take over what an earlier engine found: it shows as failing until it succeeds, and is tried at once."""
+        for one in earlier:
+            self._records[one.settings] = _Record(rest=_Rest(self.clock(), one.rest, one.failure, one.failure))
+            self._troubled.add(one.settings)

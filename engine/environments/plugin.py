@@ -6,7 +6,7 @@ A candidate serves only once it is proven; until then, and if it fails, the last
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.declared_names import declared_names
 from .files.snapshots import Snapshots
 from .files.source import Source, Stamp, read_source
+from .health import Standstill
 from .postponement import Postponement
 from .process.child import BrokenPlugin
 from .process.launch import Folders, Runtime
@@ -44,8 +45,11 @@ class Plugin:
         on_event: OnEvent,
         scoring: ScoringPools,
         removed: bool = False,
+        earlier: Callable[[str], Sequence[Standstill]] = lambda version: (),
     ) -> None:
-        """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it."""
+        """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it.
+
+        ``earlier``: what an earlier engine knew of a version that only failed."""
         self.name = name
         self.path = path
         self.removed = removed
@@ -58,6 +62,7 @@ class Plugin:
         self._interpreters = interpreters
         self._on_event = on_event
         self._scoring = scoring
+        self._earlier = earlier
         self._active: Serving | None = None
         self._older: dict[str, Serving] = {}
         self._replaced: list[Serving] = []
@@ -260,7 +265,7 @@ class Plugin:
             code = await asyncio.to_thread(lambda: source.code)
             runtime = await self._interpreters.of(source)
         except (Refused, Waiting) as error:
-            raise EnvironmentFailure(f"Version {version} of {self.name} does not serve: {error}.") from None
+            raise EnvironmentFailure(f"{self.name}, version {version}: {error}.") from None
         if known := self.serving(version):  # another call has started it meanwhile
             return known
         serving = self._older[version] = self._serving(version, code, kept.path, runtime)
@@ -279,7 +284,10 @@ class Plugin:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
     def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> Serving:
-        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell, self._scoring, code)
+        folders = replace(self._folders, runtime=runtime)
+        serving = Serving(version, path, folders, self._tell, self._scoring, code)
+        serving.health.remember(self._earlier(version))
+        return serving
 
     def _servings(self) -> list[Serving]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]
@@ -318,8 +326,11 @@ class Plugin:
 
 
 def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
-    """The error that no version of a plugin serves, and why: always in the same words, so that it is reported once."""
-    return EnvironmentFailure(f"{plugin} does not serve: {said(failure)}.")
+    """The error that no version of a plugin serves: where, then why; always in the same words, so reported once.
+
+    Where is the file with its line, else the plugin. The file of a plugin that is a folder begins with its name.
+    """
+    return EnvironmentFailure(f"{said(failure)}." if failure.file else f"{plugin}: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:

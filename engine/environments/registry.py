@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..trajectories import Failure
@@ -14,6 +15,7 @@ from .dependencies.interpreters import Interpreters
 from .files.snapshots import Snapshots
 from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
+from .health import Standstill
 from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
 from .scoring.pools import ScoringPools
@@ -33,6 +35,7 @@ class Registry:
         on_event: Callable[[EnvironmentEvent], None],
         only: Collection[str] | None = None,
         needed: Callable[[], Set[str] | None] = lambda: None,
+        earlier: Mapping[tuple[str, str], Sequence[Standstill]] = MappingProxyType({}),
     ) -> None:
         """See ``EnvironmentService``."""
         self.plugins: dict[str, Plugin] = {}
@@ -46,6 +49,7 @@ class Registry:
         self._scoring = ScoringPools(ProcessBudget(), interpreters.settings.scoring_workers)
         self._only = only
         self._needed = needed
+        self._earlier = dict(earlier)
         self._untidy = TIDY_EVERY
         self._hidden: dict[Path, EnvironmentInfo] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -91,7 +95,7 @@ class Registry:
             try:
                 proof = plugin.reload(await asyncio.to_thread(read_source, plugin.path))
             except (OSError, SourceError) as error:
-                raise EnvironmentFailure(f"{name} does not serve: {shown(str(error))}.") from None
+                raise EnvironmentFailure(f"{name}: {shown(str(error))}.") from None
         await asyncio.wait((proof,))
         infos = plugin.infos()
         for info in infos:
@@ -144,7 +148,10 @@ class Registry:
             return None
 
     def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
-        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._scoring, removed)
+        def earlier(version: str) -> Sequence[Standstill]:
+            return self._earlier.pop((name, version), ())  # once: a version that is started anew begins anew
+
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, self._scoring, removed, earlier)
 
     def _remove_all_but(self, served: Collection[str]) -> None:
         contents = {plugin.content: name for name, plugin in self.plugins.items() if name in served}

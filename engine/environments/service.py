@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from marlaas.plugins.messages import Answer, Ask
@@ -18,6 +19,7 @@ from marlaas.plugins.parameters import complete
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..home import EnvironmentSettings
 from .dependencies.interpreters import Interpreters
+from .health import Standstill
 from .lease import Lease
 from .names import find
 from .outcomes import OutcomeCounts
@@ -43,15 +45,17 @@ class EnvironmentService:
         only: Collection[str] | None = None,
         needed: Callable[[], Set[str] | None] = lambda: None,
         interpreters: Interpreters | None = None,
+        earlier: Mapping[tuple[str, str], Sequence[Standstill]] = MappingProxyType({}),
     ) -> None:
         """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one.
         ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that may be needed again;
         where it returns None, all snapshots are kept. ``interpreters``: what plugins run on; without it, their
-        libraries lie below ``scratch``."""
+        libraries lie below ``scratch``. ``earlier``: by plugin and version, what ``standstills`` gave last."""
         interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
         self.outcomes = OutcomeCounts()
         """How the episodes ended for which ``counts`` was set."""
-        self._registry = Registry(folders, scratch, interpreters, on_event or (lambda event: None), only, needed)
+        tell = on_event or (lambda event: None)
+        self._registry = Registry(folders, scratch, interpreters, tell, only, needed, earlier)
 
     async def start(self) -> None:
         """Serve the plugins in the folders, then keep watching.
@@ -80,6 +84,12 @@ class EnvironmentService:
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""
         return self._registry.infos()
+
+    def standstills(self, plugin: str, version: str) -> list[Standstill]:
+        """The parameters under which environments of a version have only failed; none where it was never started."""
+        known = self._registry.plugins.get(plugin)
+        serving = known.serving(version) if known is not None else None
+        return serving.health.standstills() if serving is not None else []
 
     def processes(self) -> list[tuple[str, int]]:
         """The name of the plugin and the process id, for every process of a plugin."""

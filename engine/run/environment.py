@@ -81,7 +81,7 @@ class TaskEnvironment:
             lease = await self._fitting(self._bind)
         if rest := lease.rest:
             lease.release()
-            raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
+            raise Blocked(str(unserved(lease.environment.partition("/")[0], rest)))
         if self.version != lease.environment_version:
             self.series = series_of(lease, self._spec.eval)
         self.version = self._fits = lease.environment_version
@@ -181,4 +181,4 @@ def _blocking() -> Iterator[None]:
     try:
         yield
     except (ConfigError, EnvironmentFailure) as error:
-        raise Blocked(f"blocked: {error}") from error
+        raise Blocked(str(error)) from error

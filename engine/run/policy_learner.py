@@ -21,7 +21,7 @@ from .background import Background
 from .evaluation.mixed import measuring
 from .evaluation.suites import deciding
 from .group_pool import GroupPool
-from .groups.endings import never_spoke
+from .groups.endings import all_equal, never_spoke
 from .mixture import Mixture
 from .preflight import check_room
 from .prompts import TaskPrompts
@@ -246,12 +246,13 @@ class PolicyLearner:
         if not tally.spoke and not versions.spoke(self.policy):
             await self._served()
             raise never_spoke(self._agents, self.name, f"{patience} steps")
-        silence = f"All rewards within each group were equal for {patience} steps"
+        what, remedy = all_equal([closed.rewards for closed in tally.groups])
+        silence = f"No group had two different rewards in {patience} steps"
         if reward > versions.first_reward(self.policy):
-            self.remark = f"{silence}: nothing was left to learn."
+            self.remark = f"{what}. {silence}: nothing was left to learn."
         elif self._hopeless():
             await self._served()
-            raise Fruitless(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
+            raise Fruitless(f"{what}. {silence}, so nothing is learned.", remedy)
 
     @property
     def silent(self) -> bool:

@@ -12,7 +12,8 @@ from ..fleet import Services
 from ..rollout import PromptHash
 from ..trajectories import Split
 from .drawing import Drawing
-from .evaluation.held_out import HeldOutPrompts
+from .evaluation.held_out import DRAWS, HeldOutPrompts
+from .groups.endings import never_asks
 from .mixture import Component, Mixture
 from .trained_policy import TrainedPolicy
 
@@ -46,10 +47,10 @@ class TaskPrompts:
             self._of[one.name] = _Prompts(Drawing(services, first.spec, first.number), held_out, test)
 
     async def look(self) -> None:
-        """Look at what is held out, before anything is trained. Raises ``Blocked`` as ``HeldOutPrompts.of``."""
+        """Look at what is held out, before anything is trained. Raises as ``_held_out`` does."""
         for one in self._mixture.components:
             async with one.environment.bound() as lease:
-                await self._of[one.name].last.of(lease)
+                await self._held_out(one, lease)
 
     def of(self, component: Component, split: Split) -> HeldOutPrompts:
         """What a component is measured on; the split ``test`` has to have prompts."""
@@ -62,9 +63,18 @@ class TaskPrompts:
 
     async def kept_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
         """Hashes of the first prompts that training on a component must not meet: what any component holds out, of the
-        others as far as they were looked at last."""
-        own = await self._of[component.name].last.of(lease)
+        others as far as they were looked at last. Raises as ``_held_out`` does."""
+        own = await self._held_out(component, lease)
         return own.union(*(other.last.newest for name, other in self._of.items() if name != component.name))
+
+    async def _held_out(self, component: Component, lease: Lease) -> frozenset[PromptHash]:
+        """What a component holds out. Raises ``Blocked`` as ``HeldOutPrompts.of``, and ``Fruitless`` where no training
+        instance asks the model: before any is played."""
+        own = self._of[component.name].last
+        found = await own.of(lease)
+        if not own.asks(lease):
+            raise never_asks(lease.environment, f"{DRAWS} training instances that were looked at")
+        return found
 
     def metrics(self, groups: int) -> dict[str, float]:
         """What to show after a number of groups, as ``Drawing.metrics``; of a mixture with the component's name."""

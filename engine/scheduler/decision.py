@@ -48,7 +48,7 @@ class Situation:
     slots: int
     running: Set[int]
     """Tasks that hold a slot."""
-    blocked: Mapping[int, str]
+    blocked: Mapping[int, Reason]
     """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
     tried: Set[int]
     """Blocked tasks that were tried a moment ago; the others may be tried again where a slot is free."""
@@ -97,7 +97,7 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
         words = f"tries again within {_coarse(task.due - situation.now)}, {task.cause}"
         return Verdict(Act.WAIT, Reason(ReasonCode.RETRY, words))
     if task.id in situation.tried:
-        return Verdict(Act.WAIT, Reason(ReasonCode.BLOCKED, situation.blocked[task.id]))
+        return Verdict(Act.WAIT, situation.blocked[task.id])
     if situation.spent(task.tenant):
         return Verdict(Act.WAIT, _spent(task.tenant, situation))
     return None
@@ -129,7 +129,7 @@ def _share_out(
             verdicts[task.id] = Verdict(Act.START)
             free, running[name], planned[name] = free - 1, running[name] + 1, planned[name] + 1
         elif task.id in situation.blocked:
-            verdicts[task.id] = Verdict(Act.WAIT, Reason(ReasonCode.BLOCKED, situation.blocked[task.id]))
+            verdicts[task.id] = Verdict(Act.WAIT, situation.blocked[task.id])
         else:
             verdicts[task.id] = Verdict(
                 Act.WAIT, Reason(ReasonCode.SLOTS, f"{_busy(situation.slots)}; {_ahead(ahead)}")

@@ -55,7 +55,7 @@ class Scheduler:
         """What runs the tasks that are not blocked, by task."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
-        self._blocked: dict[int, tuple[str, float]] = {}
+        self._blocked: dict[int, tuple[Reason, float]] = {}
         self._tell = tell
         self._stalls = Stalls(patience, clock)
         self._told: dict[int, str] = {}
@@ -166,7 +166,7 @@ class Scheduler:
             return
         if ending.state == "queued":
             pause = max(REVIEW, len(self._blocked) / TRIES)
-            self._blocked[task] = (ending.reason.words, monotonic() + pause)
+            self._blocked[task] = (ending.reason, monotonic() + pause)
             store.tasks.explain({task: ending.reason})
             self._tell_blocked(task, ending.reason)
             return
@@ -187,7 +187,7 @@ class Scheduler:
         if self._stalls.blocked(task):
             self._tell("stalled", task)
         if reason.words != self._told.get(task):
-            self._store.telemetry.event("task", f"The task waits, {reason.words}", task, "warning")
+            self._store.telemetry.event("task", f"The task is blocked: {reason.words}", task, "warning")
             self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:

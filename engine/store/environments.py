@@ -1,4 +1,4 @@
-"""How the episodes of environments ended, and what the conformance checks found. Engine side.
+"""How the episodes of environments ended, what the checks found, and which of them only fail. Engine side.
 
 With every heartbeat the engine adds counts of episodes by minute, environment and version. After an hour minutes are
 summed to hours, and after a day they are removed. The last failure and the findings of each version are kept as well.
@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from sqlite_utils import Database
 
-from ..environments import Counted, Finding, bounded
+from ..environments import Counted, Finding, Standstill, bounded
+from ..trajectories import Failure
 from .database import insert_all, transaction
 
+MINUTE, HOUR, DAY = 60, 3600, 86400
+FAILING_KEPT = 30 * DAY
+"""Seconds after which it is forgotten that a version only failed, where no engine has served it since."""
+LONGEST_MESSAGE = 1000
+"""Characters of a failure's message that are stored."""
 KEPT = 20
 """Versions of an environment whose findings are kept, those checked last."""
 
@@ -50,8 +57,47 @@ class ConformanceTable:
 
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
-LONGEST_MESSAGE = 1000
-"""Characters of a failure's message that are stored."""
+
+
+class FailingTable:
+    """Parameters under which environment versions have only failed, by plugin and version."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def all(self) -> dict[tuple[str, str], list[Standstill]]:
+        """What is known of each plugin and version."""
+        rows = self._db.conn.execute(
+            "SELECT plugin, version, environment, parameters, message, file, line, rest FROM failing"
+        )
+        found: defaultdict[tuple[str, str], list[Standstill]] = defaultdict(list)
+        for plugin, version, environment, parameters, message, file, line, rest in rows:
+            standstill = Standstill((environment, parameters), Failure(message, file, line), rest)
+            found[plugin, version].append(standstill)
+        return found
+
+    def replace(self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None) -> None:
+        """Store what is known of a version in place of what was; other versions' rows go after ``FAILING_KEPT``."""
+        now = time.time() if now is None else now
+        rows = [
+            {
+                "plugin": plugin,
+                "version": version,
+                "environment": one.settings[0],
+                "parameters": one.settings[1],
+                "message": one.failure.message[:LONGEST_MESSAGE],
+                "file": one.failure.file,
+                "line": one.failure.line,
+                "rest": one.rest,
+                "created": now,
+            }
+            for one in standstills
+        ]
+        with transaction(self._db):
+            gone = [plugin, version, now - FAILING_KEPT]
+            self._db.execute("DELETE FROM failing WHERE (plugin = ? AND version = ?) OR created < ?", gone)
+            insert_all(self._db, "failing", rows)
+
 
 _ADD = (
     "INSERT INTO outcomes (begun, environment, version, status, bucket, episodes) VALUES (?, ?, ?, ?, ?, ?)"

@@ -11,7 +11,7 @@ from .queries.findings import FindingRow
 from .queries.policies import PolicyRow
 from .score_basis import ScoreBasis
 
-ACTIVE = ("submitted", "queued", "running", "paused")
+ACTIVE = ("submitted", "queued", "blocked", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
 _PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens", "basis")
 """Fields of ``TaskRow`` that are taken from a policy."""
@@ -66,7 +66,7 @@ class TaskRow:
     name: str
     environment: str
     state: str
-    """submitted, queued, running, paused, done, failed or cancelled"""
+    """submitted, queued, blocked, running, paused, done, failed or cancelled"""
     reason: str
     """Why it waits, paused or failed: one sentence, or empty."""
     priority: int
@@ -154,6 +154,8 @@ class TenantRow:
     """Quota of tokens a day; 0: no quota."""
     running: int
     waiting: int
+    """Tasks in the queue that lack nothing."""
+    blocked: int
     paused: int
     finished: int
     tokens_today: int

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m036_order_of_turns"
+LATEST = "m037_failing"
 """The name of the last migration."""
 
 

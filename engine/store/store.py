@@ -18,7 +18,7 @@ from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
-from .environments import ConformanceTable, OutcomeTable
+from .environments import ConformanceTable, FailingTable, OutcomeTable
 from .evaluations import EvaluationTable
 from .experience import ExperienceTable
 from .findings import FindingTable
@@ -51,6 +51,7 @@ class Store:
         self._connection = connection
         self.telemetry = TelemetryTable(self._database, path.parent)
         self.conformance = ConformanceTable(self._database)
+        self.failing = FailingTable(self._database)
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
         self.usage = UsageTable(self._database)

@@ -14,6 +14,7 @@ from sqlite_utils import Database
 from ..spec import TOGETHER, TaskSpec, parse
 from .database import transaction
 from .rows import FINISHED, NO_REASON, Reason, ReasonCode
+from .shown_state import shown_state
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class TaskTable:
     def _needs(self) -> Mapping[int, list[Needed]]:
         """What waiting tasks still need, by task."""
         rows = self._db.conn.execute(
-            "SELECT d.task, d.needs, coalesce(n.name, ''), coalesce(n.state, ''),"
+            f"SELECT d.task, d.needs, coalesce(n.name, ''), coalesce({shown_state('n')}, ''),"
             " coalesce((SELECT CASE n.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies"
             " WHERE task = n.id), 0), coalesce(n.steps, 0)"
             " FROM tasks t JOIN dependencies d ON d.task = t.id LEFT JOIN tasks n ON n.id = d.needs"

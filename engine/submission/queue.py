@@ -16,13 +16,20 @@ from .taskfile import environments_of
 PARAMETERS = "environment_config"
 """The table of a task file that its environment reads."""
 TRANSITIONS: dict[str, dict[str, str]] = {
-    "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
+    "pause": {"submitted": "paused", "queued": "paused", "blocked": "paused", "running": "paused"},
     "resume": {"paused": "queued"},
-    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # queued: tried at once
-    "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
+    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued", "blocked": "queued"},  # those: at once
+    "cancel": {
+        "submitted": "cancelled",
+        "queued": "cancelled",
+        "blocked": "cancelled",
+        "running": "cancelled",
+        "paused": "cancelled",
+    },
     "extend": {
         "submitted": "submitted",
         "queued": "queued",
+        "blocked": "blocked",
         "running": "queued",
         "paused": "paused",
         "done": "queued",

@@ -161,13 +161,13 @@ def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None
     lab.home.adapters.rename(away)
     try:
         lab.marlaas("resume", str(task))
-        assert f"task-{task} is not there" in waits(lab, task, "queued", "waiting for its adapters: ")
+        assert f"task-{task} is not there" in waits(lab, task, "blocked", "waiting for its adapters: ")
         assert not lab.home.adapters.exists()
     finally:
         (away / f"task-{task}" / file.name).rename(lab.home.root / "aside")
         (away / f"task-{task}" / file.name).mkdir()
         away.rename(lab.home.adapters)
-    assert waits(lab, task, "queued", f"waiting for its adapters: {file} cannot be read: Is a directory")
+    assert waits(lab, task, "blocked", f"waiting for its adapters: {file} cannot be read: Is a directory")
     assert kept(lab, task) == before
     file.rmdir()
     (lab.home.root / "aside").rename(file)

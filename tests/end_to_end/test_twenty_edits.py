@@ -98,7 +98,7 @@ class Author:
         """Wait until the task waits for the environment, and says why."""
         self.until(lambda: says in self.lab.row(self.task).reason, says)
         row = self.lab.row(self.task)
-        assert row.state == "queued" and row.reason.startswith("blocked: "), row
+        assert row.state == "blocked", row
 
     def trains(self, steps: int = 2) -> None:
         """Wait until the task has made further steps."""

@@ -32,7 +32,7 @@ def register(verbs: Verbs) -> None:
     """Add both verbs."""
     listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that match", json=True)
     listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
-    listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, paused, done, …")
+    listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, blocked, …")
     listing.add_argument("--family", metavar="NAME", help="only of this sweep")
     listing.add_argument("--filter", metavar="QUERY", default="", help=_FILTER)
     listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
@@ -64,7 +64,8 @@ def list_tasks(args: argparse.Namespace) -> int:
         tasks = in_order(tasks, args.sort, args.reverse)
     elif not args.json:
         tasks = sorted(tasks, key=queue_order, reverse=args.reverse)
-    if any(task.unfinished for task in tasks) and not control.alive(home):
+    serving = control.alive(home)
+    if any(task.unfinished for task in tasks) and not serving:
         output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
     if args.json:
         output.result_json([task_json(task) for task in tasks])
@@ -77,7 +78,7 @@ def list_tasks(args: argparse.Namespace) -> int:
         return output.OK
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
-        [row for task in tasks for row in (_cells(task), *_policies(task))],
+        [row for task in tasks for row in (_cells(task, serving), *_policies(task))],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )
     for text in family_summaries(tasks):
@@ -85,21 +86,20 @@ def list_tasks(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _cells(task: TaskRow) -> tuple[str, ...]:
-    from ...words.learning import newest, state_text
+def _cells(task: TaskRow, serving: bool) -> tuple[str, ...]:
+    from ...words.learning import state_text, why
     from ...words.tasks import short_name
 
-    found = newest(task)
     return (
         str(task.id),
         line(task.tenant, 24),
         short_name(task, 32),
         line(task.environment, 24),
-        state_text(task),
+        state_text(task, serving),
         f"{task.step}/{task.steps}",
         score(task.reward),
         with_error(task.score, task.basis),
-        line(task.reason or (found.headline if found else ""), REASON_CELLS),
+        line(why(task, serving), REASON_CELLS),
     )
 
 
@@ -120,13 +120,16 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
+    from marlaas.engine.daemon import control
+
     from ...reading.opening import find_task, reading
     from ...words.learning import fields as findings, findings_json, state_text
     from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.metrics import newest_text
-    from ...words.tasks import task_detail_json
+    from ...words.tasks import MENDED, shown_reason, task_detail_json
 
-    with reading(home_of(args)) as reader:
+    home = home_of(args)
+    with reading(home) as reader:
         task = find_task(reader, args.task)
         assert reader is not None
         policy, (_, own) = policy_of(args, task), faces(args, task)[0]
@@ -146,14 +149,15 @@ def show_task(args: argparse.Namespace) -> int:
         found = {"findings": findings_json(own)}
         output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **found, **measured_too})
         return output.OK
-    shares = shares_of(config)
+    serving, shares = control.alive(home), shares_of(config)
     components = component_lines(shares, evals)
     fields = [
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
         ("environment", line(task.environment)),
-        ("state", state_text(task)),
-        ("reason", line(task.reason)),
+        ("state", state_text(task, serving)),
+        ("reason", line(shown_reason(task, serving))),
+        ("remedy", MENDED if task.state == "blocked" else ""),
         *(("warning", line(warning)) for warning in warnings),
         *findings(task),
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),

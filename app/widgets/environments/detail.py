@@ -35,6 +35,8 @@ class Asked:
     title: str
     lines: tuple[str, ...] = ()
     """Safe text."""
+    checks: bool = False
+    """Whether these are findings, which then stand nowhere else."""
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
@@ -116,7 +118,7 @@ def detail_lines(
     if asked is not None:
         lines += [DetailLine(line(asked.title, 100), style="bold"), *map(DetailLine, asked.lines), DetailLine("")]
     told = False
-    for fact in facts(row, use, now, code):
+    for fact in facts(row, use, now, code, not (asked and asked.checks)):
         lines.append(_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")))
         if fact.level == "code" and not told:  # the first one is where E goes
             told = True

@@ -9,10 +9,10 @@ from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
 from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
-from ...words.learning import newest, state_text
+from ...words.learning import state_text, why
 from ...words.pace import seconds_left, tokens_per_second
 from ...words.policies import kind, names
-from ...words.tasks import short_name
+from ...words.tasks import blocking, short_name
 from ..keyed_table import Column
 
 TINY = (
@@ -56,6 +56,8 @@ _MORE = (
 """Columns that come in this order where there is room, each with the one behind which it stands."""
 _GROWS = (("rewards", 10), ("task", 12), ("why", 60), ("tenant", 6))
 """Columns that take what is left, in this order, and how many cells each takes at most."""
+_BELOW = " " * (TINY[0].width + 1)
+"""What a second line is indented by: it begins below the second column."""
 _AROUND = 4
 """Cells beside the table's columns: padding, and a scrollbar."""
 
@@ -91,6 +93,8 @@ class Course:
     rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
     policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
+    serving: bool = True
+    """Whether an engine works on the tasks."""
 
 
 def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
@@ -104,11 +108,19 @@ def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) ->
     return clip(text, column.width)
 
 
+def second_line(shown: QueueLine) -> str:
+    """What stands below the line of a blocked task: file, line and cause; empty below all others."""
+    if shown.single is None or shown.policy is not None:
+        return ""
+    why = blocking(shown.single)
+    return f"{_BELOW}└ {why}" if why else ""
+
+
 def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) -> str:
     pace = course.paces.get(task.id)
     match column.name:
         case "state":
-            return state_text(task)
+            return state_text(task, course.serving)
         case "step":
             return _steps(task.step, task.steps, column.width)
         case "progress":
@@ -134,8 +146,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
             left = seconds_left(task, pace)
             return "" if left is None else short_duration(left)
         case "why":
-            found = newest(task)
-            return line(task.reason or (found.headline if found else ""), column.width)
+            return "" if task.state == "blocked" else line(why(task, course.serving), column.width)
         case "task":
             before = "  " * shown.depth + (_fold(shown) if task.policies else "")
             return before + short_name(task, column.width - len(before))
@@ -174,7 +185,7 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
         case "task":
             return "  " * shown.depth + _fold(shown) + line(shown.title, column.width)
         case "state":
-            return standing(tasks)
+            return standing(tasks, course.serving)
         case "step":
             return _steps(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
         case "progress":

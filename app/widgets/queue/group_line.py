@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from textual.content import Content
@@ -12,7 +13,7 @@ from marlaas.engine.store import TaskRow
 
 from ...lists.queue_lines import spread
 from ...words.format import line, score
-from ...words.tasks import state_word
+from ...words.tasks import shown_state, state_word
 
 
 class GroupLine(Widget):
@@ -23,20 +24,22 @@ class GroupLine(Widget):
     """
 
     tasks: reactive[Sequence[TaskRow]] = reactive(())
+    serving: reactive[bool] = reactive(True)
+    """Whether an engine works on the tasks."""
 
     def render(self) -> Content:
         """The lines."""
         width = self.content_size.width
         if not self.tasks:
             return Content("")
-        first, second = group_texts(self.tasks)
+        first, second = group_texts(self.tasks, self.serving)
         return Content.assemble((line(first, width), "bold"), "\n", (line(second, width), "$text-muted"))
 
 
-def group_texts(tasks: Sequence[TaskRow]) -> tuple[str, str]:
+def group_texts(tasks: Sequence[TaskRow], serving: bool = True) -> tuple[str, str]:
     """Two lines about these tasks: their name and states, and their progress."""
-    states = sorted({task.state for task in tasks})
-    standing = ", ".join(f"{sum(task.state == state for task in tasks)} {state_word(state)}" for state in states)
+    states = Counter(shown_state(task, serving) for task in tasks)
+    standing = ", ".join(f"{states[state]} {state_word(state)}" for state in sorted(states))
     title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
     over = spread(task.best for task in tasks)
     if over is None:

@@ -10,10 +10,13 @@ from textual.message import Message
 
 from ...lists.queue_lines import QueueLine
 from ...words.learning import goes_wrong
+from ...words.tasks import shown_state
 from ..keyed_table import Cell, Column, KeyedTable, Row
-from .columns import Course, cell_text, layout
+from .columns import Course, cell_text, layout, second_line
 
 _COLOURS = {
+    "blocked": "bold $text-error",
+    "waiting": "$text-warning",
     "running": "bold $text-success",
     "paused": "$text-warning",
     "done": "$text-success",
@@ -87,17 +90,18 @@ class QueueTable(KeyedTable):
 
     def _row(self, line: QueueLine, columns: tuple[Column, ...]) -> Row:
         marked = bool(self.marks) and all(task.id in self.marks for task in line.tasks)
-        cells = (Cell(cell_text(line, self._course, marked, column), _style(line, column)) for column in columns)
-        return Row(line.key, tuple(cells))
+        course, below = self._course, second_line(line)
+        cells = (Cell(cell_text(line, course, marked, column), _style(line, course, column)) for column in columns)
+        return Row(line.key, tuple(cells), Cell(below, "$text-error") if below else None)
 
 
-def _style(line: QueueLine, column: Column) -> str:
+def _style(line: QueueLine, course: Course, column: Column) -> str:
     if line.single is None:
         return "bold"
     if line.policy is not None:
         return "$text-primary" if column.name == "rewards" and line.policy.trained else "$text-muted"
     if column.name == "state":
-        if line.single.state == "running" and goes_wrong(line.single):
+        if line.single.state == "running" and course.serving and goes_wrong(line.single):
             return "bold $text-warning"
-        return _COLOURS.get(line.single.state, "")
+        return _COLOURS.get(shown_state(line.single, course.serving), "")
     return "$text-primary" if column.name == "rewards" else ""

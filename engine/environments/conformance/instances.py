@@ -30,7 +30,10 @@ def judge(draws: Sequence[Draw]) -> list[Finding]:
                 f"{_of(failed, draws)} have no first prompt: {draw.place} ends before it: {reason}.",
             )
         )
-    if silent:
+    if silent and len(silent) + len(skipped) == len(draws):
+        text = f"It never calls `ep.ask`: {_of(silent, draws)} end without it. Nothing can be learned from that."
+        findings.append(Finding(CHECK, "error", text))
+    elif silent:
         findings.append(
             Finding(
                 CHECK,

@@ -60,6 +60,8 @@ class HeldOutPrompts:
         self._prompts = prompts
         self._known: dict[tuple[str, str], Division] = {}
         self._told: set[str] = set()
+        self._silent: set[tuple[str, str]] = set()
+        """Where no training instance that was looked at asks the model; keys as in ``_known``."""
         self._looking = asyncio.Lock()
         self.newest: frozenset[PromptHash] = frozenset()
         """What ``of`` has found last."""
@@ -72,6 +74,10 @@ class HeldOutPrompts:
             return self.newest
         except Replaced:
             return frozenset()  # nothing that is played on a lease that was cut off is kept
+
+    def asks(self, lease: Lease) -> bool:
+        """Whether training asks the model, as far as was seen; call ``of`` before."""
+        return (lease.code, lease.digest) not in self._silent
 
     async def division(self, lease: Lease) -> Division:
         """What is measured and what is held out; what there is to say of it is logged once.
@@ -94,7 +100,9 @@ class HeldOutPrompts:
         specs = [held_out_spec(lease, index, split=self.split) for index in range(self._prompts)]
         draws = [held_out_spec(lease, index, split="train") for index in range(DRAWS)]
         taken = (await self._beside.division(lease)).hashes if self._beside else frozenset()
-        seen = await self._seen(lease, [*specs, *draws])
+        seen, silent = await self._seen(lease, [*specs, *draws])
+        if silent.issuperset(range(self._prompts, len(seen))):
+            self._silent.add((lease.code, lease.digest))
         trained = [prompt for prompt in seen[self._prompts :] if prompt is not None and prompt not in taken]
         division = divide(seen[: self._prompts], trained, bool(lease.declared.rows), NAMES[self.split], taken)
         if self.split == "test":
@@ -116,12 +124,14 @@ class HeldOutPrompts:
             "Give it some, or leave 'eval.test_prompts' out.",
         )
 
-    async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> list[PromptHash | None]:
-        """The first prompt of each instance; None where it certainly has none.
+    async def _seen(self, lease: Lease, specs: Sequence[EpisodeSpec]) -> tuple[list[PromptHash | None], frozenset[int]]:
+        """The first prompt of each instance, None where it certainly has none; and the places of those that end well
+        without asking.
 
         What failed is looked at again: another instance may have killed the process, or the machine had no time.
         """
         found: dict[int, PromptHash | None] = {}
+        silent: set[int] = set()
         permits = asyncio.Semaphore(AT_ONCE)
 
         async def look(place: int) -> EpisodeOutcome | None:
@@ -131,6 +141,8 @@ class HeldOutPrompts:
                 found[place] = await self._hash(ended)
             elif ended.status in ("ok", "skip"):  # it asks nothing
                 found[place] = None
+                if ended.status == "ok":
+                    silent.add(place)
             else:
                 return ended
             return None
@@ -143,7 +155,7 @@ class HeldOutPrompts:
         lost = [outcome for outcome in ended if outcome is not None and not _own_fault(outcome)]
         if lost:
             raise self._incomplete(lease, lost, len(specs))
-        return [found.get(place) for place in range(len(specs))]
+        return [found.get(place) for place in range(len(specs))], frozenset(silent)
 
     async def _hash(self, ask: Ask) -> PromptHash | None:
         room = max(endpoint.context for endpoint in self._services.endpoints.values())
@@ -154,12 +166,12 @@ class HeldOutPrompts:
     def _incomplete(self, lease: Lease, lost: Sequence[EpisodeOutcome], asked: int) -> Blocked:
         plugin = lease.environment.partition("/")[0]
         if lease.rest is not None:
-            return Blocked(f"blocked: {unserved(plugin, lease.rest)}")
+            return Blocked(str(unserved(plugin, lease.rest)))
         failure = next((outcome.failure for outcome in lost if outcome.failure), None)
         why = f": {failure.message.rstrip('.')}" if failure else ""
         return Blocked(
-            f"blocked: the first prompts of {len(lost)} of {asked} instances of {lease.environment} could not be seen"
-            f" in {TRIES} tries{why}. Training might meet what is held out"
+            f"The first prompts of {len(lost)} of {asked} instances of {lease.environment} could not be seen in"
+            f" {TRIES} tries{why}. Training might meet what is held out."
         )
 
 

@@ -6,6 +6,41 @@ from collections.abc import Sequence
 
 from ...errors import Fruitless, Paused
 from ...rollout import Played
+from ...training import RewardSummary
+
+SOLVED = 1.0
+"""The reward of a perfect reply, where an environment pays as most do: from 0 to 1."""
+
+
+def never_asks(environment: str, where: str) -> Fruitless:
+    """The error that pauses a task whose environment ends its episodes without asking the model."""
+    return Fruitless(
+        f"{environment} never called `ep.ask` in {where}: nothing can be learned from it.",
+        "Let it `await ep.ask(...)`, then resume the task.",
+    )
+
+
+def all_equal(groups: Sequence[RewardSummary]) -> tuple[str, str]:
+    """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps."""
+    spoken = [rewards for rewards in groups if rewards.count]
+    if not spoken:
+        return "Its agents were not asked in the last step", "Let the environment ask them."
+    count = sum(rewards.count for rewards in spoken)
+    least, most = min(rewards.least for rewards in spoken), max(rewards.most for rewards in spoken)
+    if least < most:
+        return (
+            f"Rewards were {least:.2f} to {most:.2f}, but equal within each group: replies to a prompt earn the same",
+            'Draw what is solved sometimes (`sampling = "difficulty"` under [train]), or raise `group_size`.',
+        )
+    said = f"All {count} rewards were {least:.2f}"
+    if least == SOLVED:
+        return f"{said}: it is solved", "Make it harder under [environment_config], or train on something else."
+    if least <= 0.0:
+        return (
+            f"{said}: nothing to climb",
+            "It may be too hard for this base: make it easier, pay for a part of the way, or raise `group_size`.",
+        )
+    return f"{said}: every reply earns the same", "Let the reward tell better replies from worse ones."
 
 
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:

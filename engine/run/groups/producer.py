@@ -10,6 +10,7 @@ times.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from ..selfplay.match import Match
 from ..selfplay.participants import Participants
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
-from .endings import all_lost, too_few
+from .endings import all_lost, never_asks, too_few
 from .members import Member, MemberPlay, play_members
 from .open_plays import Keeper, Resumed, resumed
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
@@ -44,6 +45,9 @@ MAX_FAILURES = 5
 MAX_SHORT = 20
 """Attempts at one group that may lose too many members, though not all, before the task pauses. Where one reply in five
 fails every other group of eight loses two members or more, and one number in a million is tried so often."""
+MAX_SILENT = 256
+"""Episodes that may end well without asking the model before the task pauses, where none of this version has asked. One
+that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
 MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
 
@@ -161,6 +165,10 @@ class Producer:
         self._early = early and not spec.train.deterministic
         self._replacements = replacements(spec)
         self._trained = len(participants.agent_map.trained)
+        self._asked: set[tuple[str, str]] = set()
+        """Components, with the version of their environment, on which somebody was asked."""
+        self._silent: Counter[tuple[str, str]] = Counter()
+        """Episodes by the same that ended well without asking, before any asked."""
         self._leading = next(iter(participants.agent_map.trained))
         """Whose groups a curriculum goes by."""
 
@@ -208,6 +216,7 @@ class Producer:
                 if lease.declared.ranked:
                     members = await self._ranked(members, lease)
                 cut = lease.cut
+            self._see_asks(component, version, members)
             before, done = None, done | run.closed
             if not run.left:
                 self._bias.see(version, run.early.members, component.name)
@@ -247,6 +256,17 @@ class Producer:
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )
+
+    def _see_asks(self, component: Component, version: str, members: Sequence[Member]) -> None:
+        """Raise ``Fruitless`` where a version of an environment has ended ``MAX_SILENT`` episodes without asking."""
+        key = component.name, version
+        if any(one.played.prompt is not None for one in members):
+            self._asked.add(key)
+        if key in self._asked:
+            return
+        self._silent[key] += sum(one.rewarded for one in members)
+        if self._silent[key] >= MAX_SILENT:
+            raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
 
     def _resumed(self, number: int, wanting: Sequence[Wanting]) -> Resumed | None:
         """The play of this number that an earlier run has begun, if it can go on."""

@@ -214,3 +214,22 @@ def m036_order_of_turns(db: Database) -> None:
     # JSON: for each of ``turns`` its place among the turns of the episode, from 0; NULL: nobody wrote it down
     for name in ("trajectories", "open_trajectories"):
         db.table(name).add_column("places", str)
+
+
+@migrations()
+def m037_failing(db: Database) -> None:
+    """Parameters under which an environment version has only failed, until it succeeds with them."""
+    db.execute(
+        """CREATE TABLE failing (
+            plugin TEXT NOT NULL,
+            version TEXT NOT NULL,
+            environment TEXT NOT NULL,
+            parameters TEXT NOT NULL,
+            message TEXT NOT NULL,
+            file TEXT NOT NULL,
+            line INTEGER NOT NULL,
+            rest REAL NOT NULL,  -- seconds of the next rest
+            created REAL NOT NULL,
+            PRIMARY KEY (plugin, version, environment, parameters)
+        )"""
+    )

@@ -11,20 +11,21 @@ from dataclasses import dataclass
 
 from ..rows import FINISHED, VersionRow
 from ..score_basis import BASIS
+from ..shown_state import shown_state
 from .reader import Reader
 
 _KEPT = f"""
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
        e.score, CASE WHEN e.id IS NOT NULL THEN {BASIS} END AS basis, v.checksum, v.path, v.size,
-       v.created, v.resumable, v.policy AS policy_id, t.state AS task_state, t.environment, t.steps
+       v.created, v.resumable, v.policy AS policy_id, {shown_state("t")} AS task_state, t.environment, t.steps
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN evals e ON e.id =
     (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id
         AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'
 """
-_MARKS = """
-SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), t.state, t.steps, e.newest
+_MARKS = f"""
+SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), {shown_state("t")}, t.steps, e.newest
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN (SELECT policy, max(id) AS newest FROM evals GROUP BY policy) e ON e.policy = v.policy
 WHERE v.state = 'committed' GROUP BY v.policy

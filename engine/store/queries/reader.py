@@ -34,12 +34,13 @@ from ..rows import (
 )
 from ..schema import is_newer, newer, read_only
 from ..score_basis import BASIS, basis_of
+from ..shown_state import shown_state
 from .findings import FINDINGS, findings_of
 from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
 from .token_sums import TokenSums
 
 _TASKS = f"""
-SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
+SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
        t.kind, (SELECT CASE t.kind WHEN 'eval' THEN sum(step) ELSE min(step) END FROM policies WHERE task = t.id)
@@ -56,11 +57,12 @@ SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, 
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
 
-_TENANTS = """
+_TENANTS = f"""
 SELECT n.name, coalesce(s.weight, 1.0) AS weight, coalesce(s.tasks, 0) AS tasks,
        coalesce(s.tokens_per_day, 0) AS tokens_per_day,
        coalesce(sum(t.state = 'running'), 0) AS running,
-       coalesce(sum(t.state IN ('submitted', 'queued')), 0) AS waiting,
+       coalesce(sum({shown_state("t")} IN ('submitted', 'queued')), 0) AS waiting,
+       coalesce(sum({shown_state("t")} = 'blocked'), 0) AS blocked,
        coalesce(sum(t.state = 'paused'), 0) AS paused,
        coalesce(sum(t.state IN ('done', 'failed', 'cancelled')), 0) AS finished,
        (SELECT coalesce(sum(u.tokens), 0) FROM usage u JOIN tasks o ON o.id = u.task
@@ -317,7 +319,8 @@ class Reader:
     def bound_tasks(self) -> list[BoundTask]:
         """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""
         rows = self.all(
-            "SELECT t.id, t.tenant, t.name, t.state, t.base, count(v.id) AS versions, coalesce(sum(v.size), 0) AS size,"
+            f"SELECT t.id, t.tenant, t.name, {shown_state('t')} AS state, t.base, count(v.id) AS versions,"
+            " coalesce(sum(v.size), 0) AS size,"
             " coalesce((SELECT e.base FROM engines e WHERE e.fingerprint = t.base AND t.base != ''"
             " ORDER BY e.incarnation DESC LIMIT 1), '') AS base_name"
             " FROM tasks t LEFT JOIN policies p ON p.task = t.id"

@@ -17,7 +17,7 @@ def told(filling: Filling) -> Filling:
     filling.task("bio", "sums")
     filling.task("physics", "more")
     filling.event("The task is done.", 1)
-    filling.event("The task waits, blocked: 100% broken", 2, "warning")
+    filling.event("The task is blocked: 100% broken", 2, "warning")
     filling.event("A worker died.", None, "error")
     return filling
 

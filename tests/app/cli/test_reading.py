@@ -52,7 +52,7 @@ def test_an_empty_home_says_what_to_do(home: Home, marlaas: Commander, verb: tup
     assert json.loads(marlaas(*verb, "--json").out) in ([], marlaas(*verb, "--json").json)
 
 
-def test_list(home: Home, marlaas: Commander) -> None:
+def test_list(home: Home, marlaas: Commander, engine: object) -> None:
     fill_full(home.database, tasks=3)
     lines = marlaas("list").out.splitlines()
     assert lines[0].split() == ["ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"]

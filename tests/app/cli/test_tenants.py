@@ -38,7 +38,7 @@ def obedient(filling: Filling, monkeypatch: pytest.MonkeyPatch, engine: FakeEngi
 
 
 def test_lists_what_tenants_may_take_and_have_taken(filling: Filling, marlaas: Commander) -> None:
-    for state in ("running", "queued", "submitted", "paused", "done", "failed"):
+    for state in ("running", "queued", "blocked", "submitted", "paused", "done", "failed"):
         filling.task(tenant="bio", state=state, made=10)
     filling.insert("tenants", name="bio", weight=2.5, created=1.0, tasks=2, tokens_per_day=2_000_000)
     filling.insert("tenants", name="not yet here", weight=1.0, created=1.0)
@@ -50,13 +50,17 @@ def test_lists_what_tenants_may_take_and_have_taken(filling: Filling, marlaas: C
         "WEIGHT",
         "RUNNING",
         "WAITING",
+        "BLOCKED",
         "PAUSED",
         "FINISHED",
         "TOKENS",
         "TODAY",
         "TIME",
     ]
-    assert lines[1].split(None, 8)[:8] == ["bio", "2.5", "1", "of", "2", "2", "1", "2"] and "12.3k of 2.0M" in lines[1]
+    assert (
+        lines[1].split(None, 9)[:9] == ["bio", "2.5", "1", "of", "2", "2", "1", "1", "2"]
+        and "12.3k of 2.0M" in lines[1]
+    )
     assert lines[2].startswith("not yet here")
     first = marlaas("tenants", "--json").json[0]
     assert (first["tokens_today"], first["waiting"], first["finished"]) == (12_345, 2, 2)

@@ -135,3 +135,9 @@ def test_order() -> None:
     assert [row.id for row in in_order(rows, "name")] == [3, 1, 2]
     with pytest.raises(ConfigError, match=r"There is no field 'colour' to sort by\. Known are state"):
         in_order(rows, "colour")
+
+
+def test_blocked_tasks_can_be_asked_for() -> None:
+    blocked, queued = replace(TASK, state="blocked"), replace(TASK, state="queued")
+    for text in ("state:blocked", "state:bl", "state=blocked", "!state:queued"):
+        assert matches(parse(text), blocked) and not matches(parse(text), queued), text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from textual.widgets import Input
 
 from marlaas.app.context import foreground
 from marlaas.app.frame.modes import ALL_MODES
+from marlaas.app.widgets.environments.table import EnvironmentsTable
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving
@@ -149,3 +151,27 @@ async def test_checks_and_prompts_are_of_the_real_environment(home: Home, fillin
         assert driver.app.current_mode == "environments" and "Checked by hand" not in driver.text()
         await driver.press("escape")
         assert driver.app.current_mode == "queue"
+
+
+async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_environments(home.database)
+    told = {
+        "environments": [{"findings": [{"check": "baseline", "level": "error", "message": "The answer '0' wins."}]}]
+    }
+    monkeypatch.setattr("marlaas.app.screens.environments.verb_output", lambda *given, **options: json.dumps(told))
+    async with driving(home, (120, 60)) as driver:
+        await driver.press(KEY)
+        name = driver.app.screen.query_one(EnvironmentsTable).key
+        with closing(sqlite3.connect(home.database)) as connection:
+            connection.execute("DELETE FROM conformance WHERE environment = ?", [name])
+            connection.commit()
+        await driver.read()
+        assert "not checked yet" in driver.text()
+        await driver.press("C")
+        text = driver.text()
+        assert text.count("The answer '0' wins.") == 1 and "Checked by hand: 1 error" in text
+        assert "not checked yet" not in text
+        assert "✗ 1" in next(line for line in text.splitlines() if line.split()[:1] == [name]), "in the table, too"
+        await driver.press("escape")
+        text = driver.text()
+        assert text.count("The answer '0' wins.") == 1 and "Checked by hand" not in text and "done " in text

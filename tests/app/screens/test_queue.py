@@ -89,6 +89,7 @@ async def test_escape_takes_marks_away(home: Home, filling: Filling) -> None:
 
 
 async def test_a_sweep_is_one_line_that_unfolds(home: Home, filling: Filling) -> None:
+    filling.engine()
     for place in range(3):
         filling.task(name=f"sums [x={place}]", made=5 + place)
     filling.execute("UPDATE tasks SET family = 'sums'")
@@ -117,7 +118,7 @@ async def test_sorting_goes_through_the_fields_and_shows_an_arrow(home: Home) ->
         await driver.press("s")
         rewards = [driver.app.snapshot.task(int(key)).reward or 0.0 for key in shown(driver)]  # type: ignore[union-attr]
         assert rewards == sorted(rewards, reverse=True) and "reward▼" in driver.text()
-        await driver.press("S")
+        await driver.press("R")
         assert "reward▲" in driver.text()
 
 

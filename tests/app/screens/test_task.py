@@ -48,6 +48,7 @@ async def test_task(home: Home, kind: str, size: tuple[int, int]) -> None:
 
 
 async def test_a_task_without_a_step(filling: Filling, home: Home) -> None:
+    filling.engine()
     filling.task(state="queued", reason="waits for a free place")
     async with driving(home, (80, 24)) as driver:
         await driver.press("enter", "i")

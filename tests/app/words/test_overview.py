@@ -17,7 +17,7 @@ ROW = TaskRow(
 
 
 def test_it_counts_who_runs_and_who_is_done_first() -> None:
-    blocked = replace(ROW, id=3, state="queued", reason_code="blocked")
+    blocked = replace(ROW, id=3, state="blocked", reason_code="blocked")
     tasks = [ROW, replace(ROW, id=2, step=50), blocked, replace(blocked, id=4, state="cancelled")]
     found = overview(tasks, {1: PaceRow(1.0, 100), 2: PaceRow(2.0, 100)}, "tiny", 1_250_000, 42.4, alive=True)
     assert found == Overview("tiny", 1_250_000, 42.4, running=2, blocked=1, next_task=2, next_seconds=20.0)
@@ -25,7 +25,7 @@ def test_it_counts_who_runs_and_who_is_done_first() -> None:
         "tiny 1.2M",
         "42 turns/s",
         "● 2 running",
-        "✗ 1 blocked",
+        "■ 1 blocked",
         "task 2 done in 20s",
     ]
 

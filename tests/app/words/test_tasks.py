@@ -5,11 +5,22 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.reading.opening import opened
-from marlaas.app.words.tasks import liveness, newest_series, queue_order
+from marlaas.app.words.format import cells
+from marlaas.app.words.tasks import (
+    blocking,
+    liveness,
+    newest_series,
+    nothing_yet,
+    queue_order,
+    remedy,
+    shown_reason,
+    shown_state,
+)
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import EngineRow, EvalRow
 
-from ..filling import Filling
+from ..filling import HOSTILE, Filling
+from ..rows import task
 
 
 @pytest.mark.parametrize(
@@ -47,3 +58,50 @@ def test_what_moves_comes_first(filling: Filling, home: Home) -> None:
     with opened(home) as reader:
         ordered = [task.state for task in sorted(reader.tasks(), key=queue_order)]
     assert ordered == ["running", "paused", "queued", "submitted", "failed", "done"]
+
+
+REASON = "sums.py:12: NameError: name 'x' is not defined."
+
+
+def test_a_blocked_task_comes_before_all_others(filling: Filling, home: Home) -> None:
+    for state in ("running", "queued", "blocked", "paused"):
+        filling.task(state=state)
+    with opened(home) as reader:
+        ordered = [task.state for task in sorted(reader.tasks(), key=queue_order)]
+    assert ordered == ["blocked", "running", "paused", "queued"]
+
+
+@pytest.mark.parametrize("state", ["submitted", "queued", "running"])
+def test_without_an_engine_a_task_waits_for_one(state: str) -> None:
+    row = task(1, state=state, reason="8 of 8 slots are busy; it is next")
+    assert (shown_state(row, True), shown_reason(row, True)) == (state, row.reason)
+    assert (shown_state(row, False), shown_reason(row, False)) == ("waiting", "waiting for the engine")
+    assert "S starts one" in nothing_yet(row, False) and "enough groups" in nothing_yet(row, True)
+
+
+@pytest.mark.parametrize("state", ["blocked", "paused", "done", "failed", "cancelled"])
+def test_what_no_engine_would_move_on_keeps_its_state(state: str) -> None:
+    row = task(1, state=state, reason=REASON)
+    assert (shown_state(row, False), shown_reason(row, False)) == (state, REASON)
+
+
+@pytest.mark.parametrize("reason", [REASON, f"a/{'very/' * 30}long/helpers.py:1207: {REASON}"])
+def test_file_line_and_cause_are_where_one_looks_first(reason: str) -> None:
+    said = blocking(task(1, state="blocked", reason=reason))
+    assert "NameError" in said[:60] and ".py:12" in said[:40]
+    assert cells(said.partition(": ")[0]) <= 34
+
+
+def test_a_blocked_task_says_what_to_do() -> None:
+    broken, full = task(1, state="blocked", reason=REASON), task(2, state="blocked", reason="waiting for room")
+    assert "E opens the file" in remedy(broken) and "goes on by itself" in remedy(broken)
+    assert "E opens" not in remedy(full) and "goes on by itself" in remedy(full)
+    assert remedy(task(3)) == blocking(task(3)) == ""
+    said = nothing_yet(broken, True)
+    assert REASON in said and remedy(broken) in said and "No step" not in said
+    assert blocking(task(4, state="blocked", reason="")) != ""
+
+
+def test_hostile_reasons_are_one_safe_line() -> None:
+    said = blocking(task(1, state="blocked", reason=HOSTILE + "\n\nx.py:3: y"))
+    assert said.isprintable() and "\n" not in said

@@ -127,7 +127,7 @@ def test_scores_that_are_missing_are_the_news() -> None:
     [
         ("running", "", "none", "No step yet"),
         ("queued", "slots", "none", "Not begun"),
-        ("queued", "blocked", "bad", "Blocked"),
+        ("blocked", "blocked", "bad", "Blocked"),
         ("paused", "person", "fair", "Paused before"),
         ("failed", "failed", "bad", "Failed before"),
         ("cancelled", "", "none", "It ended before"),

@@ -36,7 +36,7 @@ def test_tasks_run_are_counted_and_refused_in_a_sentence() -> None:
         assert [len(task.steps) for task in run.tasks] == [1, 1]
         assert 0 < sum(run.turns().values()) == pytest.approx(run.makespan)
         assert {"rollout", "training", "engine", "env"} <= {stage for stage, spent in run.usage.spent.items() if spent}
-        with pytest.raises(RuntimeError, match="'lost' of lab is queued: blocked: tools has no parameter 'unknown'"):
+        with pytest.raises(RuntimeError, match="'lost' of lab is blocked: tools has no parameter 'unknown'"):
             home.run([replace(tasks[0], tenant="lab", name="lost", environment_config={"unknown": 1})])
 
 

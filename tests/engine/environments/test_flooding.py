@@ -79,7 +79,7 @@ async def test_asking_on_after_a_cancel_ends_the_worker(world: World, monkeypatc
             assert told.failure is not None
             assert f"more than {MOST_ASKS} asks of episode" in told.failure.message
     assert told.failure is not None and "rests" in told.failure.message
-    with pytest.raises(EnvironmentFailure, match=r"floods does not serve: .*after that was cancelled"):
+    with pytest.raises(EnvironmentFailure, match=r"floods.*: .*after that was cancelled"):
         await world.service.bind("floods")
     # Of each process: as many asks as may wait at once and one more, the ask before, and pongs. Without a bound the
     # loop handles a hundred thousand in a second.

@@ -46,7 +46,8 @@ def test_deaths_within_the_window_bring_a_rest() -> None:
     assert [record.died(BROKE) for _ in range(MOST_DEATHS - 1)] == [None] * (MOST_DEATHS - 1)
     assert record.deaths == MOST_DEATHS - 1 and record.resting is None
     rest = record.died(BROKE)
-    assert rest is not None and "died 3 times within 60 s" in rest.message and rest.line == BROKE.line
+    assert rest is not None and rest.line == BROKE.line
+    assert rest.message == "ZeroDivisionError; it died 3 times within 60 s; rests for 60 s"
     assert record.resting == record.resting_with(SUMS) == rest
     clock.now += WINDOW
     assert record.resting is None and record.deaths == 0
@@ -189,10 +190,11 @@ def test_other_parameters_and_environments_are_not_concerned() -> None:
     assert [record.resting_with(other) for other in others] == [None, None]
     assert not any(record.did_well(other) for other in others)
     rest = record.failing("sums")
-    assert rest is not None and "sums failed on all of 8 instances and rests for 60 s" in rest.message
+    assert rest is not None and rest.message.endswith(", on all of 8 instances; rests for 60 s")
     assert record.failing("words") is None
     clock.now += WINDOW
-    assert record.resting_with(SUMS) is None and record.failing("sums") == rest, "it is told until something goes well"
+    left = Failure("ZeroDivisionError, on all of 8 instances", "sums.py", 7)
+    assert record.resting_with(SUMS) is None and record.failing("sums") == left, "it is told until something goes well"
     assert record.did_well(SUMS) and record.failing("sums") is None
 
 
@@ -202,3 +204,35 @@ def test_earlier_failures_do_not_lengthen_a_rest() -> None:
     assert not any(fail(record, 100, first=100))
     clock.now += WINDOW
     assert record.resting_with(SUMS) is None
+
+
+def test_what_only_fails_is_told_to_the_next_engine() -> None:
+    record, clock = health()
+    fail(record, MOST_FAILURES)
+    (left,) = record.standstills()
+    assert left.settings == SUMS and left.rest == 2 * WINDOW and left.failure.line == BROKE.line
+    assert left.failure.message == "ZeroDivisionError, on all of 8 instances", "no word of a rest that is over by then"
+    later, clock = health()
+    later.remember([left])
+    assert later.failing("sums") == left.failure and later.resting_with(SUMS) is None, "it is tried at once"
+    assert later.standstills() == [left]
+    fail(later, MOST_FAILURES)
+    clock.now += WINDOW
+    assert later.resting_with(SUMS), "the next rest is as long as the earlier engine would have made it"
+    assert later.did_well(SUMS), "a success is told"
+    assert later.failing("sums") is None and later.standstills() == []
+
+
+def test_a_success_with_other_parameters_forgets_nothing() -> None:
+    record, _ = health()
+    fail(record, MOST_FAILURES)
+    later, _ = health()
+    later.remember(record.standstills())
+    assert not later.did_well(("sums", "{}"))
+    assert later.failing("sums") is not None
+
+
+def test_the_cause_comes_first() -> None:
+    record, _ = health()
+    rest = fail(record, MOST_FAILURES)[-1]
+    assert rest is not None and rest.message == "ZeroDivisionError, on all of 8 instances; rests for 60 s"

@@ -83,10 +83,10 @@ async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeyp
     sentence = "needs tiny==1.0: allow with `marlaas env allow chain`"
     assert asked.failure is not None and asked.failure.message == sentence
     assert states(world) == {"chain/uses": "waiting", "echo/echo": "ready"}, "its environments are known already"
-    with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
+    with pytest.raises(EnvironmentFailure, match="chain: needs tiny"):
         await world.service.bind("chain/uses")
     for name in ("uses", "chain/uses", "chain/made_while_it_is_imported"):
-        with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
+        with pytest.raises(EnvironmentFailure, match="chain: needs tiny"):
             world.service.validate(name, {})
     with pytest.raises(EnvironmentMissing, match="There is no environment 'nowhere'"):
         world.service.validate("nowhere", {})

@@ -82,7 +82,7 @@ async def test_a_failed_reload_names_the_line_and_serves_on(world: World) -> Non
     (pid,) = world.pids()
     outside = world.folder.parent / "missing.txt"
     world.save("echo.py", READER.format(path=str(outside)))
-    with pytest.raises(EnvironmentFailure, match=r"echo does not serve: echo.py:5: FileNotFoundError"):
+    with pytest.raises(EnvironmentFailure, match=r"echo.py:5: FileNotFoundError"):
         await world.service.reload("echo")
     assert (await world.play("echo", word="x")).rewards == {"agent": 1.0} and pid in world.pids()
     os.remove(world.folder / "echo.py")

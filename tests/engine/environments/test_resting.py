@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments.health import MOST_FAILURES
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure
 
 from .conftest import ECHO, World, a_spec, echoing
@@ -45,7 +46,7 @@ async def test_parameters_that_only_fail_rest_until_something_changes(served: Wo
     assert told.failure is not None and (told.failure.file, told.failure.line) == ("divides.py", 9)
     assert "all of 8 instances" in told.failure.message and "ZeroDivisionError" in told.failure.message
     for name in ("divides", "divides/divides"):
-        with pytest.raises(EnvironmentFailure, match=r"divides does not serve: divides\.py:9: .* rests for 60 s"):
+        with pytest.raises(EnvironmentFailure, match=r"divides\.py:9: .* rests for 60 s"):
             service.validate(name, {"by": 0})
     with await service.bind("divides", None, {"by": 0}) as lease:  # whoever checks it or plays it by hand may
         assert lease.rest == told.failure
@@ -85,3 +86,31 @@ async def test_a_success_after_a_rest_is_told(served: World) -> None:
     await plays(served, by=0)
     await served.until("recovered", "divides")
     assert served.service.resolve("divides").state == "ready"
+
+
+async def test_another_engine_remembers_what_only_failed(served: World) -> None:
+    service = served.service
+    await plays(served, by=0)
+    await served.until("quarantined", "divides")
+    version = service.resolve("divides").version
+    earlier = {("divides", version): service.standstills("divides", version)}
+    await service.stop()
+
+    again = World(served.folder, served.scratch)
+    again.service = EnvironmentService([again.folder], again.scratch, again.hear, earlier=earlier)
+    await again.service.start()
+    try:
+        info = again.service.resolve("divides")
+        assert info.state == "failing" and info.failure is not None and info.failure.line == 9
+        assert info.failure.message == "ZeroDivisionError: division by zero, on all of 8 instances"
+        assert again.service.validate("divides", {"by": 0}), "it is tried at once"
+        await plays(again, by=2)
+        assert again.service.resolve("divides").state == "failing", "other parameters prove nothing"
+        assert again.service.standstills("divides", version) == earlier["divides", version]
+        await plays(again, by=0)
+        await again.until("quarantined", "divides")
+        await again.service.reload("divides")
+        assert again.service.resolve("divides").state == "ready", "whoever asks for that begins anew"
+        assert again.service.standstills("divides", version) == []
+    finally:
+        await again.service.stop()

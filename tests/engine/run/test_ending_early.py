@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.scheduler.task_run import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
@@ -74,5 +76,37 @@ async def test_patience_for_equal_rewards_outlives_a_restart(tmp_path: Path) -> 
         await asyncio.sleep(0)
     world.kill_workers()
     ending, steps = await running
-    assert ending.state == "paused" and "equal for 6 steps: there is nothing to learn from" in ending.reason.words
+    assert ending.state == "paused" and "No group had two different rewards in 6 steps" in ending.reason.words
     assert steps == 6
+
+
+@pytest.mark.parametrize(
+    ("reward", "says", "helps"),
+    [
+        (lambda spec: 1.0, "rewards were 1.00: it is solved. ", "Make it harder"),
+        (lambda spec: 0.0, "rewards were 0.00: nothing to climb. ", "It may be too hard for this base"),
+        (lambda spec: -1.0, "rewards were -1.00: nothing to climb. ", "pay for a part of the way"),
+        (lambda spec: 0.25, "rewards were 0.25: every reply earns the same. ", "tell better replies from worse"),
+        (lambda spec: spec.index % 2, "Rewards were 0.00 to 1.00, but equal within each group", '`sampling = "diff'),
+    ],
+)
+async def test_equal_rewards_say_which_they_were_and_what_helps(
+    tmp_path: Path, reward: Callable[[EpisodeSpec], float], says: str, helps: str
+) -> None:
+    world = World(tmp_path, replace(SPEC, steps=50, train=replace(SPEC.train, patience=3, groups_per_step=8)))
+    world.environments.score = lambda spec: float(reward(spec))
+    ending, _ = await run(world)
+    assert ending.state == "paused" and says in ending.reason.words[:90] and helps in ending.reason.words
+    if "All" in ending.reason.words:
+        count = 8 * SPEC.train.group_size
+        assert ending.reason.words.startswith(f"All {count} rewards were ")
+        assert ending.reason.words.index(". ") < 60, "the cause is among the first 60 characters"
+
+
+async def test_rewards_that_became_equal_end_the_task_as_solved(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(SPEC, steps=50, train=replace(SPEC.train, patience=3)))
+    first = 2 * SPEC.train.groups_per_step * SPEC.train.group_size
+    begun = world.environments.begun
+    world.environments.score = lambda spec: 1.0 if len(begun) > 3 * first else float(spec.member % 2)
+    ending, _ = await run(world)
+    assert ending.state == "done" and "rewards were 1.00: it is solved" in ending.reason.words

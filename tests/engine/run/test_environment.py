@@ -186,7 +186,7 @@ async def test_with_other_agents_it_waits_and_holds_nothing(told: Told) -> None:
     told.published.agents = {"v1": ("solver",)}
     environment = told.of(TALK)
     for waits in (environment.check(), environment.bound().__aenter__()):
-        with pytest.raises(Blocked, match="blocked: sums has no agent 'critic'"):
+        with pytest.raises(Blocked, match=r"^sums has no agent 'critic'"):
             await waits
     assert told.published.released == ["v1"]
 
@@ -199,9 +199,9 @@ async def test_one_policy_speaks_for_whoever_there_is(told: Told) -> None:
 async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:
     edit(told, "v2", "width")
     for environment in (told.of(), told.of(last="v0")):  # v0 was removed from the disk
-        with pytest.raises(Blocked, match="blocked: v2 does not take it"):
+        with pytest.raises(Blocked, match=r"^v2 does not take it"):
             await environment.check()
-        with pytest.raises(Blocked, match="blocked: v2 does not take it"):
+        with pytest.raises(Blocked, match=r"^v2 does not take it"):
             async with environment.bound():
                 pass
 
@@ -243,9 +243,9 @@ async def test_what_rests_blocks(told: Told) -> None:
     environment = told.of()
     await version_of(environment)
     told.published.resting = {"v1"}
-    with pytest.raises(Blocked, match="blocked: v1 rests"):
+    with pytest.raises(Blocked, match="v1 rests"):
         await environment.check()
-    with pytest.raises(Blocked, match="blocked: math does not serve: v1 rests"):
+    with pytest.raises(Blocked, match=r"^math: v1 rests"):
         async with environment.bound():
             pass
     assert told.published.released == ["v1", "v1"]

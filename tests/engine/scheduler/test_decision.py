@@ -19,6 +19,7 @@ from ...examples import examples
 STATES = ("submitted", "queued", "running", "paused")
 TENANTS = ("a", "b", "c")
 NOW = 1000.0
+BROKEN = Reason(ReasonCode.BLOCKED, "it is broken")
 REMEDY = "`marlaas retry 12 13` runs both."
 
 
@@ -66,7 +67,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[QueuedTask], Situation]:
     slots = draw(st.integers(1, 6))
     able = [one.id for one in tasks if one.state == "running" and not one.needs]
     running = set(able[: draw(st.integers(0, slots))])
-    blocked = {one.id: "blocked: it is broken" for one in tasks if draw(st.integers(0, 4)) == 0}
+    blocked = {one.id: BROKEN for one in tasks if draw(st.integers(0, 4)) == 0}
     tried = {number for number in blocked if draw(st.booleans())}
     used = {name: draw(st.sampled_from([0, 50, 100, 10**6])) for name in TENANTS}
     return tasks, Situation(NOW, slots, running, blocked, tried, lambda name: tenants[name], used)
@@ -223,14 +224,14 @@ def test_the_next_try_is_announced(seconds: float, shown: str) -> None:
 
 
 def test_a_blocked_task_takes_no_slot_and_is_not_counted() -> None:
-    blocked, tasks = {1: "blocked: it is broken"}, queue("a", "a", "a")
+    blocked, tasks = {1: BROKEN}, queue("a", "a", "a")
     verdicts = decide(tasks, situation(1, blocked=blocked, tried={1}))
     assert starts(verdicts) == [2]
-    assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
+    assert waits(verdicts) == {1: "it is broken", 3: "the only slot is busy; it is next"}
     assert starts(decide(tasks, situation(1, blocked=blocked))) == [1]
     running = [replace(tasks[1], state="running"), tasks[0], tasks[2]]
     verdicts = decide(running, situation(1, (2,), blocked=blocked))
-    assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
+    assert waits(verdicts) == {1: "it is broken", 3: "the only slot is busy; it is next"}
 
 
 @pytest.mark.parametrize("count", [100, 1000])

@@ -183,7 +183,7 @@ async def test_a_blocked_task_starts_no_workers(tmp_path: Path) -> None:
     clock = Time()
     world = World(tmp_path, replace(SPEC, environment="broken"))
     async with serving(world, clock, idle_minutes=1e-9):
-        await until(world, saying("blocked: There is no environment"))
+        await until(world, saying("There is no environment"))
         while world.yielding != Yielding(IDLE):
             await asyncio.sleep(0)
         before = world.checks

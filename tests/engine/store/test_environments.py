@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.environments.conformance.finding import LONGEST, MOST, Finding
+from marlaas.engine.environments.health import Standstill
 from marlaas.engine.environments.protocol import Crew, EnvironmentInfo
-from marlaas.engine.store.environments import KEPT
+from marlaas.engine.store.environments import FAILING_KEPT, KEPT
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
+from marlaas.engine.trajectories import Failure
 
 BASELINE = Finding("baseline", "error", "The answer '0' scores 0.94.")
 NOTE = Finding("latency", "note", "It is quick: \x1b[2J")
@@ -68,3 +70,16 @@ def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> No
     assert findings[-1] == Finding("check", "note", "900 more findings are left out.")
     assert len(findings) == MOST + 1
     assert findings[0].message == "x" * LONGEST + "… (4,998,000 more characters)"
+
+
+def test_what_only_fails_is_kept_by_version(store: Store) -> None:
+    one = Standstill(("sums", '{"digits": 2}'), Failure("ZeroDivisionError", "sums.py", 7), 120.0)
+    two = Standstill(("pig", "{}"), Failure("x" * 5000), 60.0)
+    store.failing.replace("games", "v1", [one, two], now=1e9)
+    store.failing.replace("games", "v2", [two], now=1e9)
+    kept = store.failing.all()
+    assert kept["games", "v1"] == [one, replace(two, failure=Failure("x" * 1000))]
+    store.failing.replace("games", "v1", [one], now=1e9)
+    assert store.failing.all()["games", "v1"] == [one]
+    store.failing.replace("games", "v1", [], now=1e9 + FAILING_KEPT + 1)
+    assert store.failing.all() == {}, "the other version was served a month ago"

@@ -152,7 +152,7 @@ def test_hostile_text_is_text(home: Home, filling: Filling, marlaas: Commander, 
 def test_reload_asks_the_engine(
     filled: Filling, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = iter([{1: ""}, {2: "games does not serve: games.py:3: NameError."}, {}])
+    answers = iter([{1: ""}, {2: "games.py:3: NameError."}, {}])
     monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: next(answers))
     assert marlaas("env", "reload", "nim").err == "The plugin games was read again; it serves.\n"
     assert "games.py:3" in marlaas("env", "reload", "games").err

@@ -52,6 +52,12 @@ def test_instances_that_are_skipped_or_never_ask() -> None:
     assert instances.judge(GOOD) == []
 
 
+def test_an_environment_that_never_asks_is_an_error() -> None:
+    silent = ended(EpisodeOutcome("ok", {"agent": 1.0}))
+    never, _ = instances.judge([silent, silent, ended(EpisodeOutcome("skip"))])
+    assert never.level == "error" and never.message.startswith("It never calls `ep.ask`: 2 of 3 instances")
+
+
 def test_variety() -> None:
     held_out = [asking("the same", "eval", index) for index in range(8)]
     findings = variety.judge([*GOOD, *held_out])

@@ -96,3 +96,37 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
             cut=False,
         )
         assert await held_out.of(lease) == {f"{digest} eval {index}".encode() for index in range(16)}
+
+
+async def test_an_environment_that_never_asks_pauses_before_a_play(tmp_path: Path) -> None:
+    silent = EpisodeOutcome("ok", {"agent": 1.0})
+    world = world_of(tmp_path, lambda spec: silent)
+    world.environments.ended = lambda spec: silent
+    ending = await ends(world)
+    assert (ending.state, ending.reason.code, ending.again) == ("paused", "itself", False)
+    assert ending.reason.words.startswith(f"sums never called `ep.ask` in {DRAWS} training instances")
+    assert not world.environments.begun, "not one episode"
+
+
+@pytest.mark.parametrize("other", ["skip", "asks"])
+async def test_one_that_asks_seldom_is_trained_on(tmp_path: Path, other: str) -> None:
+    """Of instances that are only skipped nothing is known of what it asks; of one that asks, enough."""
+    ended = EpisodeOutcome("skip") if other == "skip" else EpisodeOutcome("ok", {"agent": 1.0})
+    world = world_of(tmp_path, lambda spec: None if other == "asks" and spec.index % 32 == 5 else ended)
+    assert (await ends(world)).state == "done"
+
+
+async def test_an_edit_that_takes_the_ask_away_pauses_the_task(tmp_path: Path) -> None:
+    silent = EpisodeOutcome("ok", {"agent": 1.0})
+    world = World(tmp_path, replace(SPEC, steps=1000, eval=EvalSpec(every=0, prompts=4)))
+    environments = world.environments
+
+    def score(spec: EpisodeSpec) -> None:
+        if len(environments.begun) > 20 and environments.version == "e1":
+            environments.version = "e2"
+            environments.unseen = environments.ended = lambda spec: silent
+
+    environments.score = score
+    ending = await ends(world)
+    assert ending.state == "paused" and ending.reason.words.startswith("sums never called `ep.ask` in ")
+    assert len(environments.begun) < 20 + DRAWS

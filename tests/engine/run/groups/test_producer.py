@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.run.drawing import STRIDE
 from marlaas.engine.run.groups.members import PLAYS
-from marlaas.engine.run.groups.producer import MAX_SHORT
+from marlaas.engine.run.groups.producer import MAX_SHORT, MAX_SILENT
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.trajectories import Failure
@@ -208,3 +208,13 @@ async def test_held_out_prompts_are_never_trained_on(world: World) -> None:
     assert await ends(world) == Ending("done")
     check_history(world)
     assert instances(world) == {n: n + STRIDE * (n < SPEC.eval.prompts) for n in range(10)}
+
+
+async def test_episodes_that_never_ask_are_few_before_the_task_pauses(world: World) -> None:
+    """Looked at, its instances ask; played, they do not: as where it depends on the time, or on who plays."""
+    world.environments.ended = lambda spec: EpisodeOutcome("ok", {"agent": 1.0})
+    ending = await ends(world)
+    assert (ending.state, ending.again) == ("paused", False)
+    assert ending.reason.words.startswith("sums never called `ep.ask` in ")
+    under_way = 8 * SPEC.train.groups_per_step * SPEC.train.group_size
+    assert MAX_SILENT <= len(world.environments.begun) <= MAX_SILENT + under_way

@@ -1,0 +1,173 @@
+"""Trouble is seen at once: blocked tasks with file, line and cause, rows that wait for an engine, and the way out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.words.format import cells
+from marlaas.engine.daemon import control
+from marlaas.engine.home.paths import Home
+
+from ..driving import Driver, driving
+from ..filling import Filling
+
+SIZES = [(80, 24), (120, 36), (200, 50)]
+REASON = "sums.py:12: NameError: name 'expected_sum' is not defined, on all of 8 instances; rests for 60 s."
+ESTIMATE = re.compile(r"\b\d+(s|[mhd]\d\d)\b")
+"""A time such as 41s or 3m20."""
+
+
+@pytest.fixture
+def ended() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def blocked(filling: Filling, home: Home, made: int = 0) -> int:
+    """A blocked task with its broken environment, beside one that runs."""
+    filling.engine()
+    filling.task(state="running", made=12)
+    filling.environment("sums/sums", "failing", REASON)
+    filling.execute("UPDATE environments SET file = 'sums.py', line = 12, path = ?", str(home.plugins / "sums.py"))
+    return filling.task(name="sums of five", environment="sums", state="blocked", reason=REASON, made=made)
+
+
+def row_of(driver: Driver, task: int) -> tuple[str, str]:
+    """A task's line in the queue, and the one below it."""
+    lines = driver.text().splitlines()
+    place = next(place for place, text in enumerate(lines) if place > 2 and text.split()[:1] == [str(task)])
+    return lines[place], lines[place + 1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_blocked_row_shouts_and_says_why(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    task = blocked(filling, home)
+    async with driving(home, size) as driver:
+        first, second = row_of(driver, task)
+        assert "■ blocked" in first and "queued" not in first
+        assert "sums.py:12: NameError: name 'expected_sum'" in second
+        assert cells(second) <= size[0] and "NameError" in second.strip()[:60]
+        assert "■ 1 blocked" in driver.text().splitlines()[0]
+        lines = driver.text().splitlines()
+        assert lines.index(first) < next(place for place, text in enumerate(lines) if "● running" in text)
+
+
+async def test_the_second_line_goes_with_what_blocked(home: Home, filling: Filling) -> None:
+    task = blocked(filling, home)
+    async with driving(home) as driver:
+        filling.execute("UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task)
+        await driver.read()
+        assert "sums.py:12" not in driver.text() and "blocked" not in driver.text()
+        filling.execute("UPDATE tasks SET state = 'queued', reason_code = 'blocked', reason = 'pig.py:3: x'")
+        await driver.read()
+        assert "pig.py:3: x" in row_of(driver, 1)[1]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("made", [0, 7])
+async def test_its_view_says_what_to_do(home: Home, filling: Filling, size: tuple[int, int], made: int) -> None:
+    task = blocked(filling, home, made)
+    async with driving(home, size) as driver:
+        driver.app.open_task(task)
+        await driver.settle()
+        flat = " ".join(driver.text().split())
+        assert "No step yet" not in flat
+        assert "sums.py:12: NameError" in flat and "E opens the file at this line" in flat
+        assert "goes on by itself" in flat
+
+
+@pytest.mark.parametrize("view", ["queue", "task"])
+async def test_the_editor_opens_at_the_line(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, view: str
+) -> None:
+    task = blocked(filling, home)
+    editor, heard = tmp_path / "vi", tmp_path / "heard"
+    editor.write_text(f'#!/bin/sh\necho "$@" > {heard}\n')
+    editor.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(editor))
+    async with driving(home) as driver:
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        driver.app.open_task(task, view)
+        await driver.press("E")
+    assert heard.read_text() == f"+12 {home.plugins / 'sums.py'}\n"
+
+
+@pytest.mark.parametrize("option", ["readonly", "web"])
+async def test_whoever_only_looks_opens_no_editor(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    blocked(filling, home)
+    monkeypatch.setattr("marlaas.app.screens.tasks_view.opened", lambda *given: pytest.fail("it was opened"))
+    async with driving(home, readonly=option == "readonly", web=option == "web") as driver:
+        await driver.press("E")
+        assert driver.notices()
+
+
+async def test_an_environment_that_is_gone_is_said(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task(environment="nowhere", state="blocked", reason="There is no environment 'nowhere'.")
+    async with driving(home) as driver:
+        await driver.press("E")
+        assert "There is no environment 'nowhere'" in driver.notices()
+
+
+KILLED: dict[str, Callable[[Filling, int], object]] = {
+    "killed": lambda filling, pid: filling.engine(age=30.0, pid=pid),
+    "stopped": lambda filling, pid: filling.engine("stopped", age=30.0),
+    "suspended": lambda filling, pid: filling.engine(age=30.0),
+}
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("how", KILLED)
+async def test_without_an_engine_nothing_pretends_to_run(
+    home: Home, filling: Filling, ended: int, size: tuple[int, int], how: str
+) -> None:
+    task = filling.task(state="running", made=12)
+    filling.engine()
+    async with driving(home, size) as driver:
+        assert "● running" in row_of(driver, task)[0]
+        assert size[0] < 100 or ESTIMATE.search(row_of(driver, task)[0]), "narrow tables have no room for it"
+        filling.execute("DELETE FROM engines")
+        KILLED[how](filling, ended)
+        await driver.read()
+        text = driver.text()
+        assert "○ waiting" in row_of(driver, task)[0] and "running" not in row_of(driver, task)[0]
+        assert "waiting for the engine" in text
+        assert not ESTIMATE.search(row_of(driver, task)[0])
+        await driver.press("enter")
+        text = driver.text()
+        assert "○ waiting" in text and "waiting for the engine" in text and " left " not in text
+
+
+async def test_s_starts_the_engine_from_every_view(
+    home: Home, filling: Filling, ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(control, "create_database", lambda home: None)
+    monkeypatch.setattr(control, "ensure_running", lambda home: begun.append("engine"))
+    filling.task(state="running", made=12)
+    filling.engine(age=30.0, pid=ended)
+    async with driving(home) as driver:
+        for place, mode in enumerate(driver.app.views, 1):
+            await driver.press(str(place))
+            assert "S start" in driver.text().splitlines()[-1], mode.name
+            assert "S starts one" in driver.text(), mode.name
+            await driver.press("S")
+            assert len(begun) == place, mode.name
+        filling.execute("DELETE FROM engines")
+        filling.engine()
+        await driver.press("1")
+        await driver.read()
+        assert "S start" not in driver.text().splitlines()[-1]
+        await driver.press("S")
+        assert len(begun) == len(driver.app.views), "one that runs is not started"
