@@ -55,11 +55,6 @@ class Snapshot:
         return self.paces if self.serving else {}
 
     @property
-    def blocked(self) -> int:
-        """How many tasks lack something that they need."""
-        return sum(task.state == "blocked" for task in self.tasks)
-
-    @property
     def ordered(self) -> list[TaskRow]:
         """The tasks as the queue shows them."""
         return sorted(self.tasks, key=queue_order)
