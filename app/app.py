@@ -31,9 +31,7 @@ from .frame.palette import Palette
 from .frame.preferences import Preferences
 from .frame.screen_picture import save_picture
 from .lists.learners import Learner, learner
-from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
-from .screens.yielding import ask_yield, take_back
 from .words.format import short_path
 from .words.tasks import liveness
 
@@ -90,6 +88,8 @@ class MarlaasApp(Acting):
         self.awaited: int | None = None
         """A task that the queue's cursor is to go to as soon as the store has it."""
         self.farewell = ""
+        self.begun: Callable[[], None] = lambda: None
+        """Called once the first snapshot is painted."""
         self._interval = interval
         self._timer: Timer | None = None
         self._before = "queue"
@@ -140,9 +140,11 @@ class MarlaasApp(Acting):
 
     def on_feed_updated(self, message: Feed.Updated) -> None:
         """Show a snapshot."""
-        self.snapshot, self.has_read = message.snapshot, True
+        first, self.snapshot, self.has_read = not self.has_read, message.snapshot, True
         if self.view is not None and self.view.is_mounted:
             self.view.show(self.snapshot)
+        if first:
+            self.call_after_refresh(self.begun)
         for notice in self._sender.outcomes(self.snapshot.outcomes, self.snapshot.now):
             self.say(notice.text, bad=notice.bad)
         if self._timer is not None:
@@ -228,6 +230,8 @@ class MarlaasApp(Acting):
 
     def action_help(self) -> None:
         """The keys of this view."""
+        from .screens.dialogs.keys_help import KeysHelp, key_lines
+
         active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
@@ -243,10 +247,16 @@ class MarlaasApp(Acting):
             self.farewell = f"{tasks} on running; `marlaas engine stop` stops the engine."
         self.exit()
 
+    # What the first paint does not need is loaded when it is wanted.
+
     def _yield(self) -> None:
+        from .screens.yielding import ask_yield
+
         ask_yield(self)
 
     def _take_back(self) -> None:
+        from .screens.yielding import take_back
+
         take_back(self)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:

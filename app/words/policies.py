@@ -6,11 +6,15 @@ The text is safe, though plugins name agents and references name files.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from marlaas.engine.spec import BASE, ONLY, AgentMap, NamedPolicySpec
+from marlaas.engine.spec import BASE, ONLY
 from marlaas.engine.store import PolicyRow
 
 from .format import line
+
+if TYPE_CHECKING:
+    from marlaas.engine.spec import AgentMap, NamedPolicySpec
 
 PLAIN = ("", "agent", "policy")
 """Names that are not shown, because their agent is the only one."""

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from .policies import NamedPolicySpec, PolicySpec
-from .task import TaskSpec
 from .validation import CHOICE, MISSING, nearest
+
+if TYPE_CHECKING:
+    from .task import TaskSpec
 
 ONLY = "policy"
 """The name of a task's only policy."""

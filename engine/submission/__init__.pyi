@@ -23,12 +23,9 @@ from .home_base import (
     settled_base as settled_base,
 )
 from .queue import (
-    PAST as PAST,
-    TRANSITIONS as TRANSITIONS,
     check_environment as check_environment,
     check_environments as check_environments,
     find_environment as find_environment,
-    next_state as next_state,
 )
 from .rough import (
     BaseSpeed as BaseSpeed,
@@ -41,6 +38,11 @@ from .starts import (
 from .taskfile import (
     environments_of as environments_of,
     submission as submission,
+)
+from .transitions import (
+    PAST as PAST,
+    TRANSITIONS as TRANSITIONS,
+    next_state as next_state,
 )
 from .version_names import (
     choose as choose,

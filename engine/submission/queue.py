@@ -1,7 +1,4 @@
-"""The states of a task and what commands do to them, and whether a submission fits the environments that are served.
-
-Pure decisions; the store keeps the states, the scheduler acts on them.
-"""
+"""Whether a submission fits the environments that are served. Pure decisions."""
 
 from __future__ import annotations
 
@@ -15,47 +12,6 @@ from .taskfile import environments_of
 
 PARAMETERS = "environment_config"
 """The table of a task file that its environment reads."""
-TRANSITIONS: dict[str, dict[str, str]] = {
-    "pause": {"submitted": "paused", "queued": "paused", "blocked": "paused", "running": "paused"},
-    "resume": {"paused": "queued"},
-    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued", "blocked": "queued"},  # those: at once
-    "cancel": {
-        "submitted": "cancelled",
-        "queued": "cancelled",
-        "blocked": "cancelled",
-        "running": "cancelled",
-        "paused": "cancelled",
-    },
-    "extend": {
-        "submitted": "submitted",
-        "queued": "queued",
-        "blocked": "blocked",
-        "running": "queued",
-        "paused": "paused",
-        "done": "queued",
-    },
-    "rollback": {"paused": "queued", "done": "queued", "failed": "queued", "cancelled": "queued"},
-}
-PAST = {
-    "pause": "paused",
-    "resume": "resumed",
-    "retry": "retried",
-    "cancel": "cancelled",
-    "extend": "extended",
-    "rollback": "rolled back",
-}
-"""The participle of each command, for messages."""
-
-
-def next_state(command: str, state: str) -> str:
-    """The state after a command. Raises ``ConfigError`` where the command makes no sense."""
-    if command not in TRANSITIONS:
-        raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
-    allowed = TRANSITIONS[command]
-    if state not in allowed:
-        hint = "`marlaas resume` goes on with it." if state == "paused" else f"Only {', '.join(allowed)} ones can."
-        raise ConfigError(f"A task that is {state} cannot be {PAST[command]}.", hint)
-    return allowed[state]
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:

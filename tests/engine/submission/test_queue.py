@@ -12,14 +12,9 @@ from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
 from marlaas.engine.store.submissions import Submission
-from marlaas.engine.submission.queue import (
-    TRANSITIONS,
-    check_environment,
-    check_environments,
-    find_environment,
-    next_state,
-)
+from marlaas.engine.submission.queue import check_environment, check_environments, find_environment
 from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.submission.transitions import TRANSITIONS, next_state
 
 
 def served(name: str, *parameters: dict[str, object], version: str = "abc") -> EnvironmentRow:
