@@ -148,15 +148,17 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     create_database(home, notice)
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
-    begun = time.monotonic()
+    begun, said = time.monotonic(), ""
     while (state := _state(home)) in ("starting", "draining") or time.monotonic() < begun + timeout:
         if state == "running":
             if notice is not None and (other := other_version(_engine(home))):
                 notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            notice(_waits_for(home) or _PATIENCE.get(state, _PATIENCE["starting"]))
-            notice = None
+            words = _waits_for(home) or said or _PATIENCE.get(state, _PATIENCE["starting"])
+            if words != said:
+                notice(words)
+            said = words
         if holder(home.lock) is None:
             if process is None:
                 process = _start(home, log)

@@ -41,7 +41,7 @@ def wheel_of(found: Distribution, folder: Path) -> Path:
     """The wheel from which a distribution could have been installed; nothing is compressed."""
     stem = f"{re.sub(r'[-_.]+', '_', found.name)}-{found.version}"
     scripts = {point.name for point in found.entry_points if point.group == "console_scripts"}
-    (info,) = {PurePosixPath(file).parts[0] for file in found.files or () if file.name == "WHEEL"}
+    (info,) = {file.parts[0] for file in found.files or () if file.name == "WHEEL" and len(file.parts) == 2}
     record = []
     path = folder / f"{stem}-{_tag(found)}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as wheel:
