@@ -17,7 +17,7 @@ from ...chart.plot import Plot
 from ...words.format import cells, clip
 from .metric_list import MetricList
 
-_LEAST_WIDTH, _LEAST_HEIGHT = 24, 5
+_LEAST_WIDTH, _LEAST_HEIGHT = 20, 5
 """Cells that a chart with its title takes at least."""
 _GAP = 2
 
@@ -96,13 +96,12 @@ class SmallMultiples(Widget, can_focus=True):
 
     def _curve(self, chart: SmallChart, width: int, height: int) -> list[Content]:
         """The chart below its title, kept until it changes."""
-        key = chart.name, width, height
+        colours = not (self.app.no_color or self.app.current_theme.ansi)
+        key = chart.name, width, height, colours
         known = self._drawn.get(key)
         if known is None or known[0] != chart.plot:
-            colours = not (self.app.no_color or self.app.current_theme.ansi)
-            drawn = [
-                Content.assemble(*looks(runs, colours)) for runs in draw(chart.plot, width, height, bare=True).lines
-            ]
+            lines = draw(chart.plot, width, height, bare=True).lines
+            drawn = [Content.assemble(*looks(runs, colours)) for runs in lines]
             self._drawn[key] = known = (chart.plot, drawn)
         return known[1]
 

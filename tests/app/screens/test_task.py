@@ -148,7 +148,13 @@ async def test_components_of_a_mixture_have_their_own_curves(home: Home) -> None
     filling = fill_task(home.database)
     for suite, gain in (("words", 0.1), ("[/sums]", 0.2)):
         for step in (0, 20, 40):
-            row = {"policy": 1, "step": step, "environment_version": "b", "series": f"b{suite}", "suite": suite}
+            row: dict[str, object] = {
+                "policy": 1,
+                "step": step,
+                "environment_version": "b",
+                "series": f"b{suite}",
+                "suite": suite,
+            }
             row |= {"score": gain + step / 80, "stderr": 0.03, "n": 64, "prompts": 64, "metrics": "{}", "created": NOW}
             filling.insert("evals", **row)
     async with driving(home, (200, 50)) as driver:
