@@ -62,9 +62,11 @@ def export(home: Home, ids: Ids, file: Path) -> int:
         with opened(home) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
             return write(read(reader, ids(reader)), out, readable=file.suffix in READABLE)
     except FileExistsError as error:
-        raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
+        raise ConfigError(
+            "the file is there already.", "Give another name, or remove it first.", where=str(file)
+        ) from error
     except OSError as error:
-        raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"the file cannot be written: {error.strerror}.", where=str(file)) from error
 
 
 def write(conversations: Iterable[StoredConversation], out: TextIO, readable: bool = False) -> int:

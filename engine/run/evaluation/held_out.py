@@ -159,7 +159,7 @@ class HeldOutPrompts:
         why = f": {failure.message.rstrip('.')}" if failure else ""
         return Blocked(
             f"blocked: the first prompts of {len(lost)} of {asked} instances of {lease.environment} could not be seen"
-            f" in {TRIES} tries{why}. Training might meet what is held out"
+            f" in {TRIES} tries{why}. Training might meet what is held out."
         )
 
 
