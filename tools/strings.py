@@ -30,7 +30,9 @@ _STYLE = re.compile(r"[^{}]*\{[^{}]*:[^{}]*;[^{}]*\}", re.DOTALL)
 _CODE = re.compile(r"^(import|from|def|async def|class) ", re.MULTILINE)
 _WORDS = re.compile(r"[A-Za-z]{2}")
 _SEVERAL = re.compile(r"\S\s+\S")
-_TITLE = re.compile(r"[A-Z][A-Za-z-]+[.!?…]?")
+_TITLE = re.compile(r"[A-Z][A-Z-]+|[A-Z][a-z]+[.!?…]")
+"""The head of a column, or a sentence of one word."""
+_COLOUR = re.compile(r"\$[a-z]+-?")
 
 
 def texts(source: str) -> Iterator[str]:
@@ -92,7 +94,8 @@ def _called(call: ast.Call) -> str:
 
 def _for_people(text: str, titles: bool) -> bool:
     """Whether a person may read it: several words, or one that is written like a title."""
-    if not _WORDS.search(text) or _SQL.match(text) or _STYLE.fullmatch(text.strip()) or _CODE.search(text):
+    machine = _COLOUR.search(text) or _SQL.match(text) or _STYLE.fullmatch(text.strip()) or _CODE.search(text)
+    if machine or not _WORDS.search(text):
         return False
     return bool(_SEVERAL.search(text)) or (titles and bool(_TITLE.fullmatch(text)))
 

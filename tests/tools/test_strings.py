@@ -11,7 +11,7 @@ from tools.strings import LIST, listed, texts
 SOURCE = '''
 """A docstring of the module."""
 import re
-NAMES = ("one", "two words", "Title")
+NAMES = ("one", "two words", "TITLE")
 """Of an attribute."""
 CSS = "Screen { color: red; }"
 PATTERN = re.compile("two words|three")
@@ -27,12 +27,17 @@ def say(count: int, db) -> str:
 
 
 def test_texts_for_people_are_found_and_others_left_out() -> None:
-    assert list(texts(SOURCE)) == ["two words", "Title", "There are {…} tasks{…}.", "of one tenant"]
+    assert list(texts(SOURCE)) == ["two words", "TITLE", "There are {…} tasks{…}.", "of one tenant"]
 
 
-def test_the_list_is_up_to_date() -> None:
+@pytest.fixture(scope="module")
+def now() -> list[str]:
+    """The lines of the list, as the program is now."""
+    return listed().splitlines()
+
+
+def test_the_list_is_up_to_date(now: list[str]) -> None:
     there = LIST.read_text(encoding="utf-8").splitlines()
-    now = listed().splitlines()
     gone, new = [text for text in there if text not in now], [text for text in now if text not in there]
     assert there == now, f"`python -m tools.strings` writes the list anew. Gone: {gone[:9]}; new: {new[:9]}"
 
@@ -50,6 +55,6 @@ RIDDLES = {
 
 
 @pytest.mark.parametrize("riddle", RIDDLES)
-def test_no_text_is_a_riddle(riddle: str) -> None:
-    found = [text.strip() for text in listed().splitlines() if re.search(riddle, text, re.IGNORECASE)]
+def test_no_text_is_a_riddle(now: list[str], riddle: str) -> None:
+    found = [text.strip() for text in now if re.search(riddle, text, re.IGNORECASE)]
     assert not found, f"say rather: {RIDDLES[riddle]}"

@@ -151,7 +151,7 @@ def show_task(args: argparse.Namespace) -> int:
         *(("warning", line(warning)) for warning in warnings),
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
         ("priority", str(task.priority) if task.priority else ""),
-        ("tried again", _tries(task, config)),
+        ("retried", _tries(task, config)),
         *(("policy", _policy(each, task.steps)) for each in task.policies),
         ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
         _made(task, own),
