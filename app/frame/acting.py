@@ -71,7 +71,7 @@ class Acting(KeyOrder):
         if self._sender.undoable:
             self._sender.undo()
         else:
-            self.say("There is nothing to undo.", bad=True)
+            self.say("Nothing to undo.", bad=True)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""

@@ -43,11 +43,11 @@ def test_the_list_is_up_to_date(now: list[str]) -> None:
 
 
 RIDDLES = {
-    r"\b1 in 20\b": "p95",
     r"\bby a person\b": "paused by you",
     r"\bThere is nothing to undo\b": "Nothing to undo.",
     r"\bcannot be had\b": "are missing, or cannot be read",
-    r"\boptimizer gone\b": "resumable: no",
+    r"\boptimizer (kept|gone)\b": "resumable: yes",
+    r"\btries again within\b|\bThe task is tried again\b": "retrying in 60 s",
     r"\bit is not said\b": "say …",
     r"\bhas haste\b|\bin haste\b": "urgent",
 }
