@@ -49,9 +49,9 @@ def check_keys(keys: Mapping[str, str], where: str) -> None:
         if name not in names:
             close = get_close_matches(name, names, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ConfigError(f"{where}: there is no key {name!r}.{hint}", "`marlaas keys` lists them.")
+            raise ConfigError(f"there is no key {name!r}.{hint}", "`marlaas keys` lists them.", where=where)
         if bad := [key for key in wanted.split(",") if len(key) != 1 and not _KEY.fullmatch(key)]:
-            raise ConfigError(f"{where}: {name!r} cannot be {bad[0]!r}.", "Keys are named like p, P, f5 or ctrl+o.")
+            raise ConfigError(f"{name!r} cannot be {bad[0]!r}.", "Keys are named like p, P, f5 or ctrl+o.", where=where)
 
 
 def _modules(package: ModuleType) -> Iterable[ModuleType]:

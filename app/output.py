@@ -1,7 +1,8 @@
 """Where output goes: results to standard output, everything else to standard error.
 
 Tables are plain aligned text, JSON is ASCII (it can hold no control character and no half character), errors are one
-sentence and a hint. Knows nothing of tasks.
+sentence and a hint. Commands in messages can be typed as they stand: they name the home that was given. Knows nothing
+of tasks.
 """
 
 from __future__ import annotations
@@ -9,15 +10,32 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .words.format import cells, clip, line, pad
 
+if TYPE_CHECKING:
+    from marlaas.engine.errors import MarlaasError
+
+MOST_MISTAKES = 50
+"""Mistakes of one command line that are printed."""
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes; they are part of the interface."""
+
+
+_HOME = ""
+"""The option that commands in messages need, because this command line was given it."""
+
+
+def mean_home(folder: str) -> None:
+    """From here on, commands that messages name get ``--home FOLDER``; with an empty text they stay as they are."""
+    global _HOME
+    _HOME = f" --home {shlex.quote(folder)}" if folder else ""
 
 
 def result(text: str) -> None:
@@ -27,7 +45,7 @@ def result(text: str) -> None:
 
 def talk(text: str) -> None:
     """Print a line for the person who waits; it is never part of the answer."""
-    print(text, file=sys.stderr, flush=True)
+    print(re.sub(r"`marlaas(?=`| [a-z])", lambda found: found[0] + _HOME, text), file=sys.stderr, flush=True)
 
 
 def complain(message: str, hint: str = "") -> None:
@@ -35,6 +53,17 @@ def complain(message: str, hint: str = "") -> None:
     talk(f"marlaas: {line(message)}")
     if hint:
         talk(f"  {line(hint)}")
+
+
+def complain_of(error: MarlaasError) -> None:
+    """Print an error with all that was found with it."""
+    mistakes = error.mistakes
+    for mistake in mistakes[:MOST_MISTAKES]:
+        complain(mistake.message, mistake.hint)
+        if not mistake.message.startswith(mistake.where):  # its end alone stands before the cause
+            talk(f"  {line(mistake.where)}")
+    if len(mistakes) > MOST_MISTAKES:
+        talk(f"marlaas: {len(mistakes) - MOST_MISTAKES:,} more mistakes are not shown.")
 
 
 def result_json(value: Any) -> None:

@@ -1,48 +1,92 @@
-"""Every error that a person may read, in one flat family.
+"""Every error that a person may read, in one flat family and one form: where → cause → what to do.
 
-An error carries one sentence of what is wrong and where, and optionally a hint of how to mend it; the command line
-prints both and exits with the class's code. Nothing here knows who raises or prints it.
+The place (a file with line and column, a task) stands before the cause and is short, so that the cause is in the first
+60 characters; the hint says how to mend it. The command line prints all three and exits with the class's code. Nothing
+here knows who raises or prints an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 LONGEST = 4000
 """Characters of an error's sentence. It may quote a file, whose text can be of any length."""
+LONGEST_PLACE = 40
+"""Characters of the place before the cause; of a longer one the end is shown, which has file, line and column."""
 
 
 class MarlaasError(Exception):
-    """The root of the family: ``message`` says what and where, ``hint`` how to mend it."""
+    """The root of the family: ``where`` is the place, ``cause`` what is wrong, ``hint`` how to mend it.
+
+    ``message`` is place and cause in one sentence. Most causes name their place themselves and have no ``where``.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        message = _readable(message)
-        super().__init__(message)
-        self.message = message
+    def __init__(self, cause: str, hint: str = "", *, where: str = "") -> None:
+        self.cause = _readable(cause)
+        self.where = where
+        self.message = f"{short_place(where)}: {self.cause}" if where else self.cause
         self.hint = hint
+        super().__init__(self.message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
+
+    @property
+    def mistakes(self) -> tuple[MarlaasError, ...]:
+        """This error, and those that were found with it."""
+        return (self,)
+
+    def at(self, where: str) -> Self:
+        """The same error at another place."""
+        other = copy(self)
+        MarlaasError.__init__(other, self.cause, self.hint, where=where)
+        return other
 
 
 class ConfigError(MarlaasError, ValueError):
     """A task file, ``marlaas.toml`` or command line says something that cannot be.
 
     ``path`` is the key at fault, ``train.learning_rate``, where one is; ``also`` are further keys that it clashes with.
-    ``code`` tells a program what is wrong with it; those of task files are in ``spec/validation.py``.
+    ``code`` tells a program what is wrong with it; those of task files are in ``spec/validation.py``. One that is
+    raised for a whole file has the file's other mistakes, too: ``mistakes``.
     """
 
     exit_code = 2
 
     def __init__(
-        self, message: str, hint: str = "", *, path: str = "", also: Sequence[str] = (), code: str = ""
+        self,
+        cause: str,
+        hint: str = "",
+        *,
+        where: str = "",
+        path: str = "",
+        also: Sequence[str] = (),
+        code: str = "",
     ) -> None:
-        super().__init__(message, hint)
+        super().__init__(cause, hint, where=where)
         self.path = path
         self.also = tuple(also)
         self.code = code
+        self.others: tuple[ConfigError, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *map(str, self.others)])
+
+    @property
+    def mistakes(self) -> tuple[ConfigError, ...]:
+        """This error, and those that were found with it."""
+        if not self.others:
+            return (self,)
+        alone = copy(self)
+        alone.others = ()
+        return (alone, *self.others)
 
 
 class BaseModelError(ConfigError):
@@ -71,6 +115,10 @@ class AdapterMissing(AdapterError):
 
 class AdapterUnreachable(AdapterError):
     """A state file or its folder cannot be reached, perhaps only for a moment; the file may be sound."""
+
+
+class ReferenceMissing(ConfigError, AdapterError):
+    """A task file refers to a version or a folder that is not there, or does not fit."""
 
 
 class HomeLocked(MarlaasError):
@@ -115,6 +163,52 @@ class CallFailed(MarlaasError):
 
 class EnvironmentFailure(MarlaasError):
     """An environment broke its own contract: recorded with file and line, never a reward."""
+
+
+def as_one(mistakes: Sequence[ConfigError]) -> ConfigError:
+    """One error for several, of the kind of the first, which has the others as ``mistakes``."""
+    first, *rest = mistakes
+    whole = copy(first)
+    whole.others = tuple(rest)
+    return whole
+
+
+class Mistakes:
+    """Makes several checks and raises what they found together: ``with mistakes:`` around each, then ``refuse``."""
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ConfigError):
+            return False
+        self.found += error.mistakes
+        return True
+
+    def refuse(self) -> None:
+        """Raise what was found, if anything."""
+        if self.found:
+            raise as_one(self.found) from None
+
+
+def short_place(where: str) -> str:
+    """A place in at most ``LONGEST_PLACE`` characters: a long path begins with an ellipsis, at a folder if it can."""
+    if len(where) <= LONGEST_PLACE:
+        return where
+    end = where[-LONGEST_PLACE + 1 :]
+    folder = end.find("/")
+    return f"…{end[folder:] if 0 <= folder < len(end) // 2 else end}"
+
+
+def _again(cls: type[MarlaasError], args: tuple[object, ...], state: dict[str, object]) -> MarlaasError:
+    """An error as it was, for ``copy`` and ``pickle``: the arguments of each class are its own business."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def _readable(message: str) -> str:

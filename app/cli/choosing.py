@@ -1,11 +1,11 @@
-"""Which tasks a verb is about: their numbers, or the members of a sweep by its name."""
+"""Which tasks a verb is about: their numbers or names, or the members of a sweep by its name."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from .verbs import task_number
+from .verbs import TASK, task_word
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 
+def add_task(parser: argparse.ArgumentParser, about: str = TASK, *, optional: bool = False) -> None:
+    """Add one task, by number or name."""
+    parser.add_argument("task", type=task_word, nargs="?" if optional else None, metavar="TASK", help=about)
+
+
 def add_tasks(parser: argparse.ArgumentParser) -> None:
-    """Add numbers, ``--family`` and ``--tenant``."""
-    parser.add_argument("tasks", type=task_number, nargs="*", metavar="ID", help="numbers of tasks")
+    """Add numbers and names of tasks, ``--family`` and ``--tenant``."""
+    parser.add_argument("tasks", type=task_word, nargs="*", metavar="TASK", help="numbers or names of tasks")
     sweep = "all tasks of the newest sweep of that name"
     parser.add_argument("--family", action="append", default=[], metavar="NAME", help=sweep)
     parser.add_argument("--tenant", metavar="NAME", help="whose sweep, where several tenants have one of that name")
@@ -67,14 +72,19 @@ def chosen(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
     """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
 
-    from ..reading.opening import find_task
-
     if not args.tasks and not args.family:
-        raise ConfigError("No task is given.", "Give numbers, or a sweep's name with --family.")
-    numbers = [find_task(reader, number).id for number in args.tasks]
+        raise ConfigError("No task is given.", "Give numbers or names, or a sweep's name with --family.")
+    numbers = named(args, reader)
     for name in args.family:
         numbers += _members(reader, name, args.tenant)
     return list(dict.fromkeys(numbers))
+
+
+def named(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
+    """The numbers of the tasks that are given one by one. Raises as ``find_task``."""
+    from ..reading.opening import find_task
+
+    return [find_task(reader, said).id for said in args.tasks]
 
 
 def _members(reader: HomeReader | None, name: str, tenant: str | None) -> list[int]:

@@ -19,7 +19,7 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="Files come there when a version turned out to be damaged or gone; nothing there is ever used again.",
     )
-    parser.add_argument("--yes", action="store_true", help="remove it; nothing brings it back")
+    parser.add_argument("--yes", action="store_true", help="remove it; this cannot be undone")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
     elif args.yes:
         output.talk(f"Removed: {size(sum(one.size for one in found))}.")
     else:
-        output.talk("`marlaas clean --yes` removes them; nothing brings them back.")
+        output.talk("`marlaas clean --yes` removes them; this cannot be undone.")
     return output.OK

@@ -6,6 +6,7 @@ shtab makes the script from the parser; what only a home knows the script asks o
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -73,9 +74,11 @@ def _print_words(args: argparse.Namespace) -> int:
 def _words(kind: str, reader: HomeReader) -> Iterator[str]:
     """The words that a shell can take as they are: others would have to be quoted, differently in each shell."""
     if kind == "tasks":
-        yield from (str(task.id) for task in reversed(reader.known_tasks()))
-        return
-    if kind == "environments":
+        known = reader.known_tasks()
+        yield from (str(task.id) for task in reversed(known))
+        times = Counter(task.name for task in known)
+        names = [name for name, count in times.items() if count == 1 and not name.isdigit()]
+    elif kind == "environments":
         names = [name for row in reader.environments() for name in (row.name, row.name.rpartition("/")[2])]
     else:
         names = [task.tenant if kind == "tenants" else task.family for task in reader.known_tasks()]

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home import Home, find_home
+from marlaas.engine.home import Home, check_folder, find_home
 
 from .. import output
 from ..home.demo import begin
-from .verbs import Verbs, add_verb
+from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
@@ -43,12 +43,14 @@ def register(verbs: Verbs) -> None:
 
 def demo_home(args: argparse.Namespace) -> Home:
     """The demo's own home, unless one was given explicitly."""
-    given = getattr(args, "home", None)
-    if given or os.environ.get("MARLAAS_HOME"):
-        return find_home(given)
+    if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):
+        return home_of(args)
     default = find_home().root
     sampler = getattr(args, "sampler", None)
-    return Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
+    home = Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
+    check_folder(home)
+    output.mean_home(str(home.root))
+    return home
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return _interrupted(home)
         code = open_application(home, demo=True)
-        _stop_if_over(home)
+        if _stopped_if_over(home):
+            output.talk("All tasks of the demo have ended, and its engine was stopped.")
         return code
     say = output.talk if args.json else output.result
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -147,14 +150,18 @@ def _verdict(entry: dict[str, Any]) -> str:
     )
 
 
-def _stop_if_over(home: Home) -> None:
+def _stopped_if_over(home: Home) -> bool:
     """Stop the engine once the application is closed, unless it has unfinished tasks to go on with."""
+    from marlaas.engine.daemon import control
+
     from ..reading.opening import opened
 
     with opened(home) as reader:
         unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
-    if not unfinished:
-        _stop(home)
+    if unfinished or not control.alive(home):
+        return False
+    _stop(home)
+    return True
 
 
 def _stop(home: Home) -> None:
@@ -163,4 +170,4 @@ def _stop(home: Home) -> None:
     try:
         control.stop(home, STOP_SECONDS)
     except MarlaasError as error:
-        output.complain(error.message, error.hint)
+        output.complain_of(error)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..words.format import line
-from .verbs import Verbs, add_verb, home_of, task_number
+from .choosing import add_task
+from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EventFilter, EventRow
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def register(verbs: Verbs) -> None:
     """Add the verb."""
     logs = add_verb(verbs, "logs", run, "print what happened, newest last", json=True)
-    logs.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
+    add_task(logs, "only of this task, by number or name", optional=True)
     logs.add_argument("--tenant", metavar="NAME", help="only of tasks whose tenant has this in its name")
     logs.add_argument("--level", choices=("info", "warning", "error"), default="", help="only this level and worse")
     logs.add_argument("--kind", metavar="WORD", default="", help="only of this kind: task, environment, engine, …")
@@ -34,16 +35,16 @@ def run(args: argparse.Namespace) -> int:
 
     from ..reading.opening import find_task, reading
 
-    home, wanted = home_of(args), _wanted(args)
+    home = home_of(args)
     with reading(home) as reader:
-        if args.task is not None:
-            find_task(reader, args.task)
+        task = find_task(reader, args.task).id if args.task is not None else None
+        wanted = _wanted(args, task)
         events = reader.newest_events(wanted, limit=max(0, args.lines)) if reader else []
         if args.json and not args.follow:
             output.result_json([asdict(event) for event in events])
             return output.OK
         if not events:
-            _talk_of_nothing(args, str(home.logs))
+            _talk_of_nothing(args, task, str(home.logs))
         last = 0
         while True:
             for event in events:
@@ -55,17 +56,17 @@ def run(args: argparse.Namespace) -> int:
             events = reader.newest_events(wanted, after=last, limit=10_000)
 
 
-def _wanted(args: argparse.Namespace) -> EventFilter:
+def _wanted(args: argparse.Namespace, task: int | None) -> EventFilter:
     from marlaas.engine.store import EventFilter
 
-    return EventFilter(tuple(args.grep), args.level, args.task, args.tenant or "", args.kind)
+    return EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind)
 
 
-def _talk_of_nothing(args: argparse.Namespace, folder: str) -> None:
+def _talk_of_nothing(args: argparse.Namespace, task: int | None, folder: str) -> None:
     if args.grep or args.level or args.tenant or args.kind:
         output.talk("No event matches yet.")
         return
-    where = "" if args.task is None else f" to task {args.task}"
+    where = "" if task is None else f" to task {task}"
     output.talk(f"Nothing has happened{where} yet. The engine's log files are in {folder}.")
 
 

@@ -17,7 +17,7 @@ from marlaas.engine.errors import MarlaasError
 from .. import output
 from . import terminal
 from .families import FAMILIES, needed
-from .verbs import CommandParser, add_home, home_of
+from .verbs import CommandParser, add_home, place_of
 
 
 def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
@@ -41,6 +41,7 @@ def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     output.tolerate_any_terminal()
+    output.mean_home("")
     words = sys.argv[1:] if argv is None else list(argv)
     args = build_parser(needed(words)).parse_args(words)
     try:
@@ -56,14 +57,14 @@ def _open(args: argparse.Namespace) -> int:
     """Open the terminal application, or list the tasks where nobody sits at a terminal."""
     if args.web or terminal.has_terminal():
         return terminal.run(args)
-    return main(["--home", str(home_of(args).root), "list"])
+    return main([*(["--home", args.home] if hasattr(args, "home") else []), "list"])
 
 
 def _run(args: argparse.Namespace) -> int:
     try:
         return int(args.run(args))
     except MarlaasError as error:
-        output.complain(error.message, error.hint)
+        output.complain_of(error)
         return error.exit_code
     except KeyboardInterrupt:
         return output.INTERRUPTED
@@ -108,7 +109,7 @@ def _opened_log(args: argparse.Namespace) -> tuple[int, Path]:
     """The file for tracebacks in the home, opened."""
     import os
 
-    path = home_of(args).logs / "marlaas-errors.log"
+    path = place_of(args).logs / "marlaas-errors.log"
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(path, flags, 0o600), path
 

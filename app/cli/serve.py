@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
     from marlaas.engine.errors import ConfigError
 
+    home = home_of(args)
     if find_spec("textual_serve") is None:
         raise ConfigError("`marlaas serve` needs textual-serve.", f'`pip install "{NEEDS}"` installs it.')
     import asyncio
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     for editor in ("EDITOR", "VISUAL"):
         os.environ.pop(editor, None)  # nobody in a browser can use an editor
-    command = shlex.join(served(str(home_of(args).root), args.control))
+    command = shlex.join(served(str(home.root), args.control))
 
     def ready(address: str) -> None:
         output.talk(

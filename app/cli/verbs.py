@@ -10,11 +10,13 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from marlaas.engine.home import Home, find_home
+from marlaas.engine.home import Home, check_folder, check_home, find_home
 
 from .. import output
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+TASK = "a task's number or name"
+"""The help of an argument that means a task."""
 ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"
 """The help of an argument that means an adapter."""
 Run = Callable[[argparse.Namespace], int]
@@ -69,12 +71,31 @@ def add_home(parser: argparse.ArgumentParser, **more: Any) -> None:
 
 
 def home_of(args: argparse.Namespace) -> Home:
-    """The home that the arguments mean."""
+    """The home that the arguments mean.
+
+    Raises ``ConfigError`` where ``--home`` names a folder that is none: it is mistyped, and must not become one. The
+    default place, also that of ``MARLAAS_HOME``, need not be a home yet.
+    """
+    home = place_of(args)
+    if home.root == find_home().root:
+        check_folder(home)
+    else:
+        check_home(home)
+        output.mean_home(str(home.root))
+    return home
+
+
+def place_of(args: argparse.Namespace) -> Home:
+    """The home that the arguments mean, for a verb that makes one: nothing need be there."""
     return find_home(getattr(args, "home", None))
 
 
-def task_number(text: str) -> int:
-    """An argument that is a task's number."""
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a task number; `marlaas list` shows them")
+def task_word(text: str) -> int | str:
+    """An argument that is a task's number or name; a name of digits is a number."""
+    if not text.isascii() or not text.isdigit():
+        if text.strip():
+            return text
+        raise argparse.ArgumentTypeError("a task has a number or a name; `marlaas list` shows them")
+    if len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a task's number; `marlaas list` shows them")
     return int(text)

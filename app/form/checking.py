@@ -67,12 +67,12 @@ def check(
     try:
         submissions = taskfile.tasks_of(table, WHERE, folder, source)
     except ConfigError as error:
-        return Checked({_field_of(error.path, fields, texts): _plain(error)}, missing, source)
+        return Checked(_by_field(error, fields, texts), missing, source)
     for submission in submissions if environments else ():
         try:
             check_environment(submission, list(environments))
         except ConfigError as error:
-            return Checked({_field_of(error.path, fields, texts): _plain(error)}, missing, source)
+            return Checked(_by_field(error, fields, texts), missing, source)
     return Checked({}, missing, source, tuple(submissions))
 
 
@@ -107,8 +107,16 @@ def _alone(entry: FormField, value: Any) -> str:
     return ""
 
 
+def _by_field(error: ConfigError, fields: Sequence[FormField], texts: Mapping[str, str]) -> dict[str, str]:
+    """The mistakes by the fields that show them; of one field the first."""
+    found: dict[str, str] = {}
+    for mistake in error.mistakes:
+        found.setdefault(_field_of(mistake.path, fields, texts), _plain(mistake))
+    return found
+
+
 def _plain(error: ConfigError) -> str:
-    return str(error).removeprefix(f"{WHERE}: ")
+    return f"{error.cause} {error.hint}".strip()
 
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:

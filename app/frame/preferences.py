@@ -44,31 +44,31 @@ def read_preferences(path: Path | None = None) -> Preferences:
     except FileNotFoundError:
         return Preferences()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+        raise ConfigError(f"cannot be read: {error}.", where=str(path)) from error
     try:
         said = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+        raise ConfigError(f"is not valid TOML: {error}.", where=str(path)) from error
     return _checked(path, said)
 
 
 def _checked(path: Path, said: dict[str, Any]) -> Preferences:
     if unknown := sorted(set(said) - set(KEYS)):
-        raise ConfigError(f"{path}: there is no setting {unknown[0]!r}; there are {', '.join(KEYS)}.")
+        raise ConfigError(f"there is no setting {unknown[0]!r}; there are {', '.join(KEYS)}.", where=str(path))
     theme, ascii_, keys = said.get("theme", ""), said.get("ascii", False), said.get("keys", {})
     if not isinstance(theme, str):
-        raise ConfigError(f"{path}: theme must be a name in quotes, not {theme!r}.")
+        raise ConfigError(f"theme must be a name in quotes, not {theme!r}.", where=str(path))
     if theme:
         check_theme(theme, str(path))
     if not isinstance(ascii_, bool):
-        raise ConfigError(f"{path}: ascii must be true or false, not {ascii_!r}.")
+        raise ConfigError(f"ascii must be true or false, not {ascii_!r}.", where=str(path))
     if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):
-        raise ConfigError(f"{path}: [keys] must name keys in quotes, such as \"task.pause\" = 'P'.")
+        raise ConfigError("[keys] must name keys in quotes, such as \"task.pause\" = 'P'.", where=str(path))
     return Preferences(theme, ascii_, keys)
 
 
 def check_theme(name: str, where: str) -> str:
     """``name``, if there is a theme of that name. Raises ``ConfigError``."""
     if name not in THEME_NAMES:
-        raise ConfigError(f"{where}: There is no theme {name!r}; there are {', '.join(THEME_NAMES)}.")
+        raise ConfigError(f"There is no theme {name!r}; there are {', '.join(THEME_NAMES)}.", where=where)
     return name

@@ -48,7 +48,7 @@ def evaluation_table(wish: Wish, reader: HomeReader | None) -> dict[str, Any]:
     like = reader.task_config(first.task) if reader and first else {}
     environment = wish.environment or like.get("environment", "")
     if not environment:
-        raise ConfigError("It is not said what to measure on.", "Give --environment NAME.")
+        raise ConfigError("No environment is given to measure on.", "Give --environment NAME.")
     same = environment == like.get("environment")
     measure = dict(wish.measure)
     if measure.get("samples", 1) > 1 and "temperature" not in measure:  # at 0 all samples would be the same

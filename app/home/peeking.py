@@ -1,4 +1,4 @@
-"""The first prompts of a home's environment; asked for by a verb, or by a thread of the application.
+"""A home's environments without an engine, and their first prompts; for a verb, or a thread of the application.
 
 Everything is played in a temporary folder.
 """
@@ -6,14 +6,16 @@ Everything is played in a temporary folder.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from marlaas.engine.environments import Interpreters, Peek, first_prompts
+from marlaas.engine.environments import EnvironmentInfo, Interpreters, Peek, first_prompts, found_alone
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
+from marlaas.engine.store import EnvironmentRow
 from marlaas.plugins.messages import Ask
 
 from ..words import env_transcript as transcript
@@ -39,6 +41,37 @@ def peeked(
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         folders = (BUNDLED_PLUGINS, home.plugins)
         return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters, data))
+
+
+def environments_alone(home: Home, names: Sequence[str]) -> list[EnvironmentRow]:
+    """The environments that names may mean, as an engine would tell of them if one ran; blocks for a second.
+
+    Installs nothing: a plugin whose libraries are not there has no version.
+    """
+    settings = replace(load_settings(home).environments, allow="never")
+    interpreters = Interpreters(home.venvs, settings)
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        folders = (BUNDLED_PLUGINS, home.plugins)
+        infos = asyncio.run(found_alone(names, folders, Path(scratch), interpreters))
+    return [_row(info) for info in infos]
+
+
+def _row(info: EnvironmentInfo) -> EnvironmentRow:
+    failure = info.failure
+    return EnvironmentRow(
+        name=info.name,
+        version=info.version,
+        state=info.state,
+        parameters=tuple(asdict(parameter) for parameter in info.parameters),
+        description=info.description,
+        message=failure.message if failure else "",
+        file=failure.file if failure else "",
+        line=failure.line if failure else 0,
+        path=info.path,
+        updated=time.time(),
+        agents=info.agents,
+        rows=info.rows,
+    )
 
 
 def prompt_lines(ask: Ask) -> list[str]:

@@ -44,9 +44,9 @@ def _rewrite(path: Path, change: Callable[[str], str]) -> None:
         text = path.read_bytes().decode() if path.exists() else ""  # line ends as they are
         _replace(path, change(text))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"cannot be written: {error.strerror}.", where=str(path)) from error
     except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}.", "Mend it first.") from error
+        raise ConfigError(f"cannot be read: {error}.", "Mend it first.", where=str(path)) from error
 
 
 def with_base(text: str, name: str) -> str:

@@ -23,29 +23,77 @@ LOADING_SECONDS = 10.0
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
     """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
 
-    ``notice`` is told once where the engine takes its time. Raises ``MarlaasError``: another base than the home's, a
-    dependency that nobody is, an environment that there is not, parameters that it does not take,
-    rows that are not there.
+    ``notice`` is told once where the engine takes its time. Raises as ``checked``, and then starts no engine.
     """
     from marlaas.engine.daemon import control
     from marlaas.engine.store import submit
-    from marlaas.engine.submission import check_data, check_wish, find_starts, link
 
-    from ..reading.sqlite_reader import SqliteReader
-
-    check_data(submissions)
     control.create_database(home, notice)
-    base = control.served_base(home)
-    for submission in submissions:
-        check_wish(submission.config["base"], submission.name, base)
-    with SqliteReader(home.database) as reader:  # what writes to the database reads it, too
-        linked = find_starts(link(submissions, reader.known_tasks()), reader)
+    linked = checked(home, submissions)
     control.ensure_running(home, notice=notice)
-    _check_environments(home, linked)
+    _check_served(home, linked)
+    base = control.served_base(home)
     return submit(home.database, [replace(submission, base=base.fingerprint) for submission in linked])
 
 
-def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
+def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
+    """The tasks with what their files refer to, as the queue takes them. Changes nothing, and starts no engine.
+
+    Raises ``ConfigError`` with all mistakes: another base than the home's, a dependency or a version that there is not,
+    an environment that there is not, parameters that it does not take, rows that are not there.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import Mistakes
+    from marlaas.engine.submission import check_bases, check_data, find_starts, link
+
+    from ..reading.opening import reading
+
+    mistakes, linked = Mistakes(), list(submissions)
+    with mistakes:
+        check_data(submissions)
+    with mistakes:
+        check_bases(submissions, control.served_base(home))
+    with reading(home) as reader:
+        with mistakes:
+            linked = link(linked, reader.known_tasks() if reader else [])
+        with mistakes:
+            linked = find_starts(linked, reader)
+        environments = reader.environments() if reader else []
+    with mistakes:
+        if control.alive(home):
+            _check_served(home, linked)
+        else:
+            _check_unserved(home, linked, environments)
+    mistakes.refuse()
+    return linked
+
+
+def _check_unserved(home: Home, submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
+    """Raise where an environment is not there or its parameters do not fit, although no engine serves them.
+
+    What the last engine saw is believed where it fits; else the plugins are looked at as they are now.
+    """
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.submission import check_environments
+
+    try:
+        check_environments(submissions, environments)
+    except ConfigError:
+        from .peeking import environments_alone
+
+        check_environments(submissions, environments_alone(home, _names(submissions)))
+
+
+def _names(submissions: Sequence[Submission]) -> list[str]:
+    """The environments that tasks play or are measured on, as their files call them."""
+    from marlaas.engine.submission import environments_of
+
+    played = [name for submission in submissions for name, _ in environments_of(submission)]
+    suites = [suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ())]
+    return list(dict.fromkeys([*played, *(suite["environment"] for suite in suites)]))
+
+
+def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that may be on the way."""
     from marlaas.engine.errors import EnvironmentMissing
     from marlaas.engine.submission import check_environments

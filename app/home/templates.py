@@ -42,7 +42,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
     except OSError as error:
         from marlaas.engine.errors import ConfigError
 
-        raise ConfigError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"cannot be written: {error.strerror}.", where=str(error.filename or folder)) from error
     return [folder / file for file in texts]
 
 

@@ -24,8 +24,8 @@ _KEYS: dict[str, Callable[[KeptVersion], float]] = {
     "size": lambda kept: -kept.row.size,
     "age": lambda kept: kept.row.created,
 }
-COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("optimizer", 9))
-"""The columns after the task. ``optimizer``: whether its moments are kept; else training begins with new ones."""
+COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("resumable", 9))
+"""The columns after the task. ``resumable``: whether its optimizer is kept; else training begins with a new one."""
 LEAST = 12
 """Cells that the task's column needs; where there is no room for them, the last columns go."""
 SUMS, MOST = 34, 64
@@ -89,10 +89,10 @@ def text(shown: VersionLine, width: int, now: float, sort: str) -> str:
     named = shown.total or sort != "task"
     whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
     owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
-    optimizer = "kept" if row.resumable else "gone"
+    resumable = "yes" if row.resumable else "no"
     values = [str(row.number), shown.kept.label, with_error(row.score, row.basis).replace("± ", "±"), size(row.size)]
     together = size(shown.total) if shown.total else ""
-    return _joined(owner, together, [*values, age(now - row.created), optimizer], width)
+    return _joined(owner, together, [*values, age(now - row.created), resumable], width)
 
 
 def age(seconds: float) -> str:

@@ -89,6 +89,9 @@ class HomeReader(Protocol):
     def task_source(self, task: int) -> str:
         """The task file as its author wrote it; empty for a task that was made without one, and for an unknown one."""
 
+    def tasks_from(self, source: str) -> list[int]:
+        """Numbers of the tasks that wait or run and were made from exactly this text of a task file, oldest first."""
+
     def past_runs(self, names: Sequence[str], base: str) -> list[PastRun]:
         """Past runs on environments of these names and on this base, newest first."""
 

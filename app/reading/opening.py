@@ -48,8 +48,14 @@ def reading(home: Home) -> Iterator[HomeReader | None]:
         yield reader
 
 
-def find_task(reader: HomeReader | None, number: int) -> TaskRow:
-    """The task of that number. Raises ``UnknownTask``."""
+def find_task(reader: HomeReader | None, said: int | str) -> TaskRow:
+    """The task of that number or name. Raises ``UnknownTask``, and ``ConfigError`` for a name that several have."""
+    task = reader.task(said) if reader and isinstance(said, int) else None
+    if task is not None:
+        return task
+    from marlaas.engine.submission import task_number  # not loaded where a number is right, as it is each second
+
+    number = task_number(said, reader.known_tasks() if reader else [])
     task = reader.task(number) if reader else None
     if task is None:
         raise UnknownTask(f"There is no task {number}.", "`marlaas list` shows the tasks.")

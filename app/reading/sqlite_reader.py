@@ -53,6 +53,7 @@ class SqliteReader(Statistics, Recordings):
         return _identity(self._database) != self._file
 
     task_source = sources.task_source
+    tasks_from = sources.tasks_from
     past_runs = past.past_runs
     matchups = pairs.matchups
     prompt_scores = by_prompt.prompt_scores

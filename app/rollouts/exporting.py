@@ -65,9 +65,11 @@ def export(home: Home, ids: Ids, file: Path) -> int:
                 return write_readable(episodes(reader, wanted), out)
             return write(read(reader, wanted), out)
     except FileExistsError as error:
-        raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
+        raise ConfigError(
+            "the file is there already.", "Give another name, or remove it first.", where=str(file)
+        ) from error
     except OSError as error:
-        raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
+        raise ConfigError(f"the file cannot be written: {error.strerror}.", where=str(file)) from error
 
 
 def write(conversations: Iterable[StoredConversation], out: TextIO) -> int:

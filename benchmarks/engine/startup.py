@@ -6,6 +6,7 @@ stay in the system's cache, as on the second day after an installation.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -70,7 +71,8 @@ def run_demo() -> dict[str, float]:
         home = Home(Path(folder) / "home")
         began = time()
         demo = subprocess.Popen(
-            [*MARLAAS, "--home", str(home.root), "demo", "--json"],
+            [*MARLAAS, "demo", "--json"],
+            env=os.environ | {"MARLAAS_HOME": str(home.root)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,

@@ -34,7 +34,7 @@ def export_adapter(
     or its architecture has no known name in llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
-        raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
+        raise AdapterError("exists already, and nothing is overwritten.", "Choose another folder.", where=str(out_dir))
     state = read_expected(state_path, expected) if expected else read_state(state_path, moments=False)
     base = load_base(base_folder)
     if base.fingerprint != state.header.base:
@@ -47,7 +47,7 @@ def export_adapter(
         files = _write(partial, state, base, gguf, task, base_gguf)
         os.rename(partial, out_dir)
     except OSError as error:
-        raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
+        raise AdapterError(f"the folder could not be written: {error.strerror}.", where=str(out_dir)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return [out_dir / file.name for file in files]

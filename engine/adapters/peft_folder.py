@@ -50,10 +50,12 @@ def read_peft_folder(folder: Path) -> PolicyState:
             names = {key: key.removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in file.keys()}  # noqa: SIM118
             return PolicyState(header, {name: file.get_tensor(key) for key, name in names.items()})
     except (OSError, SafetensorError) as error:
-        raise AdapterError(f"The adapter {path} cannot be read: {error}.") from error
+        raise AdapterError(f"the adapter cannot be read: {error}.", where=str(path)) from error
     except (KeyError, TypeError, ValueError) as error:
         raise AdapterError(
-            f"{path} does not say which base it fits.", "`marlaas adapters export` of this version writes ones that do."
+            "does not say which base it fits.",
+            "`marlaas adapters export` of this version writes ones that do.",
+            where=str(path),
         ) from error
 
 

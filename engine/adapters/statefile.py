@@ -188,12 +188,14 @@ def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: 
             partial.unlink()
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             raise AdapterUnreachable(
-                f"The state file {path} could not be written: its folder is not there.",
+                "the state file could not be written: its folder is not there.",
                 "Bring the folder back, or mount its disk; where it is gone for good, make an empty one.",
+                where=str(path),
             ) from error
         raise AdapterError(
-            f"The state file {path} could not be written: {error.strerror}.",
+            f"the state file could not be written: {error.strerror}.",
             "Free some space or move MARLAAS_HOME; training goes on from the last committed step.",
+            where=str(path),
         ) from error
     return size
 
@@ -241,8 +243,8 @@ def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
         if type(header.alpha) not in (int, float) or not math.isfinite(header.alpha):
             raise TypeError("its alpha is no number")
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise AdapterDamaged(f"{path} is no marlaas state file.") from error
+        raise AdapterDamaged("is no marlaas state file.", where=str(path)) from error
     if header.format not in READ:
         newest = max(READ)
-        raise AdapterError(f"{path} has format {header.format}; this marlaas reads formats up to {newest}.")
+        raise AdapterError(f"has format {header.format}; this marlaas reads formats up to {newest}.", where=str(path))
     return header, text

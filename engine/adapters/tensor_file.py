@@ -98,23 +98,23 @@ def absent(path: Path) -> AdapterMissing:
     try:
         with os.scandir(folder) as entries:
             if any(not entry.name.startswith(".") for entry in entries):
-                return AdapterMissing(f"The state file {path} is gone.")
+                return AdapterMissing("the state file is gone.", where=str(path))
     except FileNotFoundError:
-        raise AdapterUnreachable(f"The folder {folder} is not there.", _AGAIN) from None
+        raise AdapterUnreachable("the folder is not there.", _AGAIN, where=str(folder)) from None
     except OSError as error:
         raise unreachable(folder, error) from error
-    raise AdapterUnreachable(f"The folder {folder} is empty, but {path.name} should lie in it.", _AGAIN)
+    raise AdapterUnreachable(f"the folder is empty, but {path.name} should lie in it.", _AGAIN, where=str(folder))
 
 
 def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
     """The error where the system does not let a file or folder be read."""
     why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
-    return AdapterUnreachable(f"{path} cannot be read: {why}.", _AGAIN)
+    return AdapterUnreachable(f"cannot be read: {why}.", _AGAIN, where=str(path))
 
 
 def damaged(path: Path, why: str) -> AdapterDamaged:
     """The error for a file whose bytes are wrong."""
-    return AdapterDamaged(f"The state file {path} is damaged: {why}.")
+    return AdapterDamaged(f"the state file is damaged: {why}.", where=str(path))
 
 
 def no_link(path: str, flags: int) -> int:
@@ -174,5 +174,5 @@ def _array(path: Path, file: BufferedReader, entry: Entry) -> Array:
     array = np.empty(entry.shape, "<f4")
     file.seek(entry.offset)
     if file.readinto(array.reshape(-1).view(np.uint8).data) != entry.size:
-        raise AdapterUnreachable(f"{path} changed while it was read.", _AGAIN)
+        raise AdapterUnreachable("changed while it was read.", _AGAIN, where=str(path))
     return array

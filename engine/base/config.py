@@ -66,18 +66,19 @@ def read_config(path: Path) -> BaseConfig:
         raw = json.loads(path.read_text("utf-8"))
         if "text_config" in raw:
             raise BaseModelError(
-                f"{path} describes a model of several modalities; marlaas reads models of text alone.",
+                "describes a model of several modalities; marlaas reads models of text alone.",
                 "Save its language model in a folder of its own.",
+                where=str(path),
             )
         return _config(raw)
     except OSError as error:
-        raise BaseModelError(f"{path} cannot be read: {error.strerror}.") from error
+        raise BaseModelError(f"cannot be read: {error.strerror}.", where=str(path)) from error
     except KeyError as error:
-        raise BaseModelError(f"{path} has no {error}; marlaas reads decoder-only language models.") from error
+        raise BaseModelError(f"has no {error}; marlaas reads decoder-only language models.", where=str(path)) from error
     except BaseModelError:
         raise
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError) as error:
-        raise BaseModelError(f"{path} is no model configuration: {error}.") from error
+        raise BaseModelError(f"is no model configuration: {error}.", where=str(path)) from error
 
 
 def _config(raw: dict[str, Any]) -> BaseConfig:

@@ -27,7 +27,9 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     missing = [name for name in names if not (folder / name).exists()]
     if missing:
         raise BaseModelError(
-            f"The base model folder {folder} lacks {some(missing)}, which {INDEX} names.", "Copy it again, whole."
+            f"the base model folder lacks {some(missing)}, which {INDEX} names.",
+            "Copy it again, whole.",
+            where=str(folder),
         )
     return tuple(folder / name for name in names)
 

@@ -44,15 +44,15 @@ def load_base(name: str | Path) -> BaseModel:
     """
     path = find_base(name)
     if not (path / CONFIG).is_file():
-        raise BaseModelError(f"The folder {path} is no base model: it holds no {CONFIG}.")
+        raise BaseModelError(f"the folder is no base model: it holds no {CONFIG}.", where=str(path))
     config = read_config(path / CONFIG)
     files = weight_files(path)
     if not files:
-        raise BaseModelError(f"The base model folder {path} holds no *.safetensors weights.")
+        raise BaseModelError("the base model folder holds no *.safetensors weights.", where=str(path))
     try:
         return BaseModel(path, config, fingerprint((path / CONFIG, *files)))
     except OSError as error:
-        raise BaseModelError(f"{error.filename or path} cannot be read: {error.strerror}.") from error
+        raise BaseModelError(f"cannot be read: {error.strerror}.", where=str(error.filename or path)) from error
 
 
 def fingerprint(files: Iterable[Path]) -> str:

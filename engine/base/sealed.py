@@ -45,7 +45,7 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
         os.replace(seal, seal_of(path))  # last: a file without its seal counts as unfinished
     except OSError as error:
         why = error.strerror or "the disk took a part of it only"  # numpy's errors have no reason
-        raise BaseModelError(f"The file {path} could not be written: {why}.", "Free some space.") from error
+        raise BaseModelError(f"the file could not be written: {why}.", "Free some space.", where=str(path)) from error
     finally:
         for left in (partial, seal):
             with contextlib.suppress(OSError):
@@ -102,6 +102,7 @@ def check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BaseModelError(
-            f"A file for {folder} takes {needed / 1e9:.2g} GB to make, and {free / 1e9:.2g} GB are free there.",
+            f"a file takes {needed / 1e9:.2g} GB to make, and {free / 1e9:.2g} GB are free there.",
             "Free some space.",
+            where=str(folder),
         )

@@ -30,10 +30,10 @@ def check_base(base: BaseModel) -> None:
     rows = embedding_rows(shapes)
     if rows is not None and rows != base.config.vocab_size:
         raise BaseModelError(
-            f"The embedding of {base.path} has {rows} rows, but its config.json says vocab_size ="
-            f" {base.config.vocab_size}.",
+            f"the embedding has {rows} rows, but its config.json says vocab_size = {base.config.vocab_size}.",
             "Configuration and weights belong to different models, or the embedding was resized; set vocab_size to the"
             " number of rows only if you know that it was.",
+            where=str(base.path),
         )
     check_tokenizer(base.path, base.config.vocab_size if rows is None else rows)
     _check_layers(base, shapes)
@@ -51,7 +51,9 @@ def tensor_shapes(base: BaseModel) -> dict[str, tuple[int, ...]]:
         size = file.stat().st_size
         if size < end:
             raise BaseModelError(
-                f"The weights {file} are cut short: {size} bytes of {end}.", "Copy or download the file again."
+                f"the weights are cut short: {size} bytes of {end}.",
+                "Copy or download the file again.",
+                where=str(file),
             )
         shapes |= {name: tensor.shape for name, tensor in tensors.items()}
     return shapes
@@ -76,9 +78,9 @@ def _check_layers(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
     held = {int(number) for name in shapes for number in re.findall(r"^model\.layers\.(\d+)\.", name)}
     if held != set(range(base.config.layers)):
         raise BaseModelError(
-            f"The weights of {base.path} have {len(held)} layers, but its config.json says num_hidden_layers ="
-            f" {base.config.layers}.",
+            f"the weights have {len(held)} layers, but its config.json says num_hidden_layers = {base.config.layers}.",
             "Configuration and weights belong to different models.",
+            where=str(base.path),
         )
 
 

@@ -25,22 +25,25 @@ def check_tokenizer(folder: Path, rows: int) -> None:
     largest = max(known, default=-1)
     if largest >= rows:
         raise BaseModelError(
-            f"The tokenizer of {folder} does not match its embedding: it knows the token {largest}, but the"
+            f"the tokenizer does not match its embedding: it knows the token {largest}, but the"
             f" embedding has {rows} rows.",
             "Take the tokenizer that came with these weights, or resize the embedding (transformers:"
             " model.resize_token_embeddings).",
+            where=str(folder),
         )
     if largest + 1 < FILLED * rows:
         raise BaseModelError(
-            f"The tokenizer of {folder} does not match its embedding: it knows {largest + 1:,} tokens, but the"
+            f"the tokenizer does not match its embedding: it knows {largest + 1:,} tokens, but the"
             f" embedding has {rows:,} rows.",
             "Take the tokenizer that came with these weights.",
+            where=str(folder),
         )
     for file, end in _ends(folder):
         if end not in known:
             raise BaseModelError(
-                f"{file} ends texts with the token {end}, which the tokenizer beside it does not know.",
+                f"ends texts with the token {end}, which the tokenizer beside it does not know.",
                 "Take the tokenizer that came with these weights, or mend eos_token_id.",
+                where=str(file),
             )
 
 
@@ -57,14 +60,16 @@ def token_ids(folder: Path) -> frozenset[int]:
             if found
             else "Copy it from where the weights came from."
         )
-        raise BaseModelError(f"The base model folder {folder} has no tokenizer.json.", hint)
+        raise BaseModelError("the base model folder has no tokenizer.json.", hint, where=str(folder))
     try:
         text = path.read_text("utf-8")
         known = Tokenizer.from_str(text).get_vocab(with_added_tokens=True).values()
         # The library gives added tokens numbers of its own where the file's leave a gap; the renderer goes by the file.
         added = [int(token["id"]) for token in json.loads(text).get("added_tokens") or ()]
     except Exception as error:  # the tokenizers package raises bare Exceptions
-        raise BaseModelError(f"{path} is no tokenizer: {error}.", "Copy or download the file again.") from error
+        raise BaseModelError(
+            f"is no tokenizer: {error}.", "Copy or download the file again.", where=str(path)
+        ) from error
     return frozenset((*known, *added))
 
 

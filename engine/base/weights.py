@@ -38,7 +38,7 @@ class Tensor:
         count = int(np.prod(self.shape, dtype=np.int64))
         raw = np.fromfile(self.file, STORED[self.kind], count, offset=self.offset)
         if raw.size != count:
-            raise BaseModelError(f"{self.file} ends too early; it was probably not copied whole.")
+            raise BaseModelError("ends too early; it was probably not copied whole.", where=str(self.file))
         values = widen(raw) if self.kind == "BF16" else raw.astype(np.float32, copy=False)
         return values.reshape(self.shape)
 
@@ -74,8 +74,9 @@ class Weights:
         if name not in self._tensors:
             folder = next((tensor.file.parent for tensor in self._tensors.values()), "the folder")
             raise BaseModelError(
-                f"The weights in {folder} hold no {name}, which config.json makes them have.",
+                f"the weights hold no {name}, which config.json makes them have.",
                 "Configuration and weights belong to different models, or a file is missing.",
+                where=str(folder),
             )
         return self._tensors[name]
 
@@ -98,4 +99,4 @@ def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:
                 raise ValueError(f"tensor {name} has no shape or place")
             yield name, Tensor(file, entry["dtype"], shape, 8 + length + start)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
-        raise BaseModelError(f"The weights {file} cannot be read: {error}.") from error
+        raise BaseModelError(f"the weights cannot be read: {error}.", where=str(file)) from error

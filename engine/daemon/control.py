@@ -93,8 +93,9 @@ def _refuse_older_engine(home: Home) -> None:
         engine = reader.engine()
     if engine is not None and engine.pid == holder(home.lock):
         raise StoreError(
-            f"The engine of {home.root} (process {engine.pid}) is of an older marlaas than this program.",
+            f"the engine (process {engine.pid}) is of an older marlaas than this program.",
             "Restart it: `marlaas engine drain`, then `marlaas engine start`.",
+            where=str(home.root),
         )
 
 
@@ -166,7 +167,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
                 raise why_not(process.poll(), log)
         time.sleep(POLL)
     raise EngineUnreachable(
-        f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
+        f"the engine does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}.", where=str(home.root)
     )
 
 
@@ -236,7 +237,7 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
         started[:] = [*(earlier for earlier in started if earlier.poll() is None), process]
         return process
     except OSError as error:
-        raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
+        raise StoreError(f"the engine's log cannot be written: {error.strerror}.", where=str(log)) from error
 
 
 def _see_off(engine: int, deadline: float) -> None:

@@ -1,5 +1,6 @@
 from .alone import (
     Meant as Meant,
+    found_alone as found_alone,
     meant as meant,
     serve_alone as serve_alone,
     settled as settled,

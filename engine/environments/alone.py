@@ -71,6 +71,25 @@ async def serve_alone(
         await service.stop()
 
 
+async def found_alone(
+    names: Sequence[str], folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
+) -> tuple[EnvironmentInfo, ...]:
+    """All environments of the plugins that any of the names may mean; no process outlives the call.
+
+    Arguments as for ``serve_alone``. A plugin that does not load is among them, and a name that is none adds nothing.
+    """
+    plugins: set[str] = set()
+    for name in names:
+        if not _is_path(name):
+            plugins |= meant(name, folders).plugins
+    service = EnvironmentService(tuple(folders), scratch, only=frozenset(plugins), interpreters=interpreters)
+    try:
+        await settled(service)
+        return service.infos()
+    finally:
+        await service.stop()
+
+
 async def settled(service: EnvironmentService) -> None:
     """Read the folders again, and wait until every plugin that changed serves, has failed, or waits for a person."""
     if proofs := await service.scan():
@@ -116,8 +135,9 @@ def _at(name: str) -> Meant:
     plugin = next((found for found, entry in plugins.items() if entry == path), "")
     if not plugin:
         raise EnvironmentMissing(
-            f"{path} is no environment plugin.",
+            "is no environment plugin.",
             "That is a file NAME.py or NAME.toml, or a folder with an __init__.py or an openenv.yaml; its name begins"
             " with neither . nor _.",
+            where=str(path),
         )
     return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)

@@ -236,7 +236,7 @@ async def _given(serving: Serving, described: Described, data: Mapping[str, Any]
     try:
         return await serving.lent(data)
     except OSError as error:
-        raise EnvironmentFailure(f"The rows of {data['path']} cannot be read: {error.strerror}.") from None
+        raise EnvironmentFailure(f"the rows cannot be read: {error.strerror}.", where=str(data["path"])) from None
 
 
 def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:

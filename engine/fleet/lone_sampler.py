@@ -61,7 +61,7 @@ class LoneSampler:
         """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
         loaded = await self.sampler.load(version, str(path))
         if loaded != expected:
-            raise AdapterError(f"The state file {path} is damaged: it holds {loaded}, not {expected}.")
+            raise AdapterError(f"the state file is damaged: it holds {loaded}, not {expected}.", where=str(path))
 
     async def load_bare(self, scratch: Path) -> None:
         """Serve the base itself under the version ``BARE``."""

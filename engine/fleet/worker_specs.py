@@ -137,7 +137,9 @@ def _brought_bytes(gguf: str) -> int:
         return Path(gguf).expanduser().stat().st_size
     except OSError as error:
         raise BaseModelError(
-            f"The GGUF file {gguf} cannot be read: {error.strerror}.", "Mend `gguf` under [rollout] in marlaas.toml."
+            f"the GGUF file cannot be read: {error.strerror}.",
+            "Mend `gguf` under [rollout] in marlaas.toml.",
+            where=str(gguf),
         ) from error
 
 

@@ -28,6 +28,13 @@ from .private_folder import (
 from .program import (
     version as version,
 )
+from .recognition import (
+    check_folder as check_folder,
+    check_home as check_home,
+    command_for as command_for,
+    is_home as is_home,
+    nearest_home as nearest_home,
+)
 from .settings import (
     DOCUMENTED as DOCUMENTED,
     DiskSettings as DiskSettings,

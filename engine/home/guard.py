@@ -22,8 +22,9 @@ def check_place(home: Home) -> None:
     """Raise ``ConfigError`` on a network file system, where processes cannot safely share the database's memory."""
     if kind := far_away(home.root):
         raise ConfigError(
-            f"The home {home.root} lies on a network file system ({kind}), on which its database does not work.",
+            f"the home lies on a network file system ({kind}), on which its database does not work.",
             "Choose a folder on a disk of this machine with --home or MARLAAS_HOME.",
+            where=str(home.root),
         )
 
 
@@ -44,7 +45,9 @@ def make_private(home: Home) -> list[str]:
         mode = _mode(path)
         if path.is_symlink():  # a folder elsewhere may be shared with a group on purpose
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-                raise ConfigError(f"{path} leads to {path.resolve()}, to which every account can write.", _ELSEWHERE)
+                raise ConfigError(
+                    f"leads to {path.resolve()}, to which every account can write.", _ELSEWHERE, where=str(path)
+                )
         elif mode & _OTHERS:
             _change(path, mode & ~_OTHERS)
             said.append(f"Other accounts could write to {path}; now you alone can.")
@@ -59,7 +62,7 @@ def _check_link(path: Path) -> None:
     """Refuse a link that another account owns, because the owner can change where it leads."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
-        raise ConfigError(f"{path} is a link that belongs to another account.", _ELSEWHERE)
+        raise ConfigError("is a link that belongs to another account.", _ELSEWHERE, where=str(path))
 
 
 def _change(path: Path, mode: int) -> None:

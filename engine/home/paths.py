@@ -96,7 +96,7 @@ class Home:
             raise AdapterUnreachable(f"{name} does not lie in the home {self.root}.", INSIDE)
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if os.path.commonpath((real, root)) != root:
-            raise AdapterUnreachable(f"{path} leads out of the home, to {real}.", INSIDE)
+            raise AdapterUnreachable(f"leads out of the home, to {real}.", INSIDE, where=str(path))
         return path
 
     def create(self) -> Home:
@@ -112,7 +112,9 @@ class Home:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"The home {self.root} cannot be made: {error.strerror}.", "Choose another with --home or MARLAAS_HOME."
+                f"The home cannot be made: {error.strerror}.",
+                "Choose another with --home or MARLAAS_HOME.",
+                where=str(self.root),
             ) from error
         return self
 

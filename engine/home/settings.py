@@ -227,20 +227,22 @@ def load_settings(home: Home) -> Settings:
     try:
         table = read_toml(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{home.config} cannot be read: {error}.") from error
+        raise ConfigError(f"cannot be read: {error}.", where=str(home.config)) from error
     settings = build(Settings, table, str(home.config))
     try:
         shlex.split(settings.notify.command)
     except ValueError as error:
-        raise ConfigError(f"{home.config}: 'notify.command' cannot be read: {error}.") from error
+        raise ConfigError(f"'notify.command' cannot be read: {error}.", where=str(home.config)) from error
     try:
         ActiveHours.parse(settings.resources.active_hours)
     except ConfigError as error:
-        raise ConfigError(f"{home.config}: 'resources.active_hours': {error.message}", error.hint) from error
+        raise ConfigError(f"'resources.active_hours': {error.message}", error.hint, where=str(home.config)) from error
     gpus = settings.resources.gpus
     if isinstance(gpus, str) and gpus not in ("all", "none"):
         raise ConfigError(
-            f"{home.config}: 'resources.gpus' is {gpus!r}.", 'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].'
+            f"'resources.gpus' is {gpus!r}.",
+            'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].',
+            where=str(home.config),
         )
     if settings.rollout.gguf:
         gguf = str(home.root / Path(settings.rollout.gguf).expanduser())

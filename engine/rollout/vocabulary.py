@@ -31,9 +31,9 @@ class Vocabulary:
             path.open("rb").close()
             self._whole = Tokenizer.from_file(str(path))
         except OSError as error:
-            raise BaseModelError(f"{path} cannot be read: {error.strerror}.") from error
+            raise BaseModelError(f"cannot be read: {error.strerror}.", where=str(path)) from error
         except Exception as error:  # the tokenizers package raises bare Exceptions
-            raise BaseModelError(f"{path} is no tokenizer: {error}.") from error
+            raise BaseModelError(f"is no tokenizer: {error}.", where=str(path)) from error
         self._whole.no_truncation()  # some files keep a truncation that was set for training
         self._whole.no_padding()
         added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}

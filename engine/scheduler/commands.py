@@ -17,7 +17,7 @@ from .deletion import delete_versions
 from .extension import extend
 from .rollback import roll_back
 
-PAUSED = Reason(ReasonCode.PERSON, "paused by a person")
+PAUSED = Reason(ReasonCode.PERSON, "paused by you")
 
 
 class Commands:

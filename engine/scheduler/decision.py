@@ -94,7 +94,7 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
     if situation.yielding:
         return Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, situation.yielding))
     if task.due is not None and task.due > situation.now:
-        words = f"tries again within {_coarse(task.due - situation.now)}, {task.cause}"
+        words = f"retrying in {_coarse(task.due - situation.now)}, {task.cause}"
         return Verdict(Act.WAIT, Reason(ReasonCode.RETRY, words))
     if task.id in situation.tried:
         return Verdict(Act.WAIT, situation.blocked[task.id])

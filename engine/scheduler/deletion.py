@@ -52,8 +52,9 @@ def _check(folders: Set[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
             raise AdapterUnreachable(
-                f"The folder {folder} is not there, so nothing can be deleted in it.",
+                "the folder is not there, so nothing can be deleted in it.",
                 "Bring it back, or mount its disk; where it is gone for good, make an empty one.",
+                where=str(folder),
             )
 
 
@@ -64,7 +65,9 @@ def _remove(store: Store, files: Sequence[Path]) -> None:
         try:
             file.unlink(missing_ok=True)
         except OSError as error:
-            raise AdapterError(f"{file} cannot be removed: {error.strerror}.", "Remove it by hand.") from error
+            raise AdapterError(
+                f"cannot be removed: {error.strerror}.", "Remove it by hand.", where=str(file)
+            ) from error
     for folder in {file.parent for file in files}:
         with contextlib.suppress(OSError):  # other versions lie in it
             folder.rmdir()

@@ -173,7 +173,7 @@ class Scheduler:
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
             pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
-            store.telemetry.event("task", f"The task is tried again in {pause:.0f} s, {cause}", task, "warning")
+            store.telemetry.event("task", f"Retrying in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)  # last: if the disk refuses, all is done again
             return
         store.tasks.set_state(task, ending.state, ending.reason)

@@ -36,12 +36,18 @@ from .policies import (
     NamedPolicySpec as NamedPolicySpec,
     start_folder as start_folder,
 )
+from .positions import (
+    Position as Position,
+    key_positions as key_positions,
+)
 from .suites import (
     SuiteSpec as SuiteSpec,
 )
 from .sweep import (
     MOST_MEMBERS as MOST_MEMBERS,
+    Member as Member,
     members as members,
+    one_of_each as one_of_each,
 )
 from .task import (
     EvalSpec as EvalSpec,

@@ -5,13 +5,12 @@ In a task with [policy] alone, its only policy, called ``policy``, speaks for ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
 from .policies import NamedPolicySpec, PolicySpec
-from .validation import CHOICE, MISSING, nearest
+from .validation import CHOICE, MISSING, Fault, nearest, refuse
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -64,49 +63,40 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
     An environment that declares no agents is not checked here, but for an evaluation that gives some of them to others:
     else its agents are known only when it plays.
     """
-    if spec.kind == "eval":
-        _check_measured(spec, declared)
-        return
+    refuse(_misjudged(spec, declared) if spec.kind == "eval" else _unfit(spec, declared), "")
+
+
+def _unfit(spec: TaskSpec, declared: tuple[str, ...]) -> Iterator[Fault]:
+    """Agents of an environment without a policy, and agents of a task that the environment has not."""
     if not declared or not spec.policies:
         return
     for agent in declared:
         if agent not in spec.agents:
-            raise ConfigError(
-                f"No policy speaks for the agent {agent!r} of {spec.environment}.",
-                f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}.",
-                path="agents",
-                code=MISSING,
-            )
-    for agent in (*spec.agents, *spec.eval.agents):
-        if agent not in declared:
-            where = "agents" if agent in spec.agents else "eval.agents"
-            raise ConfigError(
-                f"{spec.environment} has no agent {agent!r}.",
-                nearest(agent, declared),
-                path=f"{where}.{agent}",
-                code=CHOICE,
-            )
+            says = f"No policy speaks for the agent {agent!r} of {spec.environment}."
+            hint = f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}."
+            yield Fault("agents", says, hint, code=MISSING)
+    for table, agents in (("agents", spec.agents), ("eval.agents", spec.eval.agents)):
+        for agent in agents:
+            if agent not in declared and not (table == "eval.agents" and agent in spec.agents):
+                says = f"{spec.environment} has no agent {agent!r}."
+                yield Fault(f"{table}.{agent}", says, nearest(agent, declared), code=CHOICE)
 
 
-def _check_measured(spec: TaskSpec, declared: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` where ``[eval.agents]`` of an evaluation does not fit: a measured version speaks for every
-    agent that is not named there, so they must be known."""
+def _misjudged(spec: TaskSpec, declared: tuple[str, ...]) -> Iterator[Fault]:
+    """Where ``[eval.agents]`` of an evaluation does not fit.
+
+    A measured version speaks for every agent that is not named there, so they must be known.
+    """
     others = spec.eval.agents
     if not declared and (others or spec.eval.rotate):
-        raise ConfigError(
-            f"{spec.environment} does not declare its agents, so 'eval.agents' and 'eval.rotate' mean nothing.",
-            'Write `@env(agents=("first", "second"))` in the environment.',
-            path="eval.agents",
-            code=CHOICE,
-        )
+        says = f"{spec.environment} does not declare its agents, so 'eval.agents' and 'eval.rotate' mean nothing."
+        hint = 'Write `@env(agents=("first", "second"))` in the environment.'
+        yield Fault("eval.agents", says, hint, code=CHOICE)
+        return
     for agent in others:
         if agent not in declared:
             says = f"{spec.environment} has no agent {agent!r}."
-            raise ConfigError(says, nearest(agent, declared), path=f"eval.agents.{agent}", code=CHOICE)
+            yield Fault(f"eval.agents.{agent}", says, nearest(agent, declared), code=CHOICE)
     if declared and set(others) >= set(declared):
-        raise ConfigError(
-            "'eval.agents' leaves no agent to the versions that are measured.",
-            "Leave one of them out.",
-            path="eval.agents",
-            code=MISSING,
-        )
+        says = "'eval.agents' leaves no agent to the versions that are measured."
+        yield Fault("eval.agents", says, "Leave one of them out.", code=MISSING)

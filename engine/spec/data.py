@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
-from .validation import CONFLICT, RANGE, TYPE, UNKNOWN, between, nearest
+from .validation import RANGE, TYPE, UNKNOWN, Fault, between, nearest
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -37,28 +37,38 @@ class DataSpec:
         return asdict(self) if self.path else None
 
 
-def check_data_rules(spec: TaskSpec, where: str) -> None:
-    """Raise ``ConfigError`` where the keys of [data] contradict each other; ``where`` names the file."""
+def data_faults(spec: TaskSpec) -> Iterator[Fault]:
+    """Where the keys of [data] contradict each other."""
     data = spec.data
     if not data.path:
         for key in ("columns", "split", "limit"):
             if getattr(data, key):
-                says = f"{where}: 'data.{key}' is set, but there is no 'data.path'."
-                raise ConfigError(says, "Name the file with the rows.", path=f"data.{key}", code=CONFLICT)
+                says = f"'data.{key}' is set, but there is no 'data.path'."
+                yield Fault(f"data.{key}", says, "Name the file with the rows.", ("data.path",))
+    wrong, shares = False, []
     for name, value in data.split.items():
-        key = f"data.split.{name}"
-        if name not in SPLITS:
-            raise ConfigError(f"{where}: unknown split {key!r}.", nearest(name, SPLITS), path=key, code=UNKNOWN)
-        if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
-            says = f"{where}: {key!r} must be a name in quotes, or a share such as 0.1."
-            raise ConfigError(says, path=key, code=TYPE)
-        if isinstance(value, int | float) and (name == "train" or not 0 < value < 1):
-            says = f"{where}: {key!r} is {value}; a share lies between 0 and 1, and 'train' gets what is left."
-            raise ConfigError(says, path=key, code=RANGE)
-    shares = [value for value in data.split.values() if not isinstance(value, str)]
+        fault = _split_fault(name, value)
+        wrong |= fault is not None
+        if fault is not None:
+            yield fault
+        elif not isinstance(value, str):
+            shares.append(value)
+    if wrong:
+        return
     if shares and len(shares) < len(data.split):
-        says = f"{where}: 'data.split' has names and shares."
-        raise ConfigError(says, "Give either of them to all splits.", path="data.split", code=CONFLICT)
+        yield Fault("data.split", "'data.split' has names and shares.", "Give either of them to all splits.")
     if math.fsum(shares) >= 1:
-        says = f"{where}: the shares in 'data.split' leave nothing to train on."
-        raise ConfigError(says, path="data.split", code=RANGE)
+        yield Fault("data.split", "the shares in 'data.split' leave nothing to train on.", code=RANGE)
+
+
+def _split_fault(name: str, value: Any) -> Fault | None:
+    """What is wrong with one entry of ``data.split``."""
+    key = f"data.split.{name}"
+    if name not in SPLITS:
+        return Fault(key, f"unknown split {key!r}.", nearest(name, SPLITS), code=UNKNOWN)
+    if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":
+        return Fault(key, f"{key!r} must be a name in quotes, or a share such as 0.1.", code=TYPE)
+    if isinstance(value, int | float) and (name == "train" or not 0 < value < 1):
+        says = f"{key!r} is {value}; a share lies between 0 and 1, and 'train' gets what is left."
+        return Fault(key, says, code=RANGE)
+    return None

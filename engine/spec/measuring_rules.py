@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
-from .agent_rules import NAME, Fault
-from .validation import CONFLICT
+from .agent_rules import NAME
+from .validation import Fault
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -22,27 +22,27 @@ OF_TRAINING_EVALS = ("every", "target", "patience", "test_prompts", "suite")
 """Keys of [eval] that mean nothing there."""
 
 
-def check_measuring(spec: TaskSpec, where: str) -> None:
-    """Raise ``ConfigError`` for the first fault; ``where`` names the file."""
-    faults = _of_evaluation(spec) if spec.kind == "eval" else _of_training(spec)
-    for path, says, hint in faults:
-        raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)
+def measuring_faults(spec: TaskSpec) -> Iterator[Fault]:
+    """What is wrong with how a task measures, which depends on its ``kind``."""
+    for fault in _of_evaluation(spec) if spec.kind == "eval" else _of_training(spec):
+        yield replace(fault, also=(*fault.also, "kind"))
 
 
 def _of_evaluation(spec: TaskSpec) -> Iterator[Fault]:
     if not spec.versions:
-        yield (
+        yield Fault(
             "versions",
             "'versions' is missing: an evaluation needs something to measure.",
             'Write `versions = ["17@best", "base"]`.',
         )
     for words, times in Counter(spec.versions).items():
         if times > 1:
-            yield "versions", f"'versions' names {words!r} {times} times.", "Name it once."
+            yield Fault("versions", f"'versions' names {words!r} {times} times.", "Name it once.")
         if not words.strip() or not words.isprintable():
-            yield "versions", f"'versions' has {words!r}, which means nothing.", "Write a version such as 17@best."
+            says = f"'versions' has {words!r}, which means nothing."
+            yield Fault("versions", says, "Write a version such as 17@best.")
     if spec.steps != max(1, len(spec.versions)):
-        yield "steps", "'steps' is set, but an evaluation makes none.", "Remove it."
+        yield Fault("steps", "'steps' is set, but an evaluation makes none.", "Remove it.")
     plain = type(spec)(spec.tenant, spec.name, spec.environment)
     for table in OF_TRAINING:
         if table == "train":  # a deterministic evaluation is one thing that [train] can ask for
@@ -50,49 +50,49 @@ def _of_evaluation(spec: TaskSpec) -> Iterator[Fault]:
         else:
             same = getattr(spec, table) == getattr(plain, table)
         if not same:
-            yield table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it."
+            yield Fault(table, f"[{table}] is about training, but 'kind' is \"eval\".", "Remove it.")
     for key in OF_TRAINING_EVALS:
         if getattr(spec.eval, key) != getattr(plain.eval, key):
-            yield f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it."
+            yield Fault(f"eval.{key}", f"'eval.{key}' is about training, but 'kind' is \"eval\".", "Remove it.")
 
 
 def _of_training(spec: TaskSpec) -> Iterator[Fault]:
     if spec.versions:
-        yield "versions", "'versions' is set, but 'kind' is \"train\".", 'Write `kind = "eval"`, or remove it.'
+        yield Fault("versions", "'versions' is set, but 'kind' is \"train\".", 'Write `kind = "eval"`, or remove it.')
     if spec.eval.split != "eval":
-        yield (
+        yield Fault(
             "eval.split",
             f"'eval.split' is {spec.eval.split!r}, but a training task chooses its best version on \"eval\".",
             'Write `test_prompts = 64` to measure on "test" at its end.',
         )
     for name, times in Counter(suite.name for suite in spec.eval.suite).items():
         if times > 1:
-            yield "eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own."
+            yield Fault("eval.suite", f"{times} suites are called {name!r}.", "Give each a name of its own.")
         if not NAME.fullmatch(name) or name == "test":
-            yield (
+            yield Fault(
                 "eval.suite",
                 f"a suite cannot be called {name!r}.",
                 "Use 1 to 40 letters, digits, - and _, but not test.",
             )
     deciding = [suite.name for suite in spec.eval.suite if suite.decides]
     if len(deciding) > 1:
-        yield (
+        yield Fault(
             "eval.suite",
             f"the suites {' and '.join(deciding)} both decide.",
             "Leave `decides` to one of them: there is one best version.",
         )
     for suite in spec.eval.suite:
         if suite.decides and suite.split == "test":
-            yield "eval.suite", f'the suite {suite.name!r} decides on the split "test".', 'Use `split = "eval"`.'
+            yield Fault("eval.suite", f'the suite {suite.name!r} decides on the split "test".', 'Use `split = "eval"`.')
         if suite.samples > 1 and suite.temperature == 0.0:
-            yield (
+            yield Fault(
                 "eval.suite",
                 f"the suite {suite.name!r} has {suite.samples} samples of a prompt, which are all the same with"
                 " `temperature = 0`.",
                 "Set its temperature, for example to 1.0.",
             )
         if suite.decides and spec.eval.patience and not suite.every:
-            yield (
+            yield Fault(
                 "eval.patience",
                 f"is {spec.eval.patience}, but the suite {suite.name!r}, which decides, is measured before and after"
                 " training alone.",

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
-from .validation import CONFLICT, MISSING, between
+from .validation import MISSING, Fault, between
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -46,58 +45,50 @@ class ComponentSpec:
         return self.name or self.environment
 
 
-def check_mixture(spec: TaskSpec, where: str) -> None:
-    """Raise ``ConfigError`` where a task has no environment, or both one and a mixture, or a mixture that cannot be."""
+def mixture_faults(spec: TaskSpec) -> Iterator[Fault]:
+    """Whether a task has no environment, or both one and a mixture, or a mixture that cannot be."""
     if not spec.mixture:
         if not spec.environment:
-            says, hint = (
-                f"{where}: 'environment' is missing.",
-                "It must be a text in quotes; or write [[mixture]] tables.",
-            )
-            raise ConfigError(says, hint, path="environment", code=MISSING)
+            hint = "It must be a text in quotes; or write [[mixture]] tables."
+            yield Fault("environment", "'environment' is missing.", hint, ("mixture",), MISSING)
         return
-    for path, says, hint in _faults(spec):
-        raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)
-
-
-def _faults(spec: TaskSpec) -> Iterator[tuple[str, str, str]]:
-    """Of a task with a mixture: the key, what is wrong with it, and what helps."""
     names = [part.called for part in spec.mixture]
     for key in ("environment", "environment_config"):
         if getattr(spec, key):
-            yield (
+            yield Fault(
                 key,
                 f"{key!r} stands beside [[mixture]].",
                 "Keep one of the two; each table of a mixture has its own environment and config.",
             )
     if len(names) > MOST:
-        yield "mixture", f"'mixture' has {len(names)} tables.", f"There may be at most {MOST}."
+        yield Fault("mixture", f"'mixture' has {len(names)} tables.", f"There may be at most {MOST}.")
     if len(set(names)) < len(names):
-        yield "mixture", "'mixture' names two components alike.", 'Give each a name of its own: name = "easy".'
+        yield Fault("mixture", "'mixture' names two components alike.", 'Give each a name of its own: name = "easy".')
     for name in names:
         if not NAME.fullmatch(name) or name == "test":
-            yield (
+            yield Fault(
                 "mixture",
                 f"'mixture' has a component that cannot be called {name!r}.",
                 "A name has at most 100 letters, digits, -, _ and /, and is not test.",
             )
     for suite in spec.eval.suite:
         if suite.name in names:
-            yield (
+            yield Fault(
                 "eval.suite",
                 f"a suite is called {suite.name!r}, as is a component of the mixture.",
                 "Give it another name: the scores of both are kept by name.",
             )
     if spec.kind == "eval":
-        yield "mixture", "'mixture' is about training, but 'kind' is \"eval\".", "Write a task for each environment."
+        says = "'mixture' is about training, but 'kind' is \"eval\"."
+        yield Fault("mixture", says, "Write a task for each environment.", ("kind",))
     if spec.data.path:
-        yield (
+        yield Fault(
             "data.path",
             "'data.path' names the rows of one environment, but [[mixture]] has several.",
             "Leave it out: each environment of a mixture has rows of its own.",
         )
     if spec.train.sampling != "uniform":
-        yield (
+        yield Fault(
             "train.sampling",
             f"'train.sampling' is {spec.train.sampling!r}, which a mixture cannot be drawn by.",
             'Write sampling = "uniform", or train on one environment.',

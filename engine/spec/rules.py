@@ -5,18 +5,18 @@ Each value has been checked by itself before. What a loss supports is in ``losse
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
 from .losses import published
-from .validation import CONFLICT, REFUSED
+from .validation import REFUSED, Fault
 
 if TYPE_CHECKING:
     from .task import TaskSpec
 
 
-def check_rules(spec: TaskSpec, where: str) -> None:
-    """Raise ``ConfigError`` with the first rule that the specification breaks; ``where`` names the file."""
+def rule_faults(spec: TaskSpec) -> Iterator[Fault]:
+    """The rules that a specification breaks."""
     train, sampling, measure = spec.train, spec.sampling, spec.eval
     loss = published(train.loss)
     rules = (
@@ -140,24 +140,24 @@ def check_rules(spec: TaskSpec, where: str) -> None:
     )
     for key, set_ in (("top_p", measure.top_p < 1.0), ("top_k", measure.top_k > 0), ("min_p", measure.min_p > 0.0)):
         if set_ and measure.temperature == 0.0:
-            path, also, hint = f"eval.{key}", ["eval.temperature"], "Set a temperature above 0, or remove it."
-            says = "is set, but 'eval.temperature' = 0 takes the likeliest token."
-            raise ConfigError(f"{where}: {path!r} {says}", hint, path=path, also=also, code=CONFLICT)
+            says = f"'eval.{key}' is set, but 'eval.temperature' = 0 takes the likeliest token."
+            hint = "Set a temperature above 0, or remove it."
+            yield Fault(f"eval.{key}", says, hint, ("eval.temperature",))
     for broken, (path, *also), says, hint in rules:
         if broken:
-            raise ConfigError(f"{where}: {path!r} {says}", hint, path=path, also=also, code=CONFLICT)
+            yield Fault(path, f"{path!r} {says}", hint, tuple(also))
 
 
-def refuse_truncation(table: dict[str, Any], where: str) -> None:
-    """Raise ``ConfigError`` where a task file wants to train on a truncated distribution."""
+def truncation_faults(table: dict[str, Any]) -> Iterator[Fault]:
+    """The keys of a task file that want to train on a truncated distribution."""
     for name in ("sampling", "train"):
         own: object = table.get(name)
         for key in ("top_p", "top_k", "min_p"):
             if isinstance(own, dict) and key in own:
-                raise ConfigError(
-                    f"{where}: '{name}.{key}' is refused in training: what is trained on must be what was sampled, and"
-                    " a token that was left out would have no probability to compare with.",
+                yield Fault(
+                    f"{name}.{key}",
+                    f"'{name}.{key}' is refused in training: what is trained on must be what was sampled, and a token"
+                    " that was left out would have no probability to compare with.",
                     f"Set '{key}' under [eval]; in training 'sampling.temperature' alone shapes the distribution.",
-                    path=f"{name}.{key}",
                     code=REFUSED,
                 )

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
-from ..errors import ConfigError
-from .validation import CONFLICT, RANGE, TYPE
+from .validation import RANGE, TYPE, Fault, refuse
 
 MOST_MEMBERS = 1000
 """The most members of one sweep."""
@@ -46,55 +45,76 @@ class Member:
     table: dict[str, Any]
     family: str = ""
     """The name that all members of a sweep share; empty for a lone task."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Of each key that is swept: the place of the member's value in its list."""
 
 
 def members(table: dict[str, Any], where: str) -> list[Member]:
     """The tasks that a parsed task file describes: one, unless it sweeps.
 
-    Each member is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError``; ``where`` names the file in it.
+    Each member is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError``, with all mistakes; ``where``
+    names the file in it.
     """
-    axes = list(_axes(table, where))
-    if not axes:
-        return [Member({key: value for key, value in table.items() if key != "sweep"})]
+    faults: list[Fault] = []
+    axes = list(_axes(table, faults))
     for key, times in Counter(axis.key for axis in axes).items():
         if times > 1:
-            raise ConfigError(
-                f"{where}: {key!r} has values in two places.", "Keep one list of them.", path=key, code=CONFLICT
-            )
+            faults.append(Fault(key, f"{key!r} has values in two places.", "Keep one list of them."))
     size = math.prod(len(axis.values) for axis in axes)
     if size > MOST_MEMBERS:
         counts = " x ".join(f"{len(axis.values)} of {axis.key!r}" for axis in axes)
-        says = f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed."
-        raise ConfigError(says, path=axes[0].key, also=[axis.key for axis in axes[1:]], code=RANGE)
+        says = f"the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed."
+        faults.append(Fault(axes[0].key, says, also=tuple(axis.key for axis in axes[1:]), code=RANGE))
+    labels = [_labels(axis, axes, faults) for axis in axes]
+    refuse(faults, where)
+    if not axes:
+        return [Member({key: value for key, value in table.items() if key != "sweep"})]
     if not isinstance(table.get("name"), str):
-        return [Member(table)]  # parsing it will raise the error
-    labels = [_labels(axis, axes, where) for axis in axes]
-    choices = product(*(zip(axis.values, shown, strict=True) for axis, shown in zip(axes, labels, strict=True)))
-    return [_member(table, axes, choice) for choice in choices]
+        return [Member(one_of_each(table))]  # parsing it will raise the error
+    choices = product(*(range(len(axis.values)) for axis in axes))
+    return [_member(table, axes, labels, choice) for choice in choices]
 
 
-def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
+def one_of_each(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with the first value of each list that sweeps, to check the rest of a file whose sweep is wrong."""
+    plain = {key: value for key, value in table.items() if key != "sweep"}
+    for name in TABLES:
+        if isinstance(plain.get(name), dict):
+            own = plain[name].items()
+            plain[name] = {
+                key: value[0] if _sweeps(f"{name}.{key}", value) else value for key, value in own if value != []
+            }
+    steps = plain.get("steps")
+    if isinstance(steps, list):
+        plain = (
+            {**plain, "steps": steps[0]} if steps else {key: value for key, value in plain.items() if key != "steps"}
+        )
+    return plain
+
+
+def _axes(table: dict[str, Any], faults: list[Fault]) -> Iterator[Axis]:
+    """The keys that are swept; what is wrong with them is added to ``faults``."""
     for key, value in table.items():
         if key == "steps" and isinstance(value, list):
-            yield _axis(key, value, where)
+            yield from _axis(key, value, faults)
         elif key in TABLES and isinstance(value, dict):
-            yield from (
-                _axis(f"{key}.{name}", inner, where) for name, inner in value.items() if _sweeps(f"{key}.{name}", inner)
-            )
+            for name, inner in value.items():
+                if _sweeps(f"{key}.{name}", inner):
+                    yield from _axis(f"{key}.{name}", inner, faults)
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
         hint = "Write [sweep] and below it a list for each key."
-        raise ConfigError(f"{where}: 'sweep' must be a table.", hint, path="sweep", code=TYPE)
+        faults.append(Fault("sweep", "'sweep' must be a table.", hint, code=TYPE))
+        return
     for key, values in _flat(sweep):
         if key.partition(".")[0] in IDENTITY:
-            says = f"{where}: [sweep] cannot change {key!r}; all of its tasks share it."
-            raise ConfigError(says, path=key, code=CONFLICT)
-        if not isinstance(values, list):
-            raise ConfigError(f"{where}: {key!r} in [sweep] must be a list of values.", path=key, code=TYPE)
-        if _has(table, key):
-            says = f"{where}: {key!r} stands in [sweep] and outside of it."
-            raise ConfigError(says, "Keep one of the two.", path=key, code=CONFLICT)
-        yield _axis(key, values, where)
+            faults.append(Fault(key, f"[sweep] cannot change {key!r}; all of its tasks share it."))
+        elif not isinstance(values, list):
+            faults.append(Fault(key, f"{key!r} in [sweep] must be a list of values.", code=TYPE))
+        elif _has(table, key):
+            faults.append(Fault(key, f"{key!r} stands in [sweep] and outside of it.", "Keep one of the two."))
+        else:
+            yield from _axis(key, values, faults)
 
 
 def _sweeps(key: str, value: Any) -> bool:
@@ -111,10 +131,11 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{key}", value
 
 
-def _axis(key: str, values: Sequence[Any], where: str) -> Axis:
-    if not values:
-        raise ConfigError(f"{where}: {key!r} is an empty list; a sweep needs values.", path=key, code=RANGE)
-    return Axis(key, values)
+def _axis(key: str, values: Sequence[Any], faults: list[Fault]) -> Iterator[Axis]:
+    if values:
+        yield Axis(key, values)
+    else:
+        faults.append(Fault(key, f"{key!r} is an empty list; a sweep needs values.", code=RANGE))
 
 
 def _has(table: dict[str, Any], key: str) -> bool:
@@ -126,15 +147,14 @@ def _has(table: dict[str, Any], key: str) -> bool:
     return True
 
 
-def _labels(axis: Axis, axes: Sequence[Axis], where: str) -> list[str]:
+def _labels(axis: Axis, axes: Sequence[Axis], faults: list[Fault]) -> list[str]:
     """How each value of an axis shows in a member's name, which must tell the members apart."""
     short = axis.key.rpartition(".")[2]
     ambiguous = sum(other.key.rpartition(".")[2] == short for other in axes) > 1
     shown = [_shown(value, place) for place, value in enumerate(axis.values, 1)]
     for text, times in Counter(shown).items():
         if times > 1:
-            says = f"{where}: {axis.key!r} lists {text} {times} times."
-            raise ConfigError(says, path=axis.key, code=CONFLICT)
+            faults.append(Fault(axis.key, f"{axis.key!r} lists {text} {times} times."))
     return [f"{axis.key if ambiguous else short}={text}" for text in shown]
 
 
@@ -146,15 +166,19 @@ def _shown(value: Any, place: int) -> str:
     return text if len(text) <= SHOWN else f"#{place}"
 
 
-def _member(table: dict[str, Any], axes: Sequence[Axis], choice: Sequence[tuple[Any, str]]) -> Member:
+def _member(
+    table: dict[str, Any], axes: Sequence[Axis], labels: Sequence[Sequence[str]], choice: Sequence[int]
+) -> Member:
+    """The member that has, of each axis, the value at the place in ``choice``."""
     member = deepcopy({key: value for key, value in table.items() if key != "sweep"})
-    for axis, (value, _) in zip(axes, choice, strict=True):
+    for axis, place in zip(axes, choice, strict=True):
         *path, last = axis.key.split(".")
         inner = member
         for part in path:
             if not isinstance(inner.get(part), dict):
                 inner[part] = {}
             inner = inner[part]
-        inner[last] = deepcopy(value)
-    member["name"] = f"{table['name']} [{', '.join(label for _, label in choice)}]"
-    return Member(member, table["name"])
+        inner[last] = deepcopy(axis.values[place])
+    shown = (own[place] for own, place in zip(labels, choice, strict=True))
+    member["name"] = f"{table['name']} [{', '.join(shown)}]"
+    return Member(member, table["name"], {axis.key: place for axis, place in zip(axes, choice, strict=True)})

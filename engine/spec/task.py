@@ -6,18 +6,18 @@ ones; the demo trains with them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..errors import ConfigError
-from .agent_rules import check_agents
-from .data import DataSpec, check_data_rules
-from .measuring_rules import check_measuring
-from .mixture import TOGETHER, ComponentSpec, check_mixture
+from .agent_rules import agent_faults
+from .data import DataSpec, data_faults
+from .measuring_rules import measuring_faults
+from .mixture import TOGETHER, ComponentSpec, mixture_faults
 from .policies import NamedPolicySpec, PolicySpec
-from .rules import check_rules, refuse_truncation
+from .rules import rule_faults, truncation_faults
 from .suites import SuiteSpec
-from .validation import RANGE, between, build, each_between, one_of
+from .validation import RANGE, Fault, between, each_between, one_of, refuse, shaped
 from .watching import WatchSpec
 
 
@@ -232,7 +232,7 @@ class TaskSpec:
 
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
-    """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
+    """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``, with all mistakes."""
     plain = {key: _lists(value) for key, value in table.items() if value is not None}
     for name in ("train", "eval", "sampling", "watch"):
         if isinstance(plain.get(name), dict):
@@ -240,22 +240,32 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     if isinstance(plain.get("policies"), dict):
         policies = plain["policies"].items()
         plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
-    refuse_truncation(plain, where)
-    spec = build(TaskSpec, plain, where)
+    faults = list(truncation_faults(plain))
+    for fault in faults:
+        name, _, key = fault.path.partition(".")
+        plain[name] = {other: value for other, value in plain[name].items() if other != key}
+    spec = shaped(TaskSpec, plain, faults)
     if spec.kind == "eval" and "steps" not in plain:
         spec = replace(spec, steps=max(1, len(spec.versions)))
-    check_mixture(spec, where)
+    alone = tuple(faults)
+    refuse([*alone, *(fault for fault in _rules(spec) if not any(one.spoils(fault) for one in alone))], where)
+    return spec
+
+
+def _rules(spec: TaskSpec) -> Iterator[Fault]:
+    """What is wrong with keys beside each other, and with texts that people read."""
+    yield from mixture_faults(spec)
     for name in ("tenant", "name", "played"):
         text = getattr(spec, name)
-        if not text.strip() or len(text) > 200 or not text.isprintable():
+        if (text or name != "played" or spec.mixture) and (
+            not text.strip() or len(text) > 200 or not text.isprintable()
+        ):
             path = "environment" if name == "played" else name
-            says = f"{where}: {path!r} must be a printable text of 1 to 200 characters."
-            raise ConfigError(says, path=path, code=RANGE)
-    check_agents(spec, where)
-    check_measuring(spec, where)
-    check_rules(spec, where)
-    check_data_rules(spec, where)
-    return spec
+            yield Fault(path, f"{path!r} must be a printable text of 1 to 200 characters.", code=RANGE)
+    yield from agent_faults(spec)
+    yield from measuring_faults(spec)
+    yield from rule_faults(spec)
+    yield from data_faults(spec)
 
 
 def _given(table: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TOML tables in, frozen dataclasses out, or one sentence that says what is wrong, where, and what is allowed.
+"""TOML tables in, frozen dataclasses out, or a sentence for each mistake: what is wrong, where, and what is allowed.
 
 Works on any dataclass whose fields are int, float, str, bool, lists of these, other such dataclasses, tables of these
 by name, or free tables; ``between`` and ``one_of`` attach the allowed range to a field. Knows nothing of tasks.
@@ -11,15 +11,20 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import ConfigError
+from ..errors import ConfigError, as_one
 
 UNKNOWN, MISSING, TYPE, RANGE, CHOICE = "unknown_key", "missing", "wrong_type", "out_of_range", "no_choice"
 CONFLICT, REFUSED = "conflict", "refused"
 """Codes of errors in a task file: about one key alone, and (the last) about keys that contradict each other."""
+STAND_IN = "?"
+"""A text in place of one that must be given and is not, so that the rest of a file can be checked."""
 T = TypeVar("T")
+_NONE = object()
+"""In place of a value that is not there, or wrong."""
 _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
 
@@ -49,37 +54,81 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(sorted(known)) or 'none'}."
 
 
+@dataclass(frozen=True)
+class Fault:
+    """One mistake in a table."""
+
+    path: str
+    """The key at fault."""
+    says: str
+    """What is wrong with it."""
+    hint: str = ""
+    """How to mend it."""
+    also: tuple[str, ...] = ()
+    """Further keys that it clashes with."""
+    code: str = CONFLICT
+    meant: str = ""
+    """The key that was probably meant, where ``path`` is none."""
+
+    def spoils(self, other: Fault) -> bool:
+        """Whether another fault may only be there because of this one: a key of it has a stand-in for a value."""
+        spoilt = [path for path in (self.path, self.meant) if path]
+        return any(_related(mine, its) for mine in spoilt for its in (other.path, *other.also))
+
+    def error(self, where: str) -> ConfigError:
+        """The fault as an error in the file ``where``."""
+        return ConfigError(self.says, self.hint, where=where, path=self.path, also=self.also, code=self.code)
+
+
+def refuse(faults: Iterable[Fault], where: str) -> None:
+    """Raise ``ConfigError`` for the first of the faults, with all others, if there are any."""
+    if mistakes := [fault.error(where) for fault in dict.fromkeys(faults)]:
+        raise as_one(mistakes)
+
+
 def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
     """Make ``cls`` from a parsed TOML table.
 
-    ``where`` names the file in messages, ``prefix`` the table. Raises ``ConfigError`` on an unknown key, a missing key
-    without default, a wrong type or a value out of range.
+    ``where`` names the file in messages, ``prefix`` the table. Raises ``ConfigError``, with all mistakes: unknown keys,
+    missing keys without default, wrong types and values out of range.
+    """
+    faults: list[Fault] = []
+    made = shaped(cls, table, faults, prefix)
+    refuse(faults, where)
+    return made
+
+
+def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str = "") -> T:
+    """Make ``cls`` from a parsed TOML table as well as that can be done; what is wrong is added to ``faults``.
+
+    A key that is wrong has its default then, or a stand-in.
     """
     hints = typing.get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    meant = set()
     for key in table:
         if key not in fields:
-            raise ConfigError(
-                f"{where}: unknown key {_shown(prefix + key)}.",
-                nearest(key, list(fields)),
-                path=prefix + key,
-                code=UNKNOWN,
-            )
+            close = difflib.get_close_matches(key, [name for name in fields if name not in table], n=1)
+            meant.update(close)
+            near = prefix + close[0] if close else ""
+            hint = nearest(key, list(fields))
+            faults.append(Fault(prefix + key, f"unknown key {_shown(prefix + key)}.", hint, code=UNKNOWN, meant=near))
     values = {}
     for name, field in fields.items():
-        if name in table:
-            values[name] = _value(table[name], hints[name], field, where, prefix + name)
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ConfigError(
-                f"{where}: {prefix + name!r} is missing.",
-                f"It must be {_expected(hints[name])}.",
-                path=prefix + name,
-                code=MISSING,
-            )
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        value = _value(table[name], hints[name], field, faults, prefix + name) if name in table else _NONE
+        if value is not _NONE:
+            values[name] = value
+        elif required:
+            values[name] = STAND_IN if hints[name] is str else None
+        if required and name not in table and name not in meant:
+            says, hint = f"{prefix + name!r} is missing.", f"It must be {_expected(hints[name])}."
+            faults.append(Fault(prefix + name, says, hint, code=MISSING))
     return cls(**values)
 
 
-def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, name: str) -> Any:
+def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Fault], name: str) -> Any:
+    """The value as its field holds it, as far as it is right, else ``_NONE``; what is wrong is added to ``faults``."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):  # of a list and something else, whichever was written
         options = [option for option in typing.get_args(kind) if option is not type(None)]
@@ -87,68 +136,79 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
         kind = next(lists, options[0])
         origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
+        cls = typing.cast(type[Any], kind)
         if not isinstance(value, dict):
-            raise _no_table(where, name)
-        return build(typing.cast(type[Any], kind), value, where, f"{name}.")
+            faults.append(_no_table(name))
+        return shaped(cls, value if isinstance(value, dict) else {}, faults, f"{name}.")
     if origin is dict:
         if not isinstance(value, dict):
-            raise _no_table(where, name)
+            return _wrong(faults, _no_table(name))
         of = typing.get_args(kind)[1]
         if of is Any:
-            _check_free(value, where, name)
+            _check_free(value, faults, name)
             return value
-        return {key: _value(inner, of, field, where, f"{name}.{key}") for key, inner in value.items()}
+        held = {key: _value(inner, of, field, faults, f"{name}.{key}") for key, inner in value.items()}
+        return {key: inner for key, inner in held.items() if inner is not _NONE}
     if origin is tuple and dataclasses.is_dataclass(of := typing.get_args(kind)[0]):
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-            says = f"{where}: {name!r} must be a list of tables."
-            raise ConfigError(says, f"Write [[{name}]] and its keys below it.", path=name, code=TYPE)
+            hint = f"Write [[{name}]] and its keys below it."
+            return _wrong(faults, Fault(name, f"{name!r} must be a list of tables.", hint, code=TYPE))
         cls = typing.cast(type[Any], of)
-        return tuple(build(cls, entry, where, f"{name}[{place}].") for place, entry in enumerate(value))
+        return tuple(shaped(cls, entry, faults, f"{name}[{place}].") for place, entry in enumerate(value))
     if origin is tuple:
         items = typing.get_args(typing.get_args(kind)[0]) or typing.get_args(kind)[:1]  # of int | str: both
         if not isinstance(value, list) or not all(any(_is(entry, item) for item in items) for entry in value):
             words = " or ".join(_WORDS[item] for item in items)
-            raise ConfigError(f"{where}: {name!r} must be a list, each entry {words}.", path=name, code=TYPE)
-        for entry in value:
-            _check_range(entry, field, where, name)
-        return tuple(value)
+            return _wrong(faults, Fault(name, f"{name!r} must be a list, each entry {words}.", code=TYPE))
+        found = [fault for entry in value if (fault := _out_of_range(entry, field, name))]
+        return _wrong(faults, *found) if found else tuple(value)
     if not _is(value, kind):
-        says = f"{where}: {name!r} is {_shown(value)}; it must be {_expected(kind)}."
-        raise ConfigError(says, _allowed(field), path=name, code=TYPE)
-    _check_range(value, field, where, name)
+        says = f"{name!r} is {_shown(value)}; it must be {_expected(kind)}."
+        return _wrong(faults, Fault(name, says, _allowed(field), code=TYPE))
+    if fault := _out_of_range(value, field, name):
+        return _wrong(faults, fault)
     return float(value) if kind is float else value
 
 
-def _no_table(where: str, name: str) -> ConfigError:
-    says, hint = f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it."
-    return ConfigError(says, hint, path=name, code=TYPE)
+def _wrong(faults: list[Fault], *found: Fault) -> object:
+    """Add what was found, and return that there is no value."""
+    faults += found
+    return _NONE
 
 
-def _check_free(value: Any, where: str, name: str) -> None:
+def _related(one: str, other: str) -> bool:
+    """Whether two keys are the same, or one lies in the table that the other is."""
+    short, long = sorted((one, other), key=len)
+    return long == short or long.startswith((f"{short}.", f"{short}["))
+
+
+def _no_table(name: str) -> Fault:
+    return Fault(name, f"{name!r} must be a table.", f"Write [{name}] and its keys below it.", code=TYPE)
+
+
+def _check_free(value: Any, faults: list[Fault], name: str) -> None:
     """Refuse what JSON cannot hold: dates, times, infinities and NaN."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            _check_free(inner, where, f"{name}.{key}")
+            _check_free(inner, faults, f"{name}.{key}")
     elif isinstance(value, list):
         for inner in value:
-            _check_free(inner, where, name)
+            _check_free(inner, faults, name)
     elif not isinstance(value, (bool, int, str)) and not _is(value, float):
-        raise ConfigError(
-            f"{where}: {name!r} is {value}; it must be a text, a finite number, true or false, a list or a table.",
-            path=name,
-            code=TYPE,
-        )
+        says = f"{name!r} is {value}; it must be a text, a finite number, true or false, a list or a table."
+        faults.append(Fault(name, says, code=TYPE))
 
 
-def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: str) -> None:
+def _out_of_range(value: Any, field: dataclasses.Field[Any], name: str) -> Fault | None:
     if "range" in field.metadata and not isinstance(value, str):
         low, high = field.metadata["range"]
         if not low <= value <= high:
-            says = f"{where}: {name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}."
-            raise ConfigError(says, path=name, code=RANGE)
+            says = f"{name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}."
+            return Fault(name, says, code=RANGE)
     choices = field.metadata.get("choices")
     if choices and value not in choices:
-        raise ConfigError(f"{where}: {name!r} is {_shown(value)}.", nearest(value, choices), path=name, code=CHOICE)
+        return Fault(name, f"{name!r} is {_shown(value)}.", nearest(value, choices), code=CHOICE)
+    return None
 
 
 def _is(value: Any, kind: Any) -> bool:

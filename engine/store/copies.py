@@ -43,8 +43,9 @@ def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> Pa
             unfinished.unlink()
         why = getattr(error, "strerror", None) or str(error)
         raise StoreError(
-            f"The database {database} is of an older marlaas, and no copy of it could be made in {folder}: {why}.",
+            f"the database is of an older marlaas, and no copy of it could be made in {folder}: {why}.",
             "Nothing was changed; the copy needs as much room as the database.",
+            where=str(database),
         ) from error
     return copy
 

@@ -114,7 +114,9 @@ def _check_schema(database: Database, path: Path) -> None:
     """Refuse a newer schema before anything is written, and keep a copy of an older one before it is changed."""
     done = [migration.name for migration in migrations.applied(database)]
     if not KNOWN_MIGRATIONS.issuperset(done):
-        raise StoreError(f"The database {path} was made by a newer marlaas.", "Update marlaas, or use another --home.")
+        raise StoreError(
+            "the database was made by a newer marlaas.", "Update marlaas, or use another --home.", where=str(path)
+        )
     if done and len(done) < len(KNOWN_MIGRATIONS):
         keep_copy(database.conn, path, done[-1])
 
@@ -136,11 +138,11 @@ def barrier(path: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StoreError(f"{file} cannot be brought to the disk: {error.strerror}.") from error
+            raise StoreError(f"cannot be brought to the disk: {error.strerror}.", where=str(file)) from error
         try:
             os.fsync(descriptor)
         except OSError as error:
-            raise StoreError(f"{file} cannot be brought to the disk: {error.strerror}.") from error
+            raise StoreError(f"cannot be brought to the disk: {error.strerror}.", where=str(file)) from error
         finally:
             os.close(descriptor)
 

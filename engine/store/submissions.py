@@ -62,6 +62,8 @@ class Submission:
     """Places of such tasks in the same submission."""
     borrowed: tuple[Borrowed, ...] = ()
     """Versions of other tasks that its file refers to."""
+    file: str = ""
+    """The task file, as its author named it, for what is wrong with it; it is not stored."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
@@ -130,7 +132,7 @@ class _transaction:
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             self._connection.close()
-            raise StoreError(f"The database {self._database} cannot be written: {error}.") from error
+            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
@@ -138,6 +140,6 @@ class _transaction:
             try:
                 connection.execute("ROLLBACK" if kind else "COMMIT")
             except sqlite3.Error as failure:
-                raise StoreError(f"The database {self._database} cannot be written: {failure}.") from failure
+                raise StoreError(f"the database cannot be written: {failure}.", where=str(self._database)) from failure
         if isinstance(error, sqlite3.Error):
-            raise StoreError(f"The database {self._database} cannot be written: {error}.") from error
+            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error

@@ -17,9 +17,9 @@ from .estimate import (
 )
 from .home_base import (
     HomeBase as HomeBase,
+    check_bases as check_bases,
     check_serve as check_serve,
     check_use as check_use,
-    check_wish as check_wish,
     settled_base as settled_base,
 )
 from .queue import (
@@ -34,6 +34,9 @@ from .rough import (
 )
 from .starts import (
     find_starts as find_starts,
+)
+from .task_names import (
+    task_number as task_number,
 )
 from .taskfile import (
     environments_of as environments_of,

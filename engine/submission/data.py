@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import ConfigError
+from ..errors import ConfigError, Mistakes
 from ..spec import REFUSED, parse
 from ..store import Submission
+from .mistakes import of_submission
 
 
 def check_data(submissions: Sequence[Submission]) -> None:
-    """Raise ``ConfigError`` with the task and the reason where its rows are not there, or have not its columns.
+    """Raise ``ConfigError`` with the tasks and the reasons where their rows are not there, or have not their columns.
 
     Of JSON lines the first row is read. Other files are read by the environment's process alone, which has the
     libraries for it.
     """
     seen: set[str] = set()
+    mistakes = Mistakes()
     for submission in submissions:
         record = parse(submission.config, submission.name).data.record
         if record is None or repr(record) in seen:
@@ -28,6 +30,9 @@ def check_data(submissions: Sequence[Submission]) -> None:
             try:
                 first_row(source, split)
             except (ValueError, OSError) as error:
-                says = f"{submission.name}: the rows for {split!r} cannot be had: {error}."
+                says = f"no rows for {split!r}: {error}."
                 hint = "See [data] in the task file; relative paths count from its folder."
-                raise ConfigError(says, hint, path="data", code=REFUSED) from None
+                found = ConfigError(says, hint, where=submission.name, path="data.path", code=REFUSED)
+                mistakes.found += of_submission(found, submission)
+                break  # the other split has most likely the same reason
+    mistakes.refuse()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from ..errors import ConfigError, UnknownTask
+from ..errors import ConfigError, Mistakes, UnknownTask
 from ..spec import nearest
 from ..store import KnownTask, Submission
+from .mistakes import of_submission
 
 MOST = 10_000
 """The most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
@@ -33,16 +34,23 @@ def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[
     numbers = {task.id for task in known}
     meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: the members of a sweep all have the same entries
     linked = []
+    mistakes = Mistakes()
     for submission in submissions:
         own = []
-        for wanted in submission.config["queue"]["depends_on"]:
+        for place, wanted in enumerate(submission.config["queue"]["depends_on"]):
             said = (submission.tenant, wanted)
             if said not in meanings:
-                meanings[said] = _meaning(submission, wanted, submissions, known, numbers)
+                try:
+                    meanings[said] = _meaning(submission, wanted, submissions, known, numbers)
+                except UnknownTask as error:
+                    error.path = f"queue.depends_on[{place}]"
+                    mistakes.found += of_submission(error, submission)
+                    meanings[said] = Meaning()
             own.append(meanings[said])
         needs = dict.fromkeys(number for meaning in own for number in meaning.needs)
         after = dict.fromkeys(place for meaning in own for place in meaning.after)
         linked.append(replace(submission, needs=tuple(needs), after=tuple(after)))
+    mistakes.refuse()
     total = sum(len(submission.needs) + len(submission.after) for submission in linked)
     if total > MOST:
         raise ConfigError(f"These tasks have {total:,} dependencies; at most {MOST:,} are allowed.")

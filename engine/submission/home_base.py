@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..base import load_base
-from ..errors import ConfigError
+from ..errors import ConfigError, Mistakes
 from ..home import Home, load_settings
-from ..store import FINISHED, BoundTask, Reader
+from ..store import FINISHED, BoundTask, Reader, Submission
+from .mistakes import of_submission
 
 NAMED = 3
 """The most tasks that an error names; of more it gives the number."""
@@ -47,8 +48,9 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
     foreign = _foreign(home, base, unknown)
     if foreign:
         raise ConfigError(
-            f"The base of {home.root} cannot become {base.name!r}: {_belong(foreign, base)}.",
+            f"the base cannot become {base.name!r}: {_belong(foreign, base)}.",
             f"Either use another home for it (`{_elsewhere(base.name)}`), or {_finish(foreign)}.",
+            where=str(home.root),
         )
 
 
@@ -64,15 +66,26 @@ def check_serve(home: Home, base: HomeBase) -> None:
         )
 
 
-def check_wish(wish: str, task: str, base: HomeBase) -> None:
-    """Refuse a task whose file names the base ``wish`` if that is not the home's. Raises ``ConfigError``."""
-    if not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint:
-        return
-    raise ConfigError(
-        f"The task {task!r} is meant for the base {wish!r}, but the base of this home is {base.name!r}.",
-        f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or take 'base'"
-        " out of the task file.",
-    )
+def check_bases(submissions: Sequence[Submission], base: HomeBase) -> None:
+    """Refuse tasks whose files name another base than the home's. Raises ``ConfigError``."""
+    mistakes = Mistakes()
+    for submission in submissions:
+        wish = submission.config["base"]
+        try:
+            same = not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint
+        except ConfigError as error:
+            mistakes.found += of_submission(type(error)(error.cause, error.hint, path="base"), submission)
+            continue
+        if not same:
+            says = (
+                f"The task {submission.name!r} is meant for the base {wish!r}, but this home's base is {base.name!r}."
+            )
+            hint = (
+                f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or take"
+                " 'base' out of the task file."
+            )
+            mistakes.found += of_submission(ConfigError(says, hint, path="base"), submission)
+    mistakes.refuse()
 
 
 def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]:
@@ -115,7 +128,7 @@ def _listed(tasks: Sequence[BoundTask]) -> str:
 
 
 def _elsewhere(name: str) -> str:
-    return f"marlaas --home DIR base use {shlex.quote(name)}"
+    return f"marlaas --home DIR home new`, then `marlaas --home DIR base use {shlex.quote(name)}"
 
 
 def _finish(tasks: Sequence[BoundTask]) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ConfigError, EnvironmentMissing
+from ..errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, nearest, parse
 from ..store import EnvironmentRow, Submission
+from .mistakes import distinct, of_submission
 from .taskfile import environments_of
 
 PARAMETERS = "environment_config"
@@ -43,43 +44,62 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
 
 
 def check_environments(submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:
-    """``check_environment`` of each; where there are several, the error names the task."""
+    """``check_environment`` of each. Raises ``ConfigError`` with all mistakes, each with its task or its place in a
+    file."""
+    mistakes: list[ConfigError] = []
     for submission in submissions:
         try:
             check_environment(submission, environments)
         except ConfigError as error:
-            if len(submissions) == 1:
-                raise
-            says = f"{submission.name}: {error.message}"
-            raise type(error)(says, error.hint, path=error.path, also=error.also, code=error.code) from None
+            own = of_submission(error, submission)
+            named = len(submissions) > 1 and not submission.file
+            mistakes += [mistake.at(submission.name) for mistake in own] if named else own
+    if mistakes:
+        raise as_one(distinct(mistakes))
 
 
 def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
-    """Refuse a submission whose environment or its configuration cannot work.
+    """Refuse a submission whose environments or their configuration cannot work.
 
-    Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is allowed: the task waits for its repair.
+    Raises ``EnvironmentMissing`` or ``ConfigError``, with all mistakes. A broken environment is allowed: the task waits
+    for its repair.
     """
-    mixed = bool(submission.config.get("mixture"))
-    all_found = [
-        _component(place, name, environments) if mixed else find_environment(name, environments)
-        for place, (name, _) in enumerate(environments_of(submission))
-    ]
-    named = bool(submission.config.get("data", {}).get("path"))
-    for suite in submission.config.get("eval", {}).get("suite", ()):
-        try:
-            other = find_environment(suite["environment"], environments)
-            _check_parameters(other, suite["config"], "eval.suite")
-            _check_rows(other, named and suite["environment"] == submission.environment, mixed)
-        except ConfigError as error:
-            says = f"The suite {suite['name']!r}: {error.message}"
-            raise type(error)(says, error.hint, path="eval.suite", code=error.code) from None
-    declares = submission.config.get("policies") or submission.config.get("kind") == "eval"
-    for place, (found, (_, config)) in enumerate(zip(all_found, environments_of(submission), strict=True)):
-        _check_parameters(found, config, f"mixture[{place}].config" if mixed else PARAMETERS)
-        _check_rows(found, named, mixed)
-        if found.version and declares:
-            components = components_of(parse(submission.config, submission.name))
-            check_declared(list(components.values())[place], found.agents)
+    config = submission.config
+    mixed, named = bool(config.get("mixture")), bool(config.get("data", {}).get("path"))
+    declares = config.get("policies") or config.get("kind") == "eval"
+    mistakes = Mistakes()
+    for place, (name, parameters) in enumerate(environments_of(submission)):
+        with mistakes:
+            found = _component(place, name, environments) if mixed else find_environment(name, environments)
+            with mistakes:
+                _check_parameters(found, parameters, f"mixture[{place}].config" if mixed else PARAMETERS)
+            with mistakes:
+                _check_rows(found, named, mixed)
+            if found.version and declares:
+                components = components_of(parse(config, submission.name))
+                check_declared(list(components.values())[place], found.agents)
+    for place, suite in enumerate(config.get("eval", {}).get("suite", ())):
+        with mistakes:
+            rows = named and suite["environment"] == submission.environment
+            _check_suite(f"eval.suite[{place}]", suite, environments, rows, mixed)
+    mistakes.refuse()
+
+
+def _check_suite(
+    table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool, mixed: bool
+) -> None:
+    """Raise ``ConfigError`` for what is wrong with the environment of the suite in ``table``."""
+    mistakes = Mistakes()
+    with mistakes:
+        other = find_environment(suite["environment"], environments)
+        with mistakes:
+            _check_parameters(other, suite["config"], f"{table}.config")
+        _check_rows(other, named, mixed)
+    for place, mistake in enumerate(mistakes.found):
+        says = f"The suite {suite['name']!r}: {mistake.cause}"
+        path = mistake.path if mistake.path.startswith(table) else f"{table}.environment"
+        mistakes.found[place] = type(mistake)(says, mistake.hint, path=path, code=mistake.code)
+    mistakes.refuse()
 
 
 def _component(place: int, name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
@@ -88,7 +108,7 @@ def _component(place: int, name: str, environments: list[EnvironmentRow]) -> Env
         return find_environment(name, environments)
     except EnvironmentMissing as error:
         path = f"mixture[{place}].environment"
-        raise EnvironmentMissing(error.message, error.hint, path=path, code=error.code) from None
+        raise EnvironmentMissing(error.cause, error.hint, path=path, code=error.code) from None
 
 
 def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str) -> None:
@@ -96,15 +116,19 @@ def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str)
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
+    mistakes = Mistakes()
     for key, value in config.items():
-        if key not in parameters:
-            says = f"The environment {found.name!r} has no parameter {key!r}."
-            raise ConfigError(says, nearest(key, list(parameters)), path=f"{table}.{key}", code=UNKNOWN)
-        _check_value(parameters[key], value, found.name, table)
+        with mistakes:
+            if key not in parameters:
+                says = f"The environment {found.name!r} has no parameter {key!r}."
+                raise ConfigError(says, nearest(key, list(parameters)), path=f"{table}.{key}", code=UNKNOWN)
+            _check_value(parameters[key], value, found.name, table)
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
-    if missing:
-        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
-        raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
+    with mistakes:
+        if missing:
+            says = f"The environment {found.name!r} needs {', '.join(missing)} in [{table}]."
+            raise ConfigError(says, path=f"{table}.{missing[0]}", code=MISSING)
+    mistakes.refuse()
 
 
 def _check_rows(found: EnvironmentRow, named: bool, mixed: bool) -> None:

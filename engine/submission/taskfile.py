@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..base import anchored
-from ..errors import ConfigError
-from ..spec import TaskSpec, members, parse, read_toml, start_folder
+from ..errors import ConfigError, as_one
+from ..spec import Member, TaskSpec, members, one_of_each, parse, read_toml, start_folder
 from ..store import Submission
+from .mistakes import NOWHERE, distinct, located
 
 
 def load(path: Path) -> list[Submission]:
     """Read one task file: one task, or the members of a sweep. Relative folders in it count from the file's folder.
 
-    Raises ``ConfigError`` with one sentence that names the file and the key.
+    Raises ``ConfigError`` with all mistakes, each with file, line and column.
     """
     try:
         source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no UTF-8 text.", "A task file is TOML.") from error
+        raise ConfigError("is no UTF-8 text.", "A task file is TOML.", where=str(path)) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    return tasks_of(table_of(source, str(path)), str(path), path.parent, source)
+        raise ConfigError(f"cannot be read: {error.strerror}.", where=str(path)) from error
+    return tasks_of(table_of(source, str(path)), str(path), path.parent, source, in_file=True)
 
 
 def table_of(source: str, where: str) -> dict[str, Any]:
@@ -31,20 +34,47 @@ def table_of(source: str, where: str) -> dict[str, Any]:
     try:
         return read_toml(source)
     except ValueError as error:
-        raise ConfigError(f"{where} is not valid TOML: {error}.") from error
+        what, place = _syntax(str(error), source)
+        raise ConfigError(f"is not valid TOML: {what}.", where=f"{where}{place}") from error
 
 
-def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") -> list[Submission]:
+def _syntax(sentence: str, source: str) -> tuple[str, str]:
+    """What ``tomllib`` says is wrong, and its line and column as ``:3:1``; empty where it does not say."""
+    what = sentence.removesuffix(" (at end of document)")
+    if what != sentence:
+        return what, f":{source.count(chr(10)) + 1}:{len(source) - source.rfind(chr(10))}"
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", sentence, re.DOTALL)
+    return (found[1], f":{found[2]}:{found[3]}") if found else (sentence, "")
+
+
+def tasks_of(
+    table: dict[str, Any], where: str, folder: Path, source: str = "", in_file: bool = False
+) -> list[Submission]:
     """The tasks that a table means: one, or the members of a sweep.
 
-    ``folder``: where relative folders in it count from; ``source``: the file's text, which is stored with each task.
-    Raises ``ConfigError``, which names ``where`` and the key.
+    ``folder``: where relative folders in it count from; ``source``: the file's text, which is stored with each task;
+    ``in_file``: whether the text lies in a file called ``where``. Raises ``ConfigError`` with all mistakes, which name
+    ``where``, the key, and in a file its line and column.
     """
-    return [
-        submission(_anchored(spec, folder), source, member.family)
-        for member in members(table, where)
-        for spec in [parse(member.table, where)]
-    ]
+    mistakes: list[tuple[ConfigError, Mapping[str, int]]] = []
+    try:
+        own = members(table, where)
+    except ConfigError as error:
+        mistakes += ((mistake, NOWHERE) for mistake in error.mistakes)
+        own = [Member(one_of_each(table))]
+    found = []
+    for member in own:
+        try:
+            spec = parse(member.table, where)
+        except ConfigError as error:
+            mistakes += ((mistake, member.places) for mistake in error.mistakes)
+        else:
+            found.append(
+                replace(submission(_anchored(spec, folder), source, member.family), file=where if in_file else "")
+            )
+    if mistakes:
+        raise as_one(located(mistakes, where, source) if in_file else distinct([each for each, _ in mistakes]))
+    return found
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:

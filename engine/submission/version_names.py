@@ -8,6 +8,9 @@ from __future__ import annotations
 from ..errors import AdapterError, ConfigError
 from ..store import VersionRow
 
+LONGEST_NUMBER = 18
+"""Digits of a task's number."""
+
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
     """The version that ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``) mean."""
@@ -50,9 +53,9 @@ def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
 
 
 def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
-    if said.isdigit():
-        return [v for v in versions if v.task == int(said)]
-    return [v for v in versions if v.task_name == said]
+    if said.isascii() and said.isdigit():
+        return [v for v in versions if v.task == int(said)] if len(said) <= LONGEST_NUMBER else []
+    return [v for v in versions if said in (v.task_name, f"{v.tenant}/{v.task_name}")]
 
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:

@@ -229,8 +229,9 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
     """Load a Hugging Face folder, in evaluation mode; raises ``BaseModelError``."""
     if precision == "nf4":
         raise BaseModelError(
-            f"The base model in {folder} is trained through transformers and PEFT, which marlaas does not do in four "
-            'bits: set `precision = "bf16"` under [training] in marlaas.toml.'
+            "the base model is trained through transformers and PEFT, which marlaas does not do in four "
+            'bits: set `precision = "bf16"` under [training] in marlaas.toml.',
+            where=str(folder),
         )
     dtype = torch.float32 if precision == "f32" else torch.bfloat16
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
@@ -238,7 +239,7 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
-        raise BaseModelError(f"The base model in {folder} cannot be loaded: {reason}.") from error
+        raise BaseModelError(f"the base model cannot be loaded: {reason}.", where=str(folder)) from error
     if getattr(model.config, "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # torch's fused attention, the default, ignores the cap on scores
     return model

@@ -34,8 +34,15 @@ class Lab:
 
     def marlaas(self, *words: str, code: int = 0) -> str:
         """Run a command and return its standard output; its exit code must be ``code``."""
-        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(self.home.root), *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words]
+        done = subprocess.run(
+            command,
+            env=os.environ | {"MARLAAS_HOME": str(self.home.root)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
+        )
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done.stdout if code == 0 else done.stderr

@@ -101,11 +101,13 @@ def terminal(home: Home, *words: str, columns: int = 80, rows: int = 24) -> Iter
     mine, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in _OURS}
-    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words]
     process = subprocess.Popen(
         command,
         preexec_fn=partial(_log_in, other),
-        env=environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config"), "COLUMNS": "80"},
+        env=environment
+        | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config"), "COLUMNS": "80"}
+        | {"MARLAAS_HOME": str(home.root)},
     )
     os.close(other)
     screen = Terminal(process, mine, columns, rows)

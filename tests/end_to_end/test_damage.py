@@ -17,6 +17,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.adapters.statefile import checksum, read_state, write_state
+from marlaas.engine.errors import short_place
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 
@@ -167,7 +168,8 @@ def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None
         (away / f"task-{task}" / file.name).rename(lab.home.root / "aside")
         (away / f"task-{task}" / file.name).mkdir()
         away.rename(lab.home.adapters)
-    assert waits(lab, task, "blocked", f"waiting for its adapters: {file} cannot be read: Is a directory")
+    reason = f"waiting for its adapters: {short_place(str(file))}: cannot be read: Is a directory"
+    assert waits(lab, task, "blocked", reason)
     assert kept(lab, task) == before
     file.rmdir()
     (lab.home.root / "aside").rename(file)

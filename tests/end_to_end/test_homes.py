@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,9 +50,10 @@ def test_three_submits_at_once_make_a_home_of_any_name(tmp_path: Path, homes: li
     for name in ("one", "two", "three"):
         file = tmp_path / f"{name}.toml"
         file.write_text(SMALL.format(name=name))
-        words = ["--home", str(home.root), "submit", str(file), "--json"]
-        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words]
-        programs.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "submit", str(file), "--json"]
+        environment = os.environ | {"MARLAAS_HOME": str(home.root)}
+        pipe = subprocess.PIPE
+        programs.append(subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True))
     said = [program.communicate(timeout=PATIENCE) for program in programs]
     assert [program.returncode for program in programs] == [0, 0, 0], said
     assert sorted(json.loads(out)["ids"][0] for out, _ in said) == [1, 2, 3]

@@ -10,8 +10,8 @@ from pathlib import Path
 from ... import output
 from ...words.format import ago, line, size
 from ...words.held_out import with_error
-from ..choosing import adapter_of
-from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of, task_number
+from ..choosing import adapter_of, add_task
+from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of
 from . import delete, rollback
 
 
@@ -19,7 +19,7 @@ def register(verbs: Verbs) -> None:
     """Add the family."""
     family = add_family(verbs, "adapters", "list, export, roll back and delete trained adapters")
     listing = add_verb(family, "list", list_versions, "list adapter versions, newest first", json=True)
-    listing.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
+    add_task(listing, "only of this task, by number or name", optional=True)
     export = add_verb(family, "export", run_export, "write an adapter as a PEFT folder", json=True)
     export.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write into")
@@ -36,9 +36,8 @@ def list_versions(args: argparse.Namespace) -> int:
     from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
-        if args.task is not None:
-            find_task(reader, args.task)
-        versions = [v for v in (reader.versions(args.task) if reader else []) if v.state == "committed"]
+        task = find_task(reader, args.task).id if args.task is not None else None
+        versions = [v for v in (reader.versions(task) if reader else []) if v.state == "committed"]
     if args.json:
         output.result_json([asdict(version) for version in versions])
         return output.OK

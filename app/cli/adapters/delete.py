@@ -17,7 +17,7 @@ def register(family: Verbs) -> None:
         family,
         "delete",
         run,
-        "delete the adapters of a finished task; nothing brings them back",
+        "delete the adapters of a finished task; this cannot be undone",
         json=True,
         epilog="Scores and trajectories stay. Export first what you want to keep.",
     )

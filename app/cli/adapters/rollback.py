@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
         adapter, which = adapter_of(args)
         if which is None:
-            raise ConfigError("It is not said which version to go on from.", f"Write {adapter}@12, or --version 12.")
+            raise ConfigError("No version is given to go on from.", f"Write {adapter}@12, or --version 12.")
         version = choose(reader.versions(), adapter, which)
         before = reader.task(version.task)
         outcome = ask(home, reader, "rollback", version.task, **arguments(version))

@@ -28,7 +28,7 @@ def register(verbs: Verbs) -> None:
         family,
         "use",
         run_use,
-        "make a base the one of this home",
+        "choose the base that this home trains on",
         json=True,
         epilog="Refused while unfinished tasks or adapters of the home belong to another base.",
     )

@@ -28,7 +28,7 @@ def register(verbs: Verbs) -> None:
         metavar="ID[@VERSION]|base",
         help="a task's number or name (default version: best, else last; ID/POLICY where it trains several), or base",
     )
-    chat.add_argument("--beside", metavar="ID[@VERSION]|base", help="whom each message is said to as well")
+    chat.add_argument("--beside", metavar="ID[@VERSION]|base", help="a version that gets each message as well")
     chat.add_argument("--system", metavar="TEXT", default="", help="a system message before the conversation")
     add_sampling(chat)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 _MEMBERS = (new, prompts, check, play, allow, show, reload, replay)
-_LATELY = ("EPISODES", "FAILED", "MEDIAN", "1 IN 20")
+_LATELY = ("EPISODES", "FAILED", "MEDIAN", "P95")
 
 
 def register(verbs: Verbs) -> None:

@@ -35,11 +35,13 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
+    from marlaas.engine.daemon import control
     from marlaas.engine.environments import Refused, needs_of, said
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.home import load_settings
 
-    home = home_of(args).create()
+    home = home_of(args)
+    control.make_home(home, notice=output.talk)
     settings = load_settings(home).environments
     source = _source(args.name, home)
     try:
@@ -78,7 +80,7 @@ def _source(name: str, home: Home) -> Source:
     try:
         return read_source(paths[wish.plugin])
     except SourceError as error:
-        raise ConfigError(f"{paths[wish.plugin]} cannot be read: {error}.") from error
+        raise ConfigError(f"cannot be read: {error}.", where=str(paths[wish.plugin])) from error
 
 
 def _show(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:

@@ -23,8 +23,12 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files and say what comes next."""
+    from marlaas.engine.daemon import control
+
     home = home_of(args)
-    folder = home.create().plugins if args.to is None else Path(os.path.expanduser(args.to))
+    if args.to is None:
+        control.make_home(home, notice=output.talk)
+    folder = home.plugins if args.to is None else Path(os.path.expanduser(args.to))
     for path in write_template(args.name, args.shape, folder, home):
         output.result(str(path))
     served = folder.resolve() == home.plugins.resolve()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from ... import output
 from ...words.format import line, number
-from ..verbs import Verbs, add_verb, home_of, task_number
+from ..choosing import add_task
+from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ def register(family: Verbs) -> None:
         " now. Where the environment says something else than it did then, the reply was to another prompt, and the"
         " rewards cannot be compared. Exits with 0 whether or not rewards change.",
     )
-    replay.add_argument("task", type=task_number, metavar="TASK", help="the number of a task")
+    add_task(replay)
     replay.add_argument("--component", metavar="NAME", help="which environment, of a task with a [[mixture]]")
     replay.add_argument("--version", metavar="V", help="an earlier version of the environment, by how its name begins")
     replay.add_argument(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ... import output
 from ...words.format import counted, size
-from ..verbs import Verbs, add_verb, home_of
+from ..verbs import Verbs, add_verb, place_of
 
 
 def register(family: Verbs) -> None:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from ...home.backups.restore import restore
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    restored = restore(args.file, home_of(args), output.talk)
+    restored = restore(args.file, place_of(args), output.talk)
     if args.json:
         output.result_json(
             {

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ... import output
-from ..choosing import add_policy, policy_of
-from ..verbs import Verbs, add_verb, home_of, task_number
+from ..choosing import add_policy, add_task, policy_of
+from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from ...words.matrix import Matrix
@@ -25,7 +25,7 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="From all plays that are stored, of training and held-out; an episode counts where both had a turn.",
     )
-    matrix.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
+    add_task(matrix)
     add_policy(matrix)
 
 

@@ -108,7 +108,7 @@ def _write_events(task: Measured, name: str, folder: Path) -> Path:
         part.write_bytes(event_file(scalars, begun))
         part.replace(path)
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}.") from error
+        raise StoreError(f"cannot be written: {error.strerror}.", where=str(path)) from error
     return path
 
 

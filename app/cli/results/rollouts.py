@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ... import output
 from ...words.format import line, score
-from ..choosing import add_policy, policy_of
-from ..verbs import Verbs, add_verb, home_of, task_number
+from ..choosing import add_policy, add_task, policy_of
+from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from array import array
@@ -35,7 +35,7 @@ def register(verbs: Verbs) -> None:
         epilog="With --json: what is shown, as one document. With --jsonl or --out: all conversations of the task, the"
         " step or the group, one record per line; --out FILE.txt writes them as plain text.",
     )
-    verb.add_argument("task", type=task_number, metavar="ID", help="the task")
+    add_task(verb)
     add_policy(verb)
     verb.add_argument("--step", type=_number, metavar="N", help="the groups of this step")
     verb.add_argument("--group", type=_number, metavar="G", help="the conversations of this group, by its number")
@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     with reading(home) as reader:
-        policy_of(args, find_task(reader, args.task))
+        task = find_task(reader, args.task)
+        policy_of(args, task)
+        args.task = task.id  # a number from here on
         assert reader is not None
         if args.jsonl:
             exporting.write(exporting.read(reader, _in_order(reader, args)), sys.stdout)

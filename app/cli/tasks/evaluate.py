@@ -21,7 +21,7 @@ def register(verbs: Verbs) -> None:
         run,
         "measure versions, the base or exported adapters on any environment, as a task that trains nothing",
         json=True,
-        epilog="What is not said is as in the task of the first version: environment, configuration, rows, lengths.",
+        epilog="What you leave out is as in the task of the first version: environment, configuration, rows, lengths.",
     )
     parser.add_argument(
         "versions", nargs="+", metavar="VERSION", help="17@best, 17@12, a version's name, base, or a folder (./DIR)"

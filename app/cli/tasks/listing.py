@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ... import output
 from ...words.format import count, duration, line, number, score, size, sparkline
 from ...words.held_out import held_out, rests_on, scored_at, with_error
-from ..choosing import add_policy, faces, policy_of
-from ..verbs import Verbs, add_verb, home_of, task_number
+from ..choosing import add_policy, add_task, faces, policy_of
+from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def register(verbs: Verbs) -> None:
     listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
     listing.add_argument("--reverse", action="store_true", help="reverse the order")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
-    show.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
+    add_task(show)
     add_policy(show)
     show.add_argument(
         "--toml", action="store_true", help="print its task file, with every default: to change and submit"
@@ -162,7 +162,7 @@ def show_task(args: argparse.Namespace) -> int:
         *findings(task),
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
         ("priority", str(task.priority) if task.priority else ""),
-        ("tried again", _tries(task, config)),
+        ("retried", _tries(task, config)),
         *(("policy", _policy(each, task.steps)) for each in task.policies),
         ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
         _made(task, own),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ... import output
-from ..choosing import add_tasks, chosen
+from ..choosing import add_tasks, chosen, named
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         numbers = chosen(args, reader)
         assert reader is not None
         if args.family:
-            numbers = _able(reader, args.kind, numbers, args.tasks)
+            numbers = _able(reader, args.kind, numbers, named(args, reader))
         outcomes = steer(home, reader, args.kind, numbers)
     for number, outcome in outcomes.items():
         if outcome:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     return output.USAGE if any(outcomes.values()) else output.OK
 
 
-def _able(reader: HomeReader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
+def _able(reader: HomeReader, kind: str, numbers: Sequence[int], alone: Sequence[int]) -> list[int]:
     """The tasks that were named, and of a sweep those in a state from which the verb works: its members differ."""
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.submission import PAST, TRANSITIONS
@@ -66,7 +66,7 @@ def _able(reader: HomeReader, kind: str, numbers: Sequence[int], named: Sequence
     able = [
         number
         for number in numbers
-        if number in named or TRANSITIONS[kind].get(states[number], states[number]) != states[number]
+        if number in alone or TRANSITIONS[kind].get(states[number], states[number]) != states[number]
     ]
     if not able:
         found = ", ".join(sorted({states[number] for number in numbers}))

@@ -29,8 +29,9 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
     from ...home.estimates import estimate_all
     from ...home.peeking import peeked
+    from ...home.submitting import checked
 
-    linked = _checked(home, submissions)
+    linked = checked(home, submissions)
     estimates = estimate_all(home, linked, output.talk)
     first: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
     for submission in linked:
@@ -55,25 +56,6 @@ def _rows(submission: Submission) -> dict[str, Any] | None:
     from marlaas.engine.spec import parse
 
     return parse(submission.config, submission.name).data.record
-
-
-def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
-    from marlaas.engine.daemon import control
-    from marlaas.engine.submission import check_data, check_environments, check_wish, link
-
-    from ...reading.opening import reading
-
-    check_data(submissions)
-    base = control.served_base(home)
-    with reading(home) as reader:
-        known = reader.known_tasks() if reader else []
-        environments = reader.environments() if reader else []
-    linked = link(submissions, known)
-    for submission in linked:
-        check_wish(submission.config["base"], submission.name, base)
-    if environments:
-        check_environments(linked, environments)
-    return linked
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:

@@ -82,17 +82,19 @@ def restore(file: Path, home: Home, say: Say = lambda text: None) -> Restored:
             finally:
                 private.remove()
     except tarfile.TarError as error:
-        raise BackupError(f"{file} cannot be read: {error}.", _NO_BACKUP) from error
+        raise BackupError(f"cannot be read: {error}.", _NO_BACKUP, where=str(file)) from error
     except OSError as error:
-        raise BackupError(f"{file} could not be restored: {error.strerror or error}.") from error
+        raise BackupError(f"could not be restored: {error.strerror or error}.", where=str(file)) from error
     return Restored(root, tasks, len(listed.files), needed, listed.missing)
 
 
 def _check_place(root: Path) -> None:
     if root.exists() and not root.is_dir():
-        raise ConfigError(f"{root} is no folder.", "Give another --home.")
+        raise ConfigError("is no folder.", "Give another --home.", where=str(root))
     if root.exists() and any(root.iterdir()):
-        raise ConfigError(f"{root} is not empty.", "A backup is restored into a new home: give another --home.")
+        raise ConfigError(
+            "is not empty.", "A backup is restored into a new home: give another --home.", where=str(root)
+        )
 
 
 def _look(tar: tarfile.TarFile) -> tuple[Contents, Mapping[str, tarfile.TarInfo]]:

@@ -76,13 +76,13 @@ def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text:
     try:
         private = PrivateFolder(file.parent, PREFIX)
     except OSError as error:
-        raise BackupError(f"The backup {file} cannot be written: {error.strerror}.") from error
+        raise BackupError(f"the backup cannot be written: {error.strerror}.", where=str(file)) from error
     try:
         backup = _write(home, private.path, file, say)
         _put(private.path / "backup", file, force)
         return backup
     except OSError as error:
-        raise BackupError(f"The backup {file} could not be written: {error.strerror or error}.") from error
+        raise BackupError(f"the backup could not be written: {error.strerror or error}.", where=str(file)) from error
     finally:
         private.remove()
 
@@ -93,11 +93,13 @@ def _check_place(home: Home, file: Path, force: bool) -> None:
     if not file.parent.is_dir():
         raise ConfigError(f"There is no folder {file.parent}.", "Make it, or choose another place for the backup.")
     if file.parent.resolve().is_relative_to(home.root.resolve()):
-        raise ConfigError(f"{file} lies in the home itself.", "Choose a place outside of it, best on another disk.")
+        raise ConfigError(
+            "lies in the home itself.", "Choose a place outside of it, best on another disk.", where=str(file)
+        )
     if file.is_dir():
-        raise ConfigError(f"{file} is a folder.", "Give the name of a file.")
+        raise ConfigError("is a folder.", "Give the name of a file.", where=str(file))
     if file.exists() and not force:
-        raise ConfigError(f"{file} exists already.", "Choose another name, or replace it with --force.")
+        raise ConfigError("exists already.", "Choose another name, or replace it with --force.", where=str(file))
 
 
 def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
@@ -149,7 +151,7 @@ def _open(path: Path, stack: ExitStack) -> BinaryIO:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise BackupError(f"{path} cannot be read: {error.strerror}.") from error
+        raise BackupError(f"cannot be read: {error.strerror}.", where=str(path)) from error
 
 
 def _allow_many_files() -> None:
@@ -267,7 +269,7 @@ def _put(written: Path, file: Path, force: bool) -> None:
     """Give the complete file its name, after its content has reached the disk."""
     _sync(written)
     if file.exists() and not force:
-        raise BackupError(f"{file} exists by now.", "Choose another name, or replace it with --force.")
+        raise BackupError("exists by now.", "Choose another name, or replace it with --force.", where=str(file))
     os.replace(written, file)
     _sync(file.parent)
 

@@ -29,8 +29,8 @@ class VersionDetail(Widget):
             return Content("")
         row, width = self.kept.row, self.content_size.width
         measured = "not measured" if row.basis is None else f"held-out {held_out(row.score, row.basis)}"
-        optimizer = "optimizer kept" if row.resumable else "optimizer gone"
+        resumable = f"resumable: {'yes' if row.resumable else 'no'}"
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({self.kept.environment})", width)
-        words = (f"version {row.number}", self.kept.label, measured, size(row.size), optimizer)
+        words = (f"version {row.number}", self.kept.label, measured, size(row.size), resumable)
         numbers = line(" · ".join(filter(None, words)), width)
         return Content.assemble((name, "bold"), "\n", numbers, "\n", (line(self.about, width), "$text-muted"))

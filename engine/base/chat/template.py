@@ -98,7 +98,7 @@ def load_template(folder: Path) -> ChatTemplate:
     try:
         source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
     except (OSError, ValueError) as error:
-        raise BaseModelError(f"{file} cannot be read: {error}.") from error
+        raise BaseModelError(f"cannot be read: {error}.", where=str(file)) from error
     name = FILE if file.exists() else f"chat_template in {SETTINGS}"
     named: dict[str, Any] = {}
     if isinstance(source, list):
@@ -106,8 +106,9 @@ def load_template(folder: Path) -> ChatTemplate:
         source = named.get("default")
     if not isinstance(source, str):
         raise BaseModelError(
-            f"The base model {folder} has no chat template{' named default' if named else ''}.",
+            f"the base model has no chat template{' named default' if named else ''}.",
             "Add a chat_template.jinja, or use an instruct model.",
+            where=str(folder),
         )
     with_tools = named.get("tool_use")
     tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token") and value}
@@ -123,7 +124,7 @@ def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
-        raise BaseModelError(f"{folder / name} cannot be read: {error}.") from error
+        raise BaseModelError(f"cannot be read: {error}.", where=str(folder / name)) from error
     return settings if isinstance(settings, dict) else {}
 
 

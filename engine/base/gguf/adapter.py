@@ -38,7 +38,7 @@ def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, pat
         write_gguf(path, names.architecture, fields, list(adapter_entries(names, adapter)))
     except OSError as error:
         why = error.strerror or "the disk took a part of it only"
-        raise AdapterError(f"The adapter file {path} could not be written: {why}.") from error
+        raise AdapterError(f"the adapter file could not be written: {why}.", where=str(path)) from error
 
 
 def adapter_entries(names: GgufNames, adapter: dict[str, Array]) -> Iterator[Entry]:

@@ -24,18 +24,20 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
     header = read_header(path)
     if header.number("split.count") > 1:
         raise BaseModelError(
-            f"{path} is one of {header.number('split.count')} parts of a GGUF file.",
+            f"is one of {header.number('split.count')} parts of a GGUF file.",
             "Merge them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf` and name the whole file.",
+            where=str(path),
         )
     kind = header.fields.get("general.type", "model")
     if kind != "model":
-        raise BaseModelError(f"The GGUF file {path} holds no model: its type is {kind}.")
+        raise BaseModelError(f"the GGUF file holds no model: its type is {kind}.", where=str(path))
     architecture = str(header.fields.get("general.architecture", ""))
     names = names_in(architecture, config)
     for word, theirs, ours in _differences(header, architecture, config):
         raise BaseModelError(
-            f"The GGUF file {path} was made from another base: its {word} is {theirs}, config.json says {ours}.",
+            f"the GGUF file was made from another base: its {word} is {theirs}, config.json says {ours}.",
             "Make it anew from the folder that `base` names.",
+            where=str(path),
         )
     return names
 

@@ -47,20 +47,24 @@ def read_header(path: Path) -> GgufHeader:
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[:4] != b"GGUF" or int.from_bytes(data[4:8], "little") not in (2, 3):
-                raise BaseModelError(f"{path} is no GGUF file that llama.cpp reads today.")
+                raise BaseModelError("is no GGUF file that llama.cpp reads today.", where=str(path))
             header, length = _Cursor(data).header(), len(data)
     except FileNotFoundError as error:
         raise BaseModelError(f"There is no GGUF file {path}.") from error
     except OSError as error:
-        raise BaseModelError(f"The GGUF file {path} cannot be read: {error.strerror}.") from error
+        raise BaseModelError(f"the GGUF file cannot be read: {error.strerror}.", where=str(path)) from error
     except struct.error as error:
-        raise BaseModelError(f"The GGUF file {path} ends within its header; it was not copied whole.") from error
+        raise BaseModelError(
+            "the GGUF file ends within its header; it was not copied whole.", where=str(path)
+        ) from error
     except BaseModelError:
         raise
     except (ValueError, KeyError, RecursionError) as error:  # an empty file; unknown numbers for types; endless lists
-        raise BaseModelError(f"{path} is no GGUF file.") from error
+        raise BaseModelError("is no GGUF file.", where=str(path)) from error
     if length < header.size:
-        raise BaseModelError(f"The GGUF file {path} has {length} bytes of {header.size}; it was not copied whole.")
+        raise BaseModelError(
+            f"the GGUF file has {length} bytes of {header.size}; it was not copied whole.", where=str(path)
+        )
     return header
 
 

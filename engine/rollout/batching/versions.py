@@ -61,7 +61,8 @@ class Versions:
             return found
         if state.header.base and state.header.base != self._base.fingerprint:
             raise AdapterError(
-                f"{path} was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}."
+                f"was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}.",
+                where=str(path),
             )
         handle = self._adapters.load_adapter(state.adapter, state.header.alpha)
         self._versions[name] = Version(name, found, handle)

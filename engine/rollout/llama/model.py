@@ -38,7 +38,9 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
     if reason := _other_kind(library, model):
         library.llama_model_free(model)
         raise BaseModelError(
-            f"The model in {file.path} {reason}; marlaas samples decoders with attention only.", "Choose another base."
+            f"the model {reason}; marlaas samples decoders with attention only.",
+            "Choose another base.",
+            where=str(file.path),
         )
     return model
 

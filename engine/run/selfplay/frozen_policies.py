@@ -114,7 +114,7 @@ class FrozenPolicies:
         path, fingerprint = self._path(), self._services.store.fingerprint
         state = await asyncio.to_thread(read_peft_folder, folder)
         if fingerprint and state.header.base != fingerprint:
-            raise AdapterError(f"The adapter in {folder} belongs to another base than the one that this home has.")
+            raise AdapterError("the adapter belongs to another base than this home's.", where=str(folder))
         await asyncio.to_thread(begin, state, path)
         digest = checksum(state.adapter)
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)

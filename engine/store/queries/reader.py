@@ -105,7 +105,7 @@ class Reader:
                 self._policies = PolicyRows(self.all, self._tokens)
                 self.check_schema()
             except sqlite3.Error as error:
-                raise StoreError(f"The database {database} cannot be opened: {error}.") from error
+                raise StoreError(f"the database cannot be opened: {error}.", where=str(database)) from error
             undo.pop_all()
 
     def __enter__(self) -> Reader:

@@ -361,7 +361,7 @@ def test_a_flipped_bit_in_the_moments_breaks_the_seal(home: Home) -> None:
 
 def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["home", "check", "--home", str(tmp_path)]) == 2
-    assert "There is no home at" in capsys.readouterr().err
+    assert "No home at" in capsys.readouterr().err
     doctor(Home(tmp_path), lambda db: db.execute("CREATE TABLE versions (name)"))
     assert main(["home", "check", "--home", str(tmp_path)]) == 1
     assert "no such table" in capsys.readouterr().err

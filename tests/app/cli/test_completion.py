@@ -37,7 +37,7 @@ def test_words_are_those_that_a_shell_can_take_as_they_are(filling: Filling, mar
     filling.environment("games/guess")
     filling.environment(HOSTILE.replace("\ud800", ""))
     filling.environment("`id`")
-    assert marlaas("completion", "--words", "tasks").out.split() == ["3", "2", "1"]
+    assert marlaas("completion", "--words", "tasks").out.split() == ["3", "2", "1", "sums"]
     assert marlaas("completion", "--words", "tenants").out.split("\n") == ["bio", ""]
     assert marlaas("completion", "--words", "families").out == "rates\n"
     assert marlaas("completion", "--words", "environments").out.split() == ["games/guess", "guess"]
@@ -86,7 +86,7 @@ def test_bash_completes(filling: Filling, marlaas: Commander, tmp_path: Path) ->
         "adapters",
         "export",
         "--tensorboard",
-        "2 1",
+        "2 1 sums",
         "arithmetic",
         "physics",
         "running",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app import output
 from marlaas.app.cli import demo
 from marlaas.app.home.demo import unfinished_run
 from marlaas.app.home.progress import Follower
@@ -144,6 +145,24 @@ def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Comma
     said = marlaas("demo", "--sampler", "llama.cpp")
     assert said.code == 2 and "samples with something else than llama.cpp" in said.err
     assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked
+def test_messages_name_the_home_that_the_engine_serves(
+    home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What the application says when it is left goes the same way: there other tasks may run at the default place."""
+    monkeypatch.delenv("MARLAAS_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "a state"))
+    own = demo.demo_home(argparse.Namespace())
+    output.talk("1 task goes on running; `marlaas engine stop` stops the engine. `marlaas` shows it; `marlaas --help`.")
+    option = f"--home '{own.root}'"
+    assert capsys.readouterr().err == (
+        f"1 task goes on running; `marlaas {option} engine stop` stops the engine. `marlaas {option}` shows it;"
+        " `marlaas --help`.\n"
+    )
+    output.mean_home("")
+    Filling(own.database).task(state="queued")
+    assert f"`marlaas {option} engine start`" in marlaas("--home", str(own.root), "list").err
+    monkeypatch.setenv("MARLAAS_HOME", str(own.root))
+    assert "`marlaas engine start`" in marlaas("list").err
 
 
 def test_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,6 +170,8 @@ def test_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert demo.demo_home(argparse.Namespace()).root.name == "marlaas-demo"
     assert demo.demo_home(argparse.Namespace(sampler="llama.cpp")).root.name == "marlaas-demo-llama.cpp"
+    assert demo.demo_home(argparse.Namespace(sampler="llama.cpp")).root.name == "marlaas-demo-llama.cpp"
+    (tmp_path / "marlaas.toml").touch()
     assert demo.demo_home(argparse.Namespace(home=str(tmp_path))).root == tmp_path
     monkeypatch.setenv("MARLAAS_HOME", str(tmp_path / "given"))
     assert demo.demo_home(argparse.Namespace()).root == tmp_path / "given"

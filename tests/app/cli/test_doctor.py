@@ -123,7 +123,7 @@ def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], hom
 def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("x")
     said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
-    assert said.code == 2 and f"✗ home       {tmp_path}/file is no folder" in said.out
+    assert said.code == 2 and f"A home is a folder, but {tmp_path}/file is a file." in said.err
 
 
 @pytest.mark.parametrize(

@@ -170,4 +170,4 @@ def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path
 def test_which_version_is_said_once(filled: Home, marlaas: Commander, tmp_path: Path) -> None:
     said = marlaas("adapters", "export", "2/judge@1", "--version", "1", "--out", str(tmp_path / "out"))
     assert said.code == 2 and "says which version, and so does --version" in said.err
-    assert "It is not said which version to go on from." in marlaas("adapters", "rollback", "2/judge").err
+    assert "No version is given to go on from." in marlaas("adapters", "rollback", "2/judge").err

@@ -37,6 +37,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "warnings": lambda reader: reader.warnings(DUEL),
     "task_config": lambda reader: reader.task_config(DUEL),
     "task_source": lambda reader: reader.task_source(DUEL),
+    "tasks_from": lambda reader: reader.tasks_from("name = 'sums'"),
     "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
     "tenants": lambda reader: reader.tenants(TODAY),
     "weights": lambda reader: reader.weights(),
@@ -91,10 +92,10 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
 }
 """Every question, as a home with one plain task and one of several policies can answer it."""
 NO_QUESTIONS = {"close", "changed", "stale"}
-WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "environment_use", "devices"} | {
-    "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples", "environments",
-    "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history", "warnings",
-    "turn_rate",
+WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
+    "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
+    "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
+    "warnings", "turn_rate",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 

@@ -122,6 +122,6 @@ def test_a_failed_export_leaves_nothing_behind(
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AdapterError, match="could not be written"):
         export_adapter(state, Path(base), tmp_path / "file" / "out")
-    with pytest.raises(AdapterError, match="missing is gone"):
+    with pytest.raises(AdapterError, match="missing: the state file is gone"):
         export_adapter(tmp_path / "missing", Path(base), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "state"]

@@ -56,5 +56,5 @@ def test_what_cannot_be_moved_stays_and_is_tried_again(folder: Path, tmp_path: P
 
 def test_a_folder_that_is_not_there_is_not_empty(tmp_path: Path) -> None:
     for act in (lambda: sweep(tmp_path / "gone", set(), tmp_path / "lost"), lambda: spare(tmp_path / "gone")):
-        with pytest.raises(AdapterUnreachable, match="gone cannot be read: No such file"):
+        with pytest.raises(AdapterUnreachable, match="gone: cannot be read: No such file"):
             act()

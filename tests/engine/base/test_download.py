@@ -87,12 +87,12 @@ def test_a_second_run_completes_a_cut_download(cache: Path, folder: Path) -> Non
 
 
 def test_ctrl_c_ends_the_command_at_once(cache: Path, folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(tmp_path / "home")]
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main"]
     with small_hub(folder) as hub:
         hub.stall = "model.safetensors"
         child = subprocess.Popen(
             [*command, "base", "use", "org/model", "--download"],
-            env=environment(hub.address),
+            env=environment(hub.address) | {"MARLAAS_HOME": str(tmp_path / "home")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -106,7 +106,7 @@ def test_ctrl_c_ends_the_command_at_once(cache: Path, folder: Path, tmp_path: Pa
         hub.stall = ""
         done = subprocess.run(
             [*command, "base", "use", "org/model", "--download"],
-            env=environment(hub.address),
+            env=environment(hub.address) | {"MARLAAS_HOME": str(tmp_path / "home")},
             capture_output=True,
             text=True,
             check=False,

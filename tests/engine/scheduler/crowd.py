@@ -161,7 +161,7 @@ class Crowd(World):
             assert "failed" not in states.values(), self.query("SELECT id, state, reason FROM tasks")
             assert self.turns < last, f"not done in {bound} turns: {self.query('SELECT id, state, reason FROM tasks')}"
             for row in self.query("SELECT id, reason FROM tasks WHERE state = 'paused'"):
-                assert row["reason"].startswith(("paused by a person", "The environment failed")), row
+                assert row["reason"].startswith(("paused by you", "The environment failed")), row
                 if not self.query("SELECT 1 FROM commands WHERE done IS NULL"):
                     self.ask("resume", row["id"])
             await self.live(LOOK)

@@ -219,7 +219,7 @@ def test_one_dependency_is_named_and_any_failure_counts() -> None:
 )
 def test_the_next_try_is_announced(seconds: float, shown: str) -> None:
     task = QueuedTask(1, "a", "queued", due=NOW + seconds, cause="2nd of 3 tries: it broke")
-    assert waits(decide([task], situation()))[1] == f"tries again within {shown}, 2nd of 3 tries: it broke"
+    assert waits(decide([task], situation()))[1] == f"retrying in {shown}, 2nd of 3 tries: it broke"
     assert starts(decide([task], situation(now=NOW + seconds))) == [1]
 
 

@@ -75,7 +75,7 @@ async def test_a_file_that_is_gone_or_cannot_go(store: Store, tmp_path: Path) ->
     (folder / "v1").unlink()
     (folder / "v1").mkdir()  # cannot be unlinked, whoever one is
     await delete_versions(store, 1, 0)
-    with pytest.raises(AdapterError, match=r"v1 cannot be removed.*by hand"):
+    with pytest.raises(AdapterError, match=r"v1: cannot be removed.*by hand"):
         await delete_versions(store, 1, 1)
     store.close()
 
@@ -83,7 +83,7 @@ async def test_a_file_that_is_gone_or_cannot_go(store: Store, tmp_path: Path) ->
 async def test_a_folder_that_is_away_keeps_its_versions(store: Store, tmp_path: Path) -> None:
     """Its files would come back with it, and nobody would know them any more."""
     (tmp_path / "adapters").rename(tmp_path / "away")
-    with pytest.raises(AdapterUnreachable, match="task-1 is not there, so nothing can be deleted"):
+    with pytest.raises(AdapterUnreachable, match="task-1: the folder is not there, so nothing can be deleted"):
         await delete_versions(store, 1, None)
     (tmp_path / "away").rename(tmp_path / "adapters")
     assert left(store, tmp_path, 1) == ([0, 1, 2], ["v0", "v1", "v2"])

@@ -92,12 +92,12 @@ async def test_a_failing_environment_is_retried_ever_later(tmp_path: Path) -> No
     world, clock = World(tmp_path, retrying(2)), Time()
     breakage = Breakage(world)
     async with serving(world, clock):
-        reason = await until(world, saying("tries again within 10 s, 1st of 2 tries: The environment failed 5 groups"))
+        reason = await until(world, saying("retrying in 10 s, 1st of 2 tries: The environment failed 5 groups"))
         assert "it broke (env.py, line 3)" in reason
         clock.now += 4
-        await until(world, saying("tries again within 10 s"))
+        await until(world, saying("retrying in 10 s"))
         clock.now += PAUSES[0]
-        await until(world, saying("tries again within 60 s, 2nd of 2 tries"))
+        await until(world, saying("retrying in 60 s, 2nd of 2 tries"))
         breakage.broken = False
         clock.now += PAUSES[1]
         await until(world, reached("done"))
@@ -128,7 +128,7 @@ async def test_a_try_is_still_due_for_the_next_engine(tmp_path: Path) -> None:
     async with serving(world, clock):
         for _ in range(50):
             await asyncio.sleep(0.001)
-        await until(world, saying("tries again within 10 s, 1st of 1 try"))
+        await until(world, saying("retrying in 10 s, 1st of 1 try"))
         clock.now += PAUSES[0]
         await until(world, reached("done"))
 

@@ -69,7 +69,7 @@ def test_a_disk_that_refuses_is_named(database: Path, monkeypatch: pytest.Monkey
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(StoreError, match=r"marlaas\.db-wal cannot be brought to the disk: Input/output error\."):
+    with pytest.raises(StoreError, match=r"marlaas\.db-wal: cannot be brought to the disk: Input/output error\."):
         barrier(database)
     opened.close()
 

@@ -37,8 +37,8 @@ def test_what_only_pyarrow_reads_is_left_to_the_environment(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ('path = "gone.jsonl"', r"sums: the rows for 'train' cannot be had: there is no .*gone\.jsonl"),
-        ('path = "rows.{split}.jsonl"', r"the rows for 'eval' cannot be had: there is no .*rows\.eval\.jsonl"),
+        ('path = "gone.jsonl"', r"no rows for 'train': there is no .*gone\.jsonl"),
+        ('path = "rows.{split}.jsonl"', r"no rows for 'eval': there is no .*rows\.eval\.jsonl"),
         (
             'path = "rows.jsonl"\ncolumns = {question = "text"}',
             "line 1: there is no column 'text'; there are prompt, sol",

@@ -51,9 +51,9 @@ def test_a_hostile_cached_model_is_named_and_hides_none(marlaas: Commander, home
     hostile = {
         "org/loops": ("chat_template.jinja", loops, "too many statically nested blocks"),
         "org/wide": ("chat_template.jinja", "{{ 'a' | center(300000000) }}", "chat template refuses"),
-        "org/deep": ("config.json", "[" * 100_000, "config.json is no model configuration"),
+        "org/deep": ("config.json", "[" * 100_000, "config.json: is no model configuration"),
         "org/odd": ("config.json", '{"model_type": "qwen3", "hidden_size": 1e999}', "config.json"),
-        "org/words": ("tokenizer.json", "[" * 100_000, "tokenizer.json is no tokenizer"),
+        "org/words": ("tokenizer.json", "[" * 100_000, "tokenizer.json: is no tokenizer"),
     }
     for name, (file, text, _) in hostile.items():
         (cache.add(name) / file).unlink()

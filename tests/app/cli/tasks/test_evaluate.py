@@ -81,7 +81,7 @@ def test_its_task_file_can_be_printed_and_submitted(trained: Filling, home: Home
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("base",), "It is not said what to measure on"),
+        (("base",), "No environment is given to measure on"),
         (("7@best",), "There is no adapter '7'"),
         (("1@best", "1@best"), "names '1@best' 2 times"),
         (("1@99",), "has no version '99' on disk"),

@@ -48,7 +48,7 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     said = marlaas("submit", write("one"), write("two"))
     assert said.code == 0 and said.out.splitlines()[0] == "task 1: physics-lab/one, 5 steps"
     assert engine.asked == ["start"] and queued(home) == ["one", "two"]
-    assert marlaas("submit", write("three"), "--json").json == {"ids": [3]}
+    assert marlaas("submit", write("three"), "--json").json == {"ids": [3], "submitted_before": {}}
 
 
 def test_submit_says_that_tasks_wait_while_yielded(
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_starts_nothing(marlaas: Commander, engine: FakeEn
         said = marlaas("submit", str(tmp_path / "bad.toml"))
         assert said.code == 2 and said.err.startswith("marlaas: ") and "bad.toml" in said.err
     said = marlaas("submit", str(tmp_path / "missing.toml"))
-    assert said.code == 2 and "missing.toml cannot be read" in said.err
+    assert said.code == 2 and "missing.toml: cannot be read" in said.err
     assert engine.asked == []
 
 

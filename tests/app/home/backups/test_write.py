@@ -138,7 +138,7 @@ def test_places_that_will_not_do_are_refused(filled: Home, marlaas: Commander, t
     assert old.read_bytes() == b"old"
     assert marlaas("home", "backup", str(old), "--force").code == 0 and tarfile.is_tarfile(old)
     said = marlaas("--home", str(tmp_path / "other"), "home", "backup", str(tmp_path / "x.tar"))
-    assert said.code == 2 and "There is no home" in said.err and not (tmp_path / "other").exists()
+    assert said.code == 2 and "No home at" in said.err and not (tmp_path / "other").exists()
 
 
 def test_a_disk_that_is_too_small_is_told_of_before(
