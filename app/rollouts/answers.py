@@ -110,9 +110,9 @@ def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
 
 def middle(text: str, width: int) -> str:
     """Cut to ``width`` cells by leaving out what is between the beginning and the end, where answers stand."""
-    if cells(text) <= width or width < SHORTEST // 2:
-        return clip(text, width)
-    begin = clip(text, width // 3 + 1)[:-1]
+    if cells(text) <= width:
+        return text
+    begin = clip(text, width // 3 + 1)[:-1] if width >= SHORTEST // 2 else ""
     return begin + clip_start(text, width - cells(begin))
 
 
