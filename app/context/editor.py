@@ -22,17 +22,28 @@ from .foreground import run
 
 USUAL = ("nano", "vi")
 """Editors that are opened where a person has named none: whichever is there first."""
-_PLUS = {"nano", "pico", "vi", "vim", "nvim", "view", "gvim", "emacs", "emacsclient", "micro", "ne", "joe", "kak", "mg"}
+_PLUS = {
+    "nano",
+    "pico",
+    "vi",
+    "vim",
+    "nvim",
+    "view",
+    "gvim",
+    "emacs",
+    "emacsclient",
+    "micro",
+    "ne",
+    "joe",
+    "kak",
+    "mg",
+    "mcedit",
+}
 """Editors that take a line as ``+12 FILE``."""
 _COLON = {"hx", "helix", "subl", "zed"}
 """Editors that take it as ``FILE:12``."""
 _GOTO = {"code", "codium", "cursor"}
 """Editors that take it as ``--goto FILE:12``."""
-
-_PLUS = ("vi", "vim", "nvim", "view", "nano", "pico", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "mcedit")
-"""Editors that are told a line as ``+12`` before the file."""
-_COLON = {"code": ("--goto",), "codium": ("--goto",), "cursor": ("--goto",), "subl": (), "hx": (), "helix": ()}
-"""Editors that are told a line as ``file:12``, after these words."""
 
 
 def editor() -> list[str]:

@@ -202,7 +202,7 @@ def _gap_runaway(found: Figures) -> str:
     )
 
 
-_AGAIN = "In a new task, whose `start` may be a version from before that step,"
+_AGAIN = "; its `start` may be a version from before that step."
 _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     REWARD_HACKING: (
         _reward_hacking,
@@ -211,12 +211,13 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     FALLING_REWARD: (
         _falling_reward,
-        f"{_AGAIN} set a smaller `learning_rate` or `max_staleness`. Where the environment was changed, compare the"
-        " rewards with `marlaas env replay`.",
+        f"Begin a new task with a smaller `learning_rate` or `max_staleness`{_AGAIN} Where the environment was changed,"
+        " compare the rewards with `marlaas env replay`.",
     ),
     ENTROPY_COLLAPSE: (
         _entropy_collapse,
-        f"{_AGAIN} set a smaller `learning_rate`, or an entropy bonus: `entropy = 0.01` under [train].",
+        "Begin a new task with a smaller `learning_rate`, or with an entropy bonus (`entropy = 0.01` under [train])"
+        f"{_AGAIN}",
     ),
     ONE_REPLY: (
         _one_reply,
@@ -230,11 +231,11 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     LARGE_STEPS: (
         _large_steps,
-        f"{_AGAIN} set a `learning_rate` of a third or less, or more groups per step.",
+        f"Begin a new task with a third of the `learning_rate` or less, or with more groups per step{_AGAIN}",
     ),
     KL_RUNAWAY: (
         _kl_runaway,
-        f"{_AGAIN} set a smaller `learning_rate`, or a larger `kl` under [train].",
+        f"Begin a new task with a smaller `learning_rate`, or with a larger `kl` under [train]{_AGAIN}",
     ),
     GAP_RUNAWAY: (
         _gap_runaway,

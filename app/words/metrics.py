@@ -55,22 +55,6 @@ _KNOWN = {
         "how undecided the policy is about a token, in nats; near 0 it does not explore",
         normal="falls slowly; near 0 within a few steps: take a smaller learning rate",
     ),
-    "entropy_sampled": Words(
-        "sampled entropy",
-        "the entropy as all sampled tokens show it, in nats: the mean of -log p",
-        normal="falls slowly; at a tenth of its start, with rewards left to gain, the policy has collapsed",
-    ),
-    "moved": Words(
-        "moved",
-        "how far the step moved the policy: mean change of a written token's log-probability, in nats",
-        normal="about 0.1; above 0.8 the steps are too large: take a smaller learning rate",
-    ),
-    "same_reply": Words(
-        "same reply",
-        "share of the episodes that have the commonest reply",
-        True,
-        "low, where the right answers differ; near 100 % the policy has one reply for every prompt",
-    ),
     "kl": Words(
         "KL",
         "distance to the base, in nats per token; 0 where the task has no KL term",
@@ -148,6 +132,22 @@ _KNOWN = {
         "share of episodes that the length limit ended",
         True,
         "a few percent; else raise `max_tokens` or set `overlong`",
+    ),
+    "entropy_sampled": Words(
+        "sampled entropy",
+        "the entropy as all sampled tokens show it, in nats: the mean of -log p",
+        normal="falls slowly; at a tenth of its start, with rewards left to gain, the policy has collapsed",
+    ),
+    "moved": Words(
+        "moved",
+        "how far the step moved the policy: mean change of a written token's log-probability, in nats",
+        normal="about 0.1; above 0.8 the steps are too large: take a smaller learning rate",
+    ),
+    "same_reply": Words(
+        "same reply",
+        "share of the episodes that have the commonest reply",
+        True,
+        "low, where the right answers differ; near 100 % the policy has one reply for every prompt",
     ),
     "prompts": Words(
         "prompts", "distinct first prompts among the episodes of the step", normal="at most `groups_per_step`"

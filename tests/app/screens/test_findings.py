@@ -41,7 +41,7 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home, size
         assert isinstance(driver.app.screen, Findings)
         text = driver.text()
         assert "what goes wrong in task 1" in text and "! Steps too large at step 8" in text and "1.5 nats" in text
-        assert "What to do: In a new task" in text and "rollout 3" in text
+        assert "What to do: Begin a new task" in text and "rollout 3" in text
         for _ in range(60):
             await driver.press("j")
         await driver.settle()

@@ -14,10 +14,12 @@ import pytest
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.scheduler import Scheduler
+from marlaas.engine.spec.watching import WatchSpec
 from marlaas.engine.store.submissions import command
 
 from ..by_hand import change
 from ..run.test_learning import SPEC
+from ..run.watch.test_watch import CHEATED, cheated
 from .test_scheduler import reaches
 from .test_waiting import Time, until
 from .world import World
@@ -62,6 +64,25 @@ async def test_a_task_that_paused_itself_has_stalled(tmp_path: Path) -> None:
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "paused")
     assert heard == [("stalled", world.task, "paused")]
+
+
+async def test_a_finding_is_told_once(tmp_path: Path) -> None:
+    world = cheated(CHEATED, tmp_path)
+    heard: Heard = []
+    async with telling(world, Time(), heard):
+        await reaches(world, world.task, "done")
+    assert heard == [("finding", world.task, "running"), ("done", world.task, "done")]
+
+
+async def test_a_finding_pauses_a_task_until_it_is_resumed(tmp_path: Path) -> None:
+    world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",))), tmp_path)
+    heard: Heard = []
+    async with telling(world, Time(), heard):
+        await reaches(world, world.task, "paused")
+        command(world.home.database, "resume", world.task)
+        await reaches(world, world.task, "done")
+    told = [("finding", "running"), ("stalled", "paused"), ("done", "done")]
+    assert heard == [(event, world.task, state) for event, state in told]
 
 
 async def test_a_task_that_cannot_be_read_has_failed(tmp_path: Path) -> None:

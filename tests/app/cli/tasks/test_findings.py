@@ -26,7 +26,7 @@ def test_show_has_what_was_found(wrong: int, marlaas: Commander) -> None:
     lines = [" ".join(text.split()) for text in marlaas("show", str(wrong)).out.splitlines()]
     first = lines.index("finding Steps too large at step 8")
     assert lines[first + 1].startswith("evidence a step changes the log-probability")
-    assert lines[first + 2].startswith("what to do In a new task")
+    assert lines[first + 2].startswith("what to do Begin a new task")
     assert lines[first + 3] == f"rollouts 3, 1: `marlaas rollouts {wrong} --finding large_steps`"
     assert lines[first + 4] == "finding One reply for every prompt at step 9, over by now"
     shown = marlaas("show", str(wrong), "--json").json["findings"]
