@@ -13,8 +13,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal
 from textual.content import Content
+from textual.events import Key
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer, Input, Static
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.spec import parse
@@ -79,6 +80,8 @@ class SubmitScreen(ModalScreen[None]):
         self._form = Form()
         self._checked = Checked()
         self._sending = False
+        self._early: list[str] | None = []
+        """Letters that were typed before the fields were there."""
         self._asked: tuple[str, str] = ("", "")
         self._draft = ""
         """A task file with mistakes that came back from the editor: the next edit goes on with it."""
@@ -115,7 +118,19 @@ class SubmitScreen(ModalScreen[None]):
 
     async def _fill_fields(self) -> None:
         await self.query_one(Fields).show(self._form)
+        self.call_after_refresh(self._type_early)
         self._look()
+
+    def _type_early(self) -> None:
+        early, self._early = self._early, None
+        if early and isinstance(self.focused, Input):
+            self.focused.insert_text_at_cursor("".join(early))
+
+    def on_key(self, event: Key) -> None:
+        """Keep letters that are typed before there are fields."""
+        if self._early is not None and event.is_printable and event.character:
+            self._early.append(event.character)
+            event.stop()
 
     def _fill(self, sources: Sources) -> None:
         if sources.problem:

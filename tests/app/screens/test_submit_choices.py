@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from typing import Any
 
 import pytest
 from textual.widgets import Input
 
+from marlaas.app.screens import submit
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.queue.table import QueueTable
 from marlaas.app.widgets.submit.choice_list import ChoiceList
@@ -168,3 +171,21 @@ async def test_the_line_of_a_new_sweep_is_gone_to(home: Home, foreseen: None, en
         await driver.read()
         current = driver.app.screen.query_one(QueueTable).current
         assert current is not None and current.title == "sums" and len(current.tasks) == 2
+
+
+async def test_letters_that_come_before_the_fields_are_not_lost(
+    home: Home, several: Filling, foreseen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let, read = threading.Event(), submit.read_sources
+
+    def slow(*asked: Any) -> Any:
+        assert let.wait(30)
+        return read(*asked)
+
+    monkeypatch.setattr(submit, "read_sources", slow)
+    async with driving(home) as driver:
+        await driver.pilot.press("a", *"sums")
+        let.set()
+        await driver.settle()
+        await driver.press("2")
+        assert row(driver, "name").query_one(Input).value == "sums2"
