@@ -79,7 +79,7 @@ def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
     parts: list[tuple[int, ...]] = [()] * own
     rest: tuple[int, ...] = ()
     if many < 2:
-        how = "the system shares out the only core"
+        how = "both use the only core"
     elif many > own:
         half = max(own, many // 2)
         bounds = [half * place // own for place in range(own + 1)]
@@ -87,10 +87,10 @@ def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
         how = "each has cores of its own"
     else:
         parts = [(cores[place % many],) for place in range(own)]
-        how = "each sampler has a core, which the trainer shares: there are fewer cores than workers"
+        how = "there are fewer cores than workers, so the trainer uses the samplers' cores"
     samplers = tuple(
         SamplerAssignment(name, kind, Place(part)) for (name, kind), part in zip(assignments, parts, strict=True)
     )
     words = " and ".join(assignment.kind for assignment in samplers)
-    reason = f"{words} sample{'s' if own == 1 else ''} and torch trains on the processor: {how}."
+    reason = f"Sampling ({words}) and training share the CPU: {how}."
     return Placement(samplers, TrainerAssignment(TRAINER, Place(rest)), (reason,))

@@ -29,7 +29,7 @@ def too_small(wanted: Wanted) -> str:
 
 def no_cards() -> str:
     """For a machine without cards that may be used."""
-    return "There is no card that may be used, so sampler and trainer divide the cores."
+    return "No GPU: sampling and training share the CPU."
 
 
 def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str) -> str:
