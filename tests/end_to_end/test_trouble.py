@@ -39,7 +39,7 @@ def played(lab: Lab, environment: str) -> int:
         return int(connection.execute(sql, [environment]).fetchone()[0])
 
 
-def test_a_blocked_task_an_engine_that_was_killed_and_what_the_next_one_knows(lab: Lab) -> None:
+def test_a_blocked_task_and_a_killed_engine_are_seen_as_such(lab: Lab) -> None:
     path = lab.home.plugins / "divides.py"
     path.write_text(DIVIDES)
     served(lab, "divides/divides", "ready")

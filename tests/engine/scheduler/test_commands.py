@@ -49,7 +49,7 @@ async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
         (
             "cancel",
             "cancelled",
-            "A task that is cancelled cannot be cancelled. Only submitted, queued, running, paused ones can.",
+            "A task that is cancelled cannot be cancelled. Only submitted, queued, blocked, running, paused ones can.",
         ),
         ("retry", "queued", ""),
     ):
