@@ -32,6 +32,7 @@ from ..words.metrics import REWARD, in_order, newest_text, words
 from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
+from .dialogs.explain import Explain
 from .dialogs.win_rates import WinRates
 from .tasks_view import TasksView
 
@@ -46,7 +47,7 @@ _NO_STEP = "No step yet: the first comes when enough groups are complete."
 class TaskScreen(TasksView):
     """A chart of one metric, all metrics beside it, and the newest conversations."""
 
-    HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
+    HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows; enter explains it.
 
 P turns to the next policy, where a task trains several: everything that is shown is of that one. w shows how its
 versions did against others. c lays up to three other tasks or policies over the chart; i reads single points with ←
@@ -54,7 +55,7 @@ and → (shift: step by step); o makes its axis logarithmic; d shows the task's 
 its standard error, ┊ a change of the environment. Of an evaluation the list has the versions, and the arrows choose
 whose replies are shown. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric(1)", "metric", id="task.metric"),
+        Binding("m", "metric(1)", "metric", show=False, id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
         Binding("c", "overlay", "compare", id="task.overlay"),
@@ -213,6 +214,11 @@ whose replies are shown. tab goes from pane to pane, z enlarges one."""
         self._metric = message.name
         self.query_one(MetricList).chosen = message.name
         self.ask_again()
+
+    def on_metric_list_asked(self, message: MetricList.Asked) -> None:
+        """Explain a metric; of an evaluation the list has versions, which all have a score."""
+        versions = self._answer is not None and self._answer.versions
+        self.app.push_screen(Explain("score" if versions else message.name))
 
     def action_logarithmic(self) -> None:
         """Switch the vertical axis between logarithmic and linear."""

@@ -1,20 +1,25 @@
 """Exports an adapter: from a state file to a new folder that PEFT, and if asked llama.cpp, can load.
 
-The folder is written whole or not at all. Nothing is ever overwritten, and torch is not loaded.
+The folder says in ``USE.md`` how to use it. It is written whole or not at all. Nothing is ever overwritten, and torch
+is not loaded.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from ..base import BaseModel, brought_names, load_base, names_like, write_adapter
-from ..errors import AdapterError
+from ..base import BaseModel, base_bytes, brought_names, load_base, names_like, write_adapter, write_base
+from ..errors import AdapterError, BaseModelError
 from .peft_folder import write_peft_folder
 from .statefile import PolicyState, read_expected, read_state
+from .use import USE, Exported, use_text
 
-GGUF = "adapter.gguf"
+GGUF, BASE_GGUF = "adapter.gguf", "base.gguf"
+SMALL = 64 << 20
+"""Bytes of a base up to which it is written as GGUF beside the adapter; a larger one the user converts, once."""
 
 
 def export_adapter(
@@ -44,7 +49,7 @@ def export_adapter(
     partial = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        files = _write(partial, state, base, gguf, task, base_gguf)
+        files = _write(partial, out_dir.absolute(), state, base, gguf, task, base_gguf)
         os.rename(partial, out_dir)
     except OSError as error:
         raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
@@ -53,11 +58,33 @@ def export_adapter(
     return [out_dir / file.name for file in files]
 
 
-def _write(folder: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str) -> list[Path]:
+def _write(
+    folder: Path, final: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
+) -> list[Path]:
+    """Write all files into ``folder``, which will be ``final``."""
     files = write_peft_folder(folder, state, base.path.resolve(), task)
     if gguf:
         own = Path(base_gguf).expanduser()
         names = brought_names(own, base.config) if base_gguf else names_like(base.config)
         write_adapter(names, state.adapter, state.header.alpha, folder / GGUF)
         files.append(folder / GGUF)
-    return files
+        if not base_gguf and _write_small_base(base, folder / BASE_GGUF):
+            files.append(folder / BASE_GGUF)
+    exported = Exported(final, base.path.resolve(), state.header.rank)
+    if gguf:
+        ours = final / BASE_GGUF if folder / BASE_GGUF in files else None
+        brought = Path(base_gguf).expanduser().absolute() if base_gguf else None
+        exported = replace(exported, gguf=final / GGUF, base_gguf=brought or ours, reads_text=ours is None)
+    (folder / USE).write_text(use_text(exported), encoding="utf-8")
+    return [*files, folder / USE]
+
+
+def _write_small_base(base: BaseModel, path: Path) -> bool:
+    """Write the base as GGUF if it is small, and of an architecture for which marlaas can."""
+    try:
+        if base_bytes(base) > SMALL:
+            return False
+    except BaseModelError:
+        return False
+    write_base(base, path)
+    return True

@@ -5,7 +5,19 @@ Pure, and standard library only.
 
 from __future__ import annotations
 
-from .catalogue import TERMS, UnknownTerm, find_term, nearest_terms, new_key, with_new_keys
-from .term import Kind, Term
+from .catalogue import TERMS, UnknownTerm, find_term, nearest_terms
+from .json_names import new_key, with_new_keys, with_new_names
+from .term import KINDS, Kind, Term
 
-__all__ = ["TERMS", "Kind", "Term", "UnknownTerm", "find_term", "nearest_terms", "new_key", "with_new_keys"]
+__all__ = [
+    "KINDS",
+    "TERMS",
+    "Kind",
+    "Term",
+    "UnknownTerm",
+    "find_term",
+    "nearest_terms",
+    "new_key",
+    "with_new_keys",
+    "with_new_names",
+]

@@ -44,7 +44,8 @@ TERMS = (
         "the worst reward of a group, as the mean over the groups",
         names=("worst of a group", "reward min", "minimum reward"),
         kind="metric",
-        key="reward_min",
+        key="worst",
+        old=("reward_min",),
         unit="score",
         healthy="below reward; the lower edge of the band around it",
         otherwise="where worst and best are equal, look at no signal",
@@ -52,13 +53,14 @@ TERMS = (
     ),
     Term(
         "best of group",
-        "the best reward of a group, as the mean over the groups: where rewards are 0 or 1, the share of prompts that"
-        " were solved at least once",
+        "the best reward of a group, as the mean over the groups",
         names=("best of a group", "reward max", "maximum reward"),
         kind="metric",
-        key="reward_max",
+        key="best_of_group",
+        old=("reward_max",),
         unit="score",
-        healthy="above reward; the upper edge of the band around it",
+        healthy="above reward; the upper edge of the band around it. Where rewards are 0 or 1, it is the share of the"
+        " prompts that were solved at least once",
         otherwise="where worst and best are equal, look at no signal",
         source=_TALLY,
     ),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
-
 from . import batches, evaluation, glossary, learning, machine, sampling
 from .term import Term
 
@@ -44,6 +41,8 @@ def find_term(word: str) -> Term:
 
 def nearest_terms(word: str, most: int = 5) -> tuple[Term, ...]:
     """Terms whose names are like a word, the most alike first; those that begin with it or contain it count, too."""
+    from difflib import get_close_matches
+
     wanted = _bare(word)
     if not wanted:
         return ()
@@ -53,27 +52,11 @@ def nearest_terms(word: str, most: int = 5) -> tuple[Term, ...]:
     return tuple(dict.fromkeys(_KNOWN[name] for name in (*begins, *alike, *contains)))[:most]
 
 
-def with_new_keys(values: Mapping[str, float]) -> dict[str, float]:
-    """Metrics by the names that the database has, and by today's names beside the old ones.
-
-    The metrics of a mixture's component keep its name before theirs.
-    """
-    return {new: value for name, value in values.items() for new in (*_renamed(name), name)}
-
-
-def new_key(name: str) -> str:
-    """Today's name of a metric by the name that the database has; any other name is unchanged."""
-    return next(iter(_renamed(name)), name)
-
-
-def _renamed(name: str) -> Iterable[str]:
-    component, colon, own = name.rpartition(": ")
-    term = _OLD.get(own)
-    return [f"{component}{colon}{term.key}"] if term is not None else []
-
-
 def _aged(wanted: str) -> Term | None:
-    return _KNOWN["staleness"] if wanted.removeprefix("staleness").isdigit() else None
+    """Counts of groups by age are of staleness."""
+    return (
+        _KNOWN["staleness"] if wanted.startswith("staleness") and wanted.removeprefix("staleness").isdigit() else None
+    )
 
 
 def _singular(wanted: str) -> str:
@@ -96,4 +79,3 @@ def _by_name() -> dict[str, Term]:
 
 
 _KNOWN = _by_name()
-_OLD = {term.old[0]: term for term in TERMS if term.old and term.kind == "metric"}

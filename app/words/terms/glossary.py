@@ -10,6 +10,14 @@ TERMS = (
     # Who wants what.
     Term("home", "the folder with everything that belongs to one marlaas: queue, adapters, environments, settings"),
     Term("tenant", "a person or project; shares and quotas are counted by it", names=("user", "project")),
+    Term(
+        "weight",
+        "how much of the machine a tenant gets beside others that want it",
+        names=("tenant weight",),
+        healthy="1 for each, unless somebody is to have more",
+        otherwise="`marlaas tenants set NAME --weight W` changes it",
+        source="docs/concepts/fairness.md",
+    ),
     Term("task", "one run of a tenant: it trains policies, or measures versions", names=("job", "run")),
     Term(
         "sweep",
@@ -87,7 +95,7 @@ TERMS = (
     Term("trajectory", "one agent's tokens in one episode", names=("transcript",)),
     Term(
         "group",
-        "`group_size` episodes of one instance, whose rewards are compared",
+        "episodes of one instance, `group_size` of them, whose rewards are compared",
         names=("group size",),
         source="GRPO, arXiv 2402.03300",
     ),
@@ -99,6 +107,7 @@ TERMS = (
     ),
     Term("play", "the episodes of a group, as all policies of a task see them"),
     Term("rollout", "the stage that samples; the view of what the model wrote", names=("sampling", "rollouts")),
+    Term("training", "the stage that makes steps; the seconds that it took", names=("training stage",)),
     Term(
         "final reward",
         "an agent's whole reward, given before its episode ends",

@@ -8,20 +8,20 @@ _STAGES = "engine/store/queries/timeline.py"
 
 TERMS = (
     Term(
-        "utilisation",
-        "share of the time in which a device was busy with useful work, by stage",
-        names=("utilization", "gpu utilisation", "share busy"),
+        "busy",
+        "share of the time in which a device did useful work, by stage",
+        names=("utilization", "gpu utilisation"),
         kind="machine",
         key="utilisation",
         unit="share",
         healthy="rollout or training near 100 % while tasks run",
         otherwise="where both are low, environments are slow, or too few tasks run at the same time: look at waiting",
-        formula="busy ÷ wall",
+        formula="busy time ÷ wall time",
         source="engine/store/queries/statistics.py",
         important=True,
     ),
     Term(
-        "busy",
+        "busy time",
         "seconds of useful work; for environments and the engine, processor time",
         names=("busy seconds",),
         kind="machine",
@@ -30,9 +30,8 @@ TERMS = (
         source=_STAGES,
     ),
     Term(
-        "wall",
+        "wall time",
         "seconds in which an engine ran",
-        names=("wall time",),
         kind="machine",
         key="wall",
         unit="seconds",
@@ -84,7 +83,7 @@ TERMS = (
         key="share",
         unit="share",
         healthy="while all wait, its weight ÷ the sum of all weights, within 10 %",
-        otherwise="`marlaas tenants set NAME --weight W` changes it",
+        otherwise="another weight changes it",
         source="docs/concepts/fairness.md",
     ),
     Term(

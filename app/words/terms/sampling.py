@@ -63,11 +63,11 @@ TERMS = (
         source="engine/run/step_metrics.py",
     ),
     Term(
-        "weight",
+        "token weight",
         "mean importance weight of a token, before any bound",
         names=("importance weight", "importance ratio"),
         kind="metric",
-        key="weight",
+        key="token_weight",
         old=("weight_mean",),
         healthy="0.5 to 2; close to 1 at staleness 0",
         otherwise="less `max_staleness`, a smaller learning rate, or finer `weights` for the sampler",

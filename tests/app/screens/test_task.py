@@ -54,7 +54,7 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
     fill_task(home.database)
     async with driving(home) as driver:
         await driver.press("2", "m", "m")
-        assert head(driver).lstrip().startswith("⠒ loss")
+        assert head(driver).lstrip().startswith("⠒ reward spread")
         await driver.press("M", "M", "M")
         chosen = driver.app.screen.query_one(MetricList)
         assert chosen.chosen == chosen.rows[-1].name, "from the first round to the last"
