@@ -172,7 +172,7 @@ class VersionsView(View):
     def _exported(self, wish: ExportWish, text: str) -> None:
         """Say where it is, and show how to use it."""
         programs = "PEFT, vLLM, llama.cpp and Ollama" if wish.gguf else "PEFT and vLLM"
-        self.marlaas.say(f"{wish.folder} has the adapter; {USE} in it says how to use it with {programs}.")
+        self.marlaas.say(f"{wish.folder.name} is there, for {programs}: {USE} says how.")
         self.app.push_screen(Exported(wish.folder, text))
 
     def action_begin(self) -> None:

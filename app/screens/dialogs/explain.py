@@ -27,7 +27,7 @@ class Explain(ModalScreen[None]):
         Binding("escape,q", "leave", "close", key_display="esc", id="explain.close"),
         Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
         Binding("slash", "filter", "find", key_display="/", id="explain.find"),
-        Binding("space", "more", "more", show=False, id="explain.more"),
+        Binding("space", "more", "more", id="explain.more"),
     ]
     DEFAULT_CSS = """
     Explain { align: center middle; }

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from ...context.application import Application
-from ...words.format import plain
+from ...words.format import line, plain
 
 
 class Exported(ModalScreen[None]):
@@ -42,7 +42,7 @@ class Exported(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out lines and keys."""
         with Vertical() as frame:
-            frame.border_title = Content("exported: how to use it")
+            frame.border_title = Content(f"how to use {line(str(self._folder))}")
             with VerticalScroll():
                 yield Static(drawn(self._text), id="lines", markup=False)
         yield Footer(show_command_palette=False)
@@ -59,13 +59,13 @@ class Exported(ModalScreen[None]):
 def drawn(text: str) -> Content:
     """The Markdown of ``USE.md`` with its headings and its lines of code set apart."""
     parts, code = [], False
-    for line in plain(text).splitlines():
-        if line.startswith("```"):
+    for each in plain(text).splitlines():
+        if each.startswith("```"):
             code = not code
         elif code:
-            parts.append(Content.styled(f"  {line}", "$text-success"))
-        elif line.startswith("#"):
-            parts.append(Content.styled(line.lstrip("# "), "bold $text-primary"))
+            parts.append(Content.styled(f"  {each}", "$text-success"))
+        elif each.startswith("#"):
+            parts.append(Content.styled(each.lstrip("# "), "bold $text-primary"))
         else:
-            parts.append(Content(line))
+            parts.append(Content(each))
     return Content("\n").join(parts)

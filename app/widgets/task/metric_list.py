@@ -50,7 +50,7 @@ class MetricList(Widget, can_focus=True):
         name: str
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "explain", "explain", id="metrics.explain"),
+        Binding("enter", "explain", "about", id="metrics.explain"),
         Binding("up,k", "move(-1)", "metric above", show=False, id="metrics.up"),
         Binding("down,j", "move(1)", "metric below", show=False, id="metrics.down"),
         Binding("left,h", "aside(-1)", "metric left", show=False, id="metrics.left"),

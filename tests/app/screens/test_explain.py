@@ -56,6 +56,8 @@ async def test_the_help_leads_to_all_words(home: Home) -> None:
         assert isinstance(driver.app.screen, Explain)
         await driver.press("slash", *"hacking", "enter")
         assert "The policy earns reward without doing what was meant." in text_of(driver)
+        await driver.press("slash", "escape", "slash", *"sequence", "enter")
+        assert "slot" in text_of(driver), "a letter in the filter is no key"
         await driver.press("slash", "escape")
         assert driver.app.screen.query_one(KeyedTable).row_count == len(TERMS)
         await driver.press("escape")
