@@ -30,13 +30,14 @@ def export_adapter(
     task: str = "",
     expected: str = "",
     base_gguf: str = "",
+    question: str = "",
 ) -> list[Path]:
     """Write the folder ``out_dir`` and return the files in it.
 
     ``task`` is named in its README; ``expected`` is the checksum that the adapter must have, if one is known;
-    ``base_gguf`` is the base's own GGUF, where the user brought one. Raises ``AdapterError`` if ``out_dir`` exists, the
-    state file is damaged or belongs to another base, or the disk refuses; ``BaseModelError`` if the base cannot be read
-    or its architecture has no known name in llama.cpp.
+    ``base_gguf`` is the base's own GGUF, where the user brought one; ``question`` is what the lines of ``USE.md`` ask
+    the model. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs to another base, or
+    the disk refuses; ``BaseModelError`` if the base cannot be read or its architecture has no known name in llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
@@ -49,7 +50,8 @@ def export_adapter(
     partial = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        files = _write(partial, out_dir.absolute(), state, base, gguf, task, base_gguf)
+        exported = Exported(out_dir.absolute(), base.path.resolve(), state.header.rank, question=question)
+        files = _write(partial, exported, state, base, gguf, task, base_gguf)
         os.rename(partial, out_dir)
     except OSError as error:
         raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
@@ -59,9 +61,9 @@ def export_adapter(
 
 
 def _write(
-    folder: Path, final: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
+    folder: Path, exported: Exported, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str
 ) -> list[Path]:
-    """Write all files into ``folder``, which will be ``final``."""
+    """Write all files into ``folder``, which will be that of ``exported``."""
     files = write_peft_folder(folder, state, base.path.resolve(), task)
     if gguf:
         own = Path(base_gguf).expanduser()
@@ -70,8 +72,8 @@ def _write(
         files.append(folder / GGUF)
         if not base_gguf and _write_small_base(base, folder / BASE_GGUF):
             files.append(folder / BASE_GGUF)
-    exported = Exported(final, base.path.resolve(), state.header.rank)
     if gguf:
+        final = exported.folder
         ours = final / BASE_GGUF if folder / BASE_GGUF in files else None
         brought = Path(base_gguf).expanduser().absolute() if base_gguf else None
         exported = replace(exported, gguf=final / GGUF, base_gguf=brought or ours, reads_text=ours is None)

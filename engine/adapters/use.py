@@ -10,6 +10,7 @@ Pure. What each program takes is said in its documentation:
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ from pathlib import Path
 USE = "USE.md"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM's ``--max-lora-rank`` may have; an adapter needs one that is not below its rank."""
-QUESTION = "Hello"
-"""What the lines ask the model."""
+HELLO, LONGEST = "Hello", 200
+"""What the lines ask the model where nothing better is known, and the most characters of a question."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,14 @@ class Exported:
     """The base as GGUF, where there is one."""
     reads_text: bool = True
     """Whether ``base_gguf`` holds a tokenizer: one that a user brought does, one that marlaas wrote does not."""
+    question: str = ""
+    """What the adapter was trained on, such as a prompt; foreign text."""
+
+    @property
+    def asks(self) -> str:
+        """What the lines ask the model: the question, where it is one short line that no quoting can go wrong with."""
+        fits = self.question.isprintable() and 0 < len(self.question) <= LONGEST and "`" not in self.question
+        return self.question if fits else HELLO
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 base = {str(exported.base)!r}
 tokenizer = AutoTokenizer.from_pretrained(base)
 model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), {str(exported.folder)!r})
-messages = [{{"role": "user", "content": {QUESTION!r}}}]
+messages = [{{"role": "user", "content": {exported.asks!r}}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
 reply = model.generate(**prompt, max_new_tokens=100, do_sample=False)
 print(tokenizer.decode(reply[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))"""
@@ -106,8 +115,8 @@ def _vllm(exported: Exported) -> Use:
         f"vllm serve {_quoted(exported.base)} --enable-lora --max-lora-rank {rank}"
         f" --lora-modules {shlex.quote(f'{name}={exported.folder}')}"
     )
-    asks = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'
-    ask = f"curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d '{asks}'"
+    asks = json.dumps({"model": name, "messages": [{"role": "user", "content": exported.asks}]})
+    ask = f"curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(asks)}"
     return Use(
         "vLLM", "sh", f"{serve}\n{ask}", "The second line asks what the first one serves, from another terminal:"
     )
@@ -119,7 +128,7 @@ from transformers import AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained({str(exported.base)!r})
 model = Llama({str(base)!r}, lora_path={str(gguf)!r}, n_ctx=1024, verbose=False)
-messages = [{{"role": "user", "content": {QUESTION!r}}}]
+messages = [{{"role": "user", "content": {exported.asks!r}}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 reply = []
 for token in model.generate(prompt, temp=0.0, repeat_penalty=1.0):
@@ -146,7 +155,7 @@ def _with_text(exported: Exported, gguf: Path) -> list[Use]:
     ollama = (
         f"printf 'FROM %s\\nADAPTER %s\\n' {_quoted(base)} {_quoted(gguf)} > {_quoted(modelfile)}\n"
         f"ollama create {name} -f {_quoted(modelfile)}\n"
-        f"ollama run {name} {shlex.quote(QUESTION)}"
+        f"ollama run {name} {shlex.quote(exported.asks)}"
     )
     other = "" if brought else "It takes the base that the lines for llama.cpp's server write:"
     return [Use("llama.cpp, its server", "sh", server, about), Use("Ollama", "sh", ollama, other)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,6 +119,23 @@ def test_a_large_base_is_not_written(state: Path, tmp_path: Path, monkeypatch: p
     files = export_adapter(state, load_base("tiny").path, tmp_path / "out", gguf=True)
     assert BASE_GGUF not in {file.name for file in files}
     assert "convert_hf_to_gguf.py" in files[-1].read_text("utf-8")
+
+
+@pytest.mark.parametrize("question", ["17 + 25 = ?", 'it\'s "so" $(id) \\', "反転"])
+def test_what_was_trained_is_asked(question: str) -> None:
+    exported = replace(REAL, gguf=Path("/o/a.gguf"), base_gguf=Path("/b.gguf"), question=question)
+    peft, vllm, _, ollama = uses(exported)
+    scope: dict[str, Any] = {}
+    exec(next(line for line in peft.lines.splitlines() if line.startswith("messages")), scope)
+    assert scope["messages"] == [{"role": "user", "content": question}]
+    body = json.loads(shlex.split(vllm.lines.splitlines()[1])[-1])
+    assert body["messages"] == scope["messages"]
+    assert shlex.split(ollama.lines.splitlines()[-1])[-1] == question
+
+
+@pytest.mark.parametrize("question", ["", "two\n```\nlines", "`id`", "x" * 201, "\x1b[2J", "\ud800"])
+def test_a_question_that_would_break_the_page_is_not_asked(question: str) -> None:
+    assert replace(REAL, question=question).asks == "Hello"
 
 
 @pytest.mark.parametrize(("folder", "name"), [("My Adapter_2", "my-adapter-2"), ("…", "adapter"), ("v1", "v1")])

@@ -68,9 +68,16 @@ def test_export(
     asked: list[Any] = []
 
     def fake(
-        state_path: Path, base_folder: Path, out_dir: Path, gguf: bool, task: str, expected: str, base_gguf: str
+        state_path: Path,
+        base_folder: Path,
+        out_dir: Path,
+        gguf: bool,
+        task: str,
+        expected: str,
+        base_gguf: str,
+        ask: str,
     ) -> list[Path]:
-        assert base_gguf == ""
+        assert (base_gguf, ask) == ("", "17 + 25 = ?")
         asked.append((state_path, base_folder.name, out_dir, gguf, task, expected == versions[0].checksum))
         out_dir.mkdir(exist_ok=True)
         (out_dir / "USE.md").write_text("# Use this adapter\n\nvllm serve")
