@@ -235,6 +235,12 @@ class MarlaasApp(Acting):
         active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
+    def action_explain(self, word: str = "") -> None:
+        """Say what words and metrics mean, with the cursor on one."""
+        from .screens.dialogs.explain import Explain
+
+        self.push_screen(Explain(word))
+
     def action_palette(self) -> None:
         """Open the palette, which has ctrl+p of its own: a binding of ours to its action would take that key away."""
         self.action_command_palette()
@@ -265,6 +271,7 @@ class MarlaasApp(Acting):
         yield SystemCommand("Yield the machine", "Free cards and memory for others, for some time", self._yield)
         yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
+        yield SystemCommand("Explain a word or a metric", "What it means and what is healthy", self.action_explain)
         yield from super().get_system_commands(screen)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 SHELLS = ("bash", "zsh", "fish")
-KINDS = ("tasks", "environments", "tenants", "families")
+KINDS = ("tasks", "environments", "tenants", "families", "terms")
 FOLDERS = ("DIR", "FOLDER")
 """Metavars of arguments that are folders."""
 
@@ -61,7 +61,12 @@ def _print_words(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import MarlaasError
 
     from ..reading.opening import reading
+    from ..words.terms import TERMS
 
+    if args.words == "terms":
+        for term in TERMS:
+            output.result(term.name.replace(" ", "-"))
+        return output.OK
     try:
         with reading(home_of(args)) as reader:
             for word in dict.fromkeys(_words(args.words, reader) if reader else ()):
@@ -107,6 +112,8 @@ def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str
     metavar, dest = str(action.metavar or ""), action.dest
     if metavar.startswith(("ID", "TASK")):
         return _asked("tasks")
+    if metavar == "TERM":
+        return _asked("terms")
     if dest == "tenant" or (path == ("tenants", "set") and dest == "name"):
         return _asked("tenants")
     if dest == "family":

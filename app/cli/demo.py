@@ -117,10 +117,11 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler
 def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
     """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
     from ..words.tasks import largest_gap, newest_series
+    from ..words.terms import with_new_names
 
     series = newest_series(reader.evals(task.id))
     first, last = (series[0], series[-1]) if series else (None, None)
-    return {
+    report = {
         "id": task.id,
         "tenant": task.tenant,
         "name": task.name,
@@ -138,6 +139,7 @@ def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
         "metrics_before": first.metrics if first else {},
         "metrics_after": last.metrics if last else {},
     }
+    return with_new_names(report)
 
 
 def _verdict(entry: dict[str, Any]) -> str:

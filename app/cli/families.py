@@ -31,6 +31,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "serve": ("serve",),
     "engine": ("engine",),
     "home": ("home",),
+    "explain": ("explain",),
     "keys": ("keys",),
     "doctor": ("doctor",),
     "clean": ("clean",),

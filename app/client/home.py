@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,11 +72,14 @@ class Home:
         return self._of(task, lambda reader: reader.task_config(task))
 
     def metrics(self, task: int, after: int = 0, policy: str | None = None) -> tuple[StepRow, ...]:
-        """Its steps with a number above ``after``, oldest first, each with all its metrics by name.
+        """Its steps with a number above ``after``, oldest first, each with all its metrics by name, as in JSON.
 
         ``policy``: of this one, where a task trains several; None: of the first.
         """
-        return tuple(self._of(task, lambda reader: reader.steps(task, after, policy)))
+        from ..words.terms import with_new_keys
+
+        steps = self._of(task, lambda reader: reader.steps(task, after, policy))
+        return tuple(replace(step, metrics=with_new_keys(step.metrics)) for step in steps)
 
     def evals(self, task: int, policy: str | None = None) -> tuple[EvalRow, ...]:
         """Its held-out scores, oldest first. Scores of different series do not compare."""

@@ -1,4 +1,4 @@
-"""What ctrl+p and ``:`` find besides commands: views by name, tasks by number or name."""
+"""What ctrl+p and ``:`` find besides commands: views by name, tasks by number or name, words and metrics."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from typing import cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from ..context.application import Application
+from ..screens.dialogs.explain import Explain
+from ..words.explaining import sentence
 from ..words.format import line
 from ..words.tasks import state_word
+from ..words.terms import TERMS
 from .modes import ALL_MODES
 
 _NAMED = 10.0
 
 
 class Palette(Provider):
-    """Views, and “open task 17”."""
+    """Views, “open task 17”, and “explain drift”."""
 
     @property
     def _marlaas(self) -> Application:
         return cast("Application", self.app)
+
+    def _explain(self, word: str) -> None:
+        self.app.push_screen(Explain(word))
 
     async def discover(self) -> Hits:
         """What is listed before anything is typed: the views."""
@@ -30,7 +36,7 @@ class Palette(Provider):
             )
 
     async def search(self, query: str) -> Hits:
-        """Views and tasks that match."""
+        """Views, tasks and terms that match."""
         matcher = self.matcher(query)
         for place, mode in enumerate(ALL_MODES, 1):
             title = f"View {place}: {mode.name}"
@@ -45,3 +51,8 @@ class Palette(Provider):
                 about = f"{line(task.tenant, 30)}, {state_word(task.state)}".replace("[", "(")
                 opens = partial(self._marlaas.open_task, task.id)
                 yield Hit(found, matcher.highlight(title), opens, help=about)
+        for term in TERMS:
+            title = f"Explain: {term.name}"
+            if (found := max(matcher.match(name) for name in (title, *term.names))) > 0:
+                shows = partial(self._explain, term.name)
+                yield Hit(found, matcher.highlight(title), shows, help=sentence(term.line).replace("[", "("))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..reading.opening import reading
 from ..words.format import line
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 
     from .doctor.machine import base_folder
 
-    state = home.file(version.path)
+    state, base, name = home.file(version.path), base_folder(home), line(version.task_name)
     brought = load_settings(home).rollout.gguf
-    return export_adapter(state, base_folder(home), out, gguf, line(version.task_name), version.checksum, brought)
+    return export_adapter(state, base, out, gguf, name, version.checksum, brought, _prompt(home, version))
+
+
+def _prompt(home: Home, version: VersionRow) -> str:
+    """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
+    with reading(home) as reader:
+        said = reader.trajectories(version.task, 20) if reader else []
+    own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
+    return next(own, "")

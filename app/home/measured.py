@@ -17,15 +17,16 @@ from marlaas.engine.store import EvalRow, StepRow
 
 from ..words.format import line
 from ..words.tasks import newest_key
+from ..words.terms import new_key, with_new_keys, with_new_names
 from .tensorboard import Scalars
 
 _MEASURED = (
     *("environment_version", "score", "stderr", "n", "floor", "failures", "prompts", "samples", "pass_at", "best_of"),
     *("series", "suite", "split"),
 )
-"""Columns that only evaluations have."""
-FIXED = ("task", "policy", "kind", "step", "created", "seconds", *_MEASURED)
-"""The first columns; the metrics follow, sorted by name."""
+"""What only evaluations have."""
+FIXED = ("task", "policy", "kind", "step", "created", "seconds", *with_new_names(dict.fromkeys(_MEASURED)))
+"""The first columns of a table; the metrics follow, sorted by name."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class Measured:
 
     def _step(self, row: StepRow) -> dict[str, Any]:
         when = {"step": row.step, "created": row.created, "seconds": row.seconds}
-        return {**self._whose("step"), **when, "metrics": row.metrics}
+        return {**self._whose("step"), **when, "metrics": with_new_keys(row.metrics)}
 
     def _eval(self, row: EvalRow) -> dict[str, Any]:
-        what = {"step": row.step, "created": row.created, **{name: getattr(row, name) for name in _MEASURED}}
-        return {**self._whose("eval"), **what, "metrics": row.metrics}
+        measured = with_new_names({name: getattr(row, name) for name in _MEASURED})
+        when = {"step": row.step, "created": row.created}
+        return {**self._whose("eval"), **when, **measured, "metrics": row.metrics}
 
     def _whose(self, kind: str) -> dict[str, Any]:
         return {"task": self.task, "policy": self.policy, "kind": kind}
@@ -57,16 +59,16 @@ class Measured:
         """``train/NAME``, ``eval/score``, ``eval/NAME``; earlier series have other tags: they do not compare."""
         newest = newest_key(self.evals)
         for row in self.steps:
-            values = {f"train/{line(name)}": value for name, value in row.metrics.items()}
+            values = {f"train/{line(new_key(name))}": value for name, value in row.metrics.items()}
             yield Scalars(row.step, row.created, {**values, "train/seconds": row.seconds})
         for measured in self.evals:
             place = " ".join(word for word in (measured.split, line(measured.suite)) if word)
             if not measured.suite and measured.split == "eval" and measured.series != newest:
                 place = f"eval {line(measured.series, 12)}"
-            values = {"failures": float(measured.failures), **measured.metrics}
+            values = {"failed": float(measured.failures), **measured.metrics}
             if measured.score is not None:
                 values |= {"score": measured.score, "stderr": measured.stderr}
-            more = {"floor": measured.floor, "pass_at": measured.pass_at, "best_of": measured.best_of}
+            more = {"baseline": measured.floor, "pass_at": measured.pass_at, "best_at": measured.best_of}
             values |= {name: value for name, value in more.items() if value is not None}
             tagged = {f"{place}/{line(name)}": value for name, value in values.items()}
             yield Scalars(measured.step, measured.created, tagged)

@@ -39,6 +39,7 @@ from ..words.tasks import nothing_yet, short_name, shown_state
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
+from .dialogs.explain import Explain
 from .dialogs.findings import Findings
 from .dialogs.win_rates import WinRates
 from .tasks_view import TasksView
@@ -57,7 +58,8 @@ _NORMAL, _WIDE = 100, 160
 class TaskScreen(TasksView):
     """A verdict, a chart of one metric, the others as small charts and in a list, and the newest conversations."""
 
-    HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn.
+    HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn; enter
+explains it.
 
 s smooths the curve more, or not at all: the faint line behind it is what was measured, the fill goes from the worst to
 the best of a group. v shows the small charts alone; D lists the diagnostics, too. f shows what goes wrong in its
@@ -67,7 +69,7 @@ policies over the chart; i reads single points with ← and → (shift: step by 
 the task's configuration. ◆ is a held-out score with its standard error, ┊ a change of the environment. Of an evaluation
 the list has the versions, and the arrows choose whose replies are shown. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric(1)", "metric", id="task.metric"),
+        Binding("m", "metric(1)", "metric", show=False, id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
         Binding("s", "smooth", "smooth", id="task.smooth"),
@@ -274,6 +276,11 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         self._metric = message.name
         self.query_one(MetricList).chosen = self.query_one(SmallMultiples).chosen = message.name
         self.ask_again()
+
+    def on_metric_list_asked(self, message: MetricList.Asked) -> None:
+        """Explain a metric; of an evaluation the list has versions, which all have a score."""
+        versions = self._answer is not None and self._answer.versions
+        self.app.push_screen(Explain("score" if versions else message.name))
 
     def action_logarithmic(self) -> None:
         """Switch the vertical axis between logarithmic and linear."""

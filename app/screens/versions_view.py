@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from marlaas.engine.adapters import USE
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import FINISHED, KeptVersion, VersionRow
 from marlaas.engine.submission import TRANSITIONS
@@ -26,6 +27,7 @@ from ..lists.learners import learner, learners
 from ..words.format import line, size
 from .dialogs.confirm import Confirm
 from .dialogs.export import ExportDialog, ExportWish
+from .dialogs.exported import Exported
 from .view import View
 
 _NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
@@ -174,8 +176,14 @@ class VersionsView(View):
         except (MarlaasError, OSError) as error:
             self.app.call_from_thread(partial(self.marlaas.say, str(error), bad=True))
             return
-        told = f"{wish.folder} has the adapter: {', '.join(file.name for file in files)}."
-        self.app.call_from_thread(self.marlaas.say, told)
+        text = next(file for file in files if file.name == USE).read_text(encoding="utf-8")
+        self.app.call_from_thread(self._exported, wish, text)
+
+    def _exported(self, wish: ExportWish, text: str) -> None:
+        """Say where it is, and show how to use it."""
+        programs = "PEFT, vLLM, llama.cpp and Ollama" if wish.gguf else "PEFT and vLLM"
+        self.marlaas.say(f"{wish.folder.name} is there, for {programs}: {USE} says how.")
+        self.app.push_screen(Exported(wish.folder, text))
 
     def action_begin(self) -> None:
         """Open the form for a task like this one's that begins from the version."""

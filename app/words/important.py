@@ -7,24 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .metrics import HELD_OUT, HELD_OUT_ON, REWARD
+from .metrics import HELD_OUT, HELD_OUT_ON, known
 
-IMPORTANT = (
-    REWARD,
-    HELD_OUT,
-    "entropy",
-    "length",
-    "gap_mean",
-    "kl",
-    "reward_spread",
-    "no_signal",
-    "grad_norm",
-    "staleness",
-    "seconds",
-)
-"""What says whether a task learns, in the order in which people look."""
 _TROUBLE = ("errors", "lost", "cut", "on_error", "epoch")
 """Important as soon as they are not 0."""
+IMPORTANT = tuple(name for name, own in known().items() if own.important and name not in _TROUBLE)
+"""What says whether a task learns, in the order of the catalogue."""
 
 
 def important(names: Sequence[str], newest: Mapping[str, float]) -> list[str]:

@@ -11,6 +11,7 @@ from marlaas.engine.store import EvalRow
 from .format import line, score
 from .held_out import rests_on
 from .tasks import measured_on, newest_series
+from .terms import with_new_names
 
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
 SAMPLED = ("PASS@K", "BEST@K")
@@ -46,7 +47,7 @@ def _cells(words: str, row: EvalRow | None, sampled: bool) -> tuple[str, ...]:
 
 def measured_json(rows: Mapping[str, Sequence[EvalRow]]) -> dict[str, Any]:
     """The newest evaluation of each version by its words; None where it has none yet."""
-    return {words: asdict(own[-1]) if own else None for words, own in rows.items()}
+    return {words: with_new_names(asdict(own[-1])) if own else None for words, own in rows.items()}
 
 
 def score_text(row: EvalRow | None) -> str:

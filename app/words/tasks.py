@@ -17,6 +17,7 @@ from marlaas.engine.fleet import state
 from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, clip_start, line, score
+from .terms import with_new_keys, with_new_names
 from .yielding import yielding_of
 
 GLYPHS = {
@@ -195,7 +196,7 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
 
 def task_json(task: TaskRow) -> dict[str, Any]:
     """A task as in ``list --json``."""
-    return asdict(task)
+    return with_new_names(asdict(task))
 
 
 def task_detail_json(
@@ -208,10 +209,10 @@ def task_detail_json(
 ) -> dict[str, Any]:
     """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics, configuration, warnings."""
     return {
-        **asdict(task),
+        **task_json(task),
         "depends_on": [needed.id for needed in needs],
-        "eval": [asdict(row) for row in evals],
-        "metrics": newest.metrics if newest else {},
+        "eval": [with_new_names(asdict(row)) for row in evals],
+        "metrics": with_new_keys(newest.metrics) if newest else {},
         "config": config,
         "warnings": list(warnings),
     }

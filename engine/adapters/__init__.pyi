@@ -33,3 +33,6 @@ from .tensor_file import (
     Array as Array,
     is_there as is_there,
 )
+from .use import (
+    USE as USE,
+)

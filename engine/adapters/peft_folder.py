@@ -100,16 +100,7 @@ library_name: peft
 | base fingerprint | {header.base} |
 | marlaas | {_own_version()} |
 
-It fits only the base model with this fingerprint:
-
-```python
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
-
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), FOLDER)
-```
-
-If there is an `adapter.gguf`, llama.cpp takes it with `--lora adapter.gguf`.
+It fits only the base model with this fingerprint. `USE.md` has the lines that use it.
 """
 
 

@@ -60,9 +60,9 @@ class StepTally:
           in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
         - ``weight_mean``, ``weight_ess``: the mean of the tokens' importance weights before any bound, and their
           effective sample size as a share of the tokens: (sum w)² / (n · sum w²), 1 where all are equal (Kong, 1992).
-        - ``entropy_sampled``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
+        - ``surprisal``: the mean of -log p of the sampled tokens, which estimates the policy's entropy in nats.
           It is of all groups, while ``entropy`` is of those that a pass was made for.
-        - ``same_reply``: the share of the episodes with the commonest reply; ``prompts``: distinct first prompts.
+        - ``same_reply``: the share of the episodes with the commonest reply; ``first_prompts``: distinct first prompts.
         - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
           the length limit ended.
         - ``errors``: members of the step's groups without a reward; ``lost``: members that failed each time that they
@@ -101,7 +101,7 @@ class StepTally:
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
             "tokens": float(sum(lengths)),
-            "entropy_sampled": _surprise(episodes) / max(1, sum(lengths)),
+            "surprisal": _surprise(episodes) / max(1, sum(lengths)),
             **_same(self.groups),
             "length": sum(lengths) / max(1, len(episodes)),
             "length_max": float(max(lengths, default=0)),
@@ -160,7 +160,7 @@ def _same(groups: Sequence[ClosedGroup]) -> dict[str, float]:
                 first = episode.trajectories[0]
                 prompts.add(first.tokens[: int(np.argmax(first.mask))].tobytes())
     most = max(replies.values(), default=0)
-    return {"same_reply": most / max(1, replies.total()), "prompts": float(len(prompts))}
+    return {"same_reply": most / max(1, replies.total()), "first_prompts": float(len(prompts))}
 
 
 def _sampled(episode: Episode) -> int:

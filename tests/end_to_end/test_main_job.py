@@ -45,7 +45,7 @@ def check_peft_agrees_with_llama(out: Path) -> None:
     tokens = Renderer(TINY_BASE).open([Message("user", "47+85=")])
     with torch.inference_mode():
         logits = model(torch.tensor([tokens])).logits[0, -1].numpy()
-    (twin,) = out.rglob("*.gguf")
+    (twin,) = out.rglob("adapter.gguf")
     np.testing.assert_allclose(logits, stock_llama_logits(twin, tokens), atol=0.02)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import environment_api, metrics, settings, task_file, verbs
+from . import environment_api, metrics, settings, task_file, verbs, words
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -19,6 +19,7 @@ def pages() -> dict[str, str]:
         "verbs.md": verbs.page(),
         "environment-api.md": environment_api.page(api_version()),
         "metrics.md": metrics.page(),
+        "words.md": words.page(),
     }
 
 

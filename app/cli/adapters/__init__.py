@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ... import output
-from ...words.format import ago, line, size
+from ...words.format import ago, line, plain, size
 from ...words.held_out import with_error
 from ..choosing import adapter_of, add_task
 from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of
@@ -34,12 +34,13 @@ def list_versions(args: argparse.Namespace) -> int:
     from marlaas.engine.home import home_size
 
     from ...reading.opening import find_task, reading
+    from ...words.terms import with_new_names
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None
         versions = [v for v in (reader.versions(task) if reader else []) if v.state == "committed"]
     if args.json:
-        output.result_json([asdict(version) for version in versions])
+        output.result_json([with_new_names(asdict(version)) for version in versions])
         return output.OK
     if not versions:
         output.talk("No adapters yet; a task's first version appears when it starts.")
@@ -73,20 +74,27 @@ def list_versions(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
+    from marlaas.engine.adapters import USE
     from marlaas.engine.submission import choose
 
     from ...home.doctor.machine import base_folder
     from ...home.exporting import export
     from ...reading.opening import reading
+    from ...words.terms import with_new_names
 
     home = home_of(args)
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], *adapter_of(args))
     base, written = base_folder(home), export(home, version, args.out, args.gguf)
     if args.json:
-        output.result_json({"version": asdict(version), "base": str(base), "files": [str(path) for path in written]})
+        output.result_json(
+            {"version": with_new_names(asdict(version)), "base": str(base), "files": [str(path) for path in written]}
+        )
         return output.OK
     output.talk(f"Version {version.number} of task {version.task} ({line(version.name)}), on the base {base}:")
     for path in written:
         output.result(str(path))
+    output.talk("")
+    use = next(path for path in written if path.name == USE)
+    output.talk(plain(use.read_text(encoding="utf-8")).rstrip())
     return output.OK

@@ -214,7 +214,7 @@ class _Report:
             f"{one.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step {spoken(trial.seconds)}"
             f" (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
             f"{'' if trial.whole else ', estimated from one group'});"
-            f" {size(one.resident)} in memory; log-p gap {number(trial.gap_mean)}, largest {number(trial.gap_max)}"
+            f" {size(one.resident)} in memory; gap {number(trial.gap_mean)}, largest gap {number(trial.gap_max)}"
         )
 
     def end(self, tried: list[Tried]) -> None:
@@ -224,7 +224,9 @@ class _Report:
         best = min(tried, key=lambda one: one.trial.seconds)
         verdict = judge(best.trial.seconds, TASK.steps)
         if self._json is not None:
-            rows = [asdict(one) | {"seconds": one.trial.seconds} for one in tried]
+            from ...words.terms import with_new_names
+
+            rows = [with_new_names(asdict(one) | {"seconds": one.trial.seconds}) for one in tried]
             output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
             return
         output.result(verdict.text)

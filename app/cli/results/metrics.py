@@ -73,9 +73,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(tasks: list[Measured]) -> None:
+    from ...words.metrics import words
+
     measured = [row for task in tasks for row in task.rows()]
     columns = [name for name in COLUMNS if any(name in row["metrics"] for row in measured if row["kind"] == "step")]
-    headers = ["STEP", *(name.upper() for name in columns), "TIME", "HELD-OUT"]
+    headers = ["STEP", *(words(name).title.upper() for name in columns), "TIME", "HELD-OUT"]
     if len(tasks) > 1:
         headers = ["ID", *headers]
     output.result_table(headers, [_cells(row, columns, len(tasks) > 1) for row in measured], right=headers)

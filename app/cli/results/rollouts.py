@@ -82,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
     from ...rollouts import exporting, records
+    from ...words.terms import with_new_names
 
     if args.group is not None or args.finding or args.search or (args.failures and args.step is not None):
         ids = _ids(reader, args)
@@ -101,7 +102,7 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
         steps = reader.rollout_steps(args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
         if args.json:
-            output.result_json([asdict(step) for step in steps])
+            output.result_json([with_new_names(asdict(step)) for step in steps])
         else:
             _print_steps(args, steps)
 
@@ -190,7 +191,7 @@ def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
         for step in steps
     ]
     output.result_table(
-        ("STEP", "KIND", "REWARD", "GROUPS", "FAILURES"), rows, right=("STEP", "REWARD", "GROUPS", "FAILURES")
+        ("STEP", "KIND", "REWARD", "GROUPS", "FAILED"), rows, right=("STEP", "REWARD", "GROUPS", "FAILED")
     )
     output.talk(f"`marlaas rollouts {args.task} --step N` shows the groups of one.")
 
@@ -218,7 +219,7 @@ def _print_groups(args: argparse.Namespace, groups: list[GroupSummary]) -> None:
         for group in groups
     ]
     output.result_table(
-        ("GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALE", "INSTANCE", "ENVIRONMENT"),
+        ("GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALENESS", "INSTANCE", "ENVIRONMENT"),
         rows,
         right=("GROUP", "INSTANCE", "REWARD"),
     )

@@ -118,7 +118,7 @@ def _results(task: Compared) -> list[tuple[str, str]]:
         ("baseline", score(row.floor)),
         ("staleness", number(row.staleness)),
         ("tokens", count(row.tokens)),
-        ("time", duration(row.seconds)),
+        ("running time", duration(row.seconds)),
     ]
 
 

@@ -125,7 +125,7 @@ def show_task(args: argparse.Namespace) -> int:
     from ...reading.opening import find_task, reading
     from ...words.learning import fields as findings, findings_json, state_text
     from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
-    from ...words.metrics import newest_text
+    from ...words.metrics import all_in_order, newest_text
     from ...words.tasks import MENDED, shown_reason, task_detail_json
 
     home = home_of(args)
@@ -149,6 +149,7 @@ def show_task(args: argparse.Namespace) -> int:
         found = {"findings": findings_json(own)}
         output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **found, **measured_too})
         return output.OK
+    measures = newest.metrics if newest else {}
     serving, shares = control.alive(home), shares_of(config)
     components = component_lines(shares, evals)
     fields = [
@@ -178,8 +179,8 @@ def show_task(args: argparse.Namespace) -> int:
         ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", number(own.staleness)),
         ("tokens", count(own.tokens)),
-        ("time", duration(task.seconds)),
-        *((line(name), number(value)) for name, value in sorted(newest.metrics.items() if newest else ())),
+        ("running time", duration(task.seconds)),
+        *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
     ]
     output.result(f"task {task.id}: {line(task.name)}")
     if task.kind == "eval":
@@ -193,6 +194,13 @@ def show_task(args: argparse.Namespace) -> int:
         output.result("")
         output.result_table(*measured_table(measured))
     return output.OK
+
+
+def _metric(name: str) -> str:
+    """A metric's name in the catalogue; one that is not there is whole, where a list would cut it."""
+    from ...words.metrics import words
+
+    return words(name).title if words(name).meaning else line(name)
 
 
 def _made(task: TaskRow, own: TaskRow) -> tuple[str, str]:

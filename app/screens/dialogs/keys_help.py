@@ -18,6 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
 from ...words.format import clip, pad
+from .explain import Explain
 
 _KEY, _ENTRY = 11, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
@@ -57,6 +58,7 @@ class KeysHelp(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,escape,q", "app.pop_screen", "close", id="help.close"),
+        Binding("w", "words", "what words mean", id="help.words"),
         Binding("j,down", "scroll(1)", show=False, id="help.down"),
         Binding("k,up", "scroll(-1)", show=False, id="help.up"),
     ]
@@ -75,7 +77,10 @@ class KeysHelp(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out text and keys."""
         with VerticalScroll() as page:
-            page.border_title, page.border_subtitle = self._title, "j k scroll · esc closes"
+            page.border_title, page.border_subtitle = (
+                self._title,
+                "j k scroll · w explains words and metrics · esc closes",
+            )
             if self._text:
                 paragraphs = [" ".join(each.split()) for each in self._text.split("\n\n")]
                 yield Label("\n\n".join(paragraphs), markup=False)
@@ -97,6 +102,10 @@ class KeysHelp(ModalScreen[None]):
             rows = -(-len(lines) // columns)
             parts += [Content("").join(_entry(line) for line in lines[row::rows]) for row in range(rows)]
         keys.update(Content("\n").join(parts))
+
+    def action_words(self) -> None:
+        """Go on to what words and metrics mean."""
+        self.app.switch_screen(Explain())
 
     def action_scroll(self, lines: int) -> None:
         """Scroll by some lines."""

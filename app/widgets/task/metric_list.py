@@ -45,7 +45,14 @@ class MetricList(Widget, can_focus=True):
 
         name: str
 
+    @dataclass
+    class Asked(Message):
+        """The person asks what a metric means."""
+
+        name: str
+
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "explain", "about", id="metrics.explain"),
         Binding("up,k", "move(-1)", "metric above", show=False, id="metrics.up"),
         Binding("down,j", "move(1)", "metric below", show=False, id="metrics.down"),
         Binding("left,h", "aside(-1)", "metric left", show=False, id="metrics.left"),
@@ -73,6 +80,11 @@ class MetricList(Widget, can_focus=True):
     def action_aside(self, by: int) -> None:
         """Move along a line that has several metrics."""
         self._choose(by)
+
+    def action_explain(self) -> None:
+        """Ask what the chosen metric means."""
+        if self.rows:
+            self.post_message(self.Asked(self.rows[self._place()].name))
 
     def step(self, by: int) -> None:
         """Go to the next metric; after the last comes the first."""

@@ -73,10 +73,10 @@ def entropy_collapse(seen: Learning) -> Evidence | None:
     solved its task, which is certain as well, and where luck decides: neither is a sign.
     """
     course = seen.course
-    start, now = course.first("entropy_sampled"), course.last("entropy_sampled")
+    start, now = course.first("surprisal"), course.last("surprisal")
     if not _long_enough(course, now) or not start or fmean(now) > COLLAPSED * fmean(start):
         return None
-    if not differ(start, now, course.values("entropy_sampled"), level(seen.steps)):
+    if not differ(start, now, course.values("surprisal"), level(seen.steps)):
         return None
     fall = _fall(seen, "reward_max")
     if fall is None:
@@ -182,7 +182,7 @@ def one_reply(seen: Learning) -> Evidence | None:
     Chance is that of a policy which rightly gives this reply to half of the prompts. Steps on one prompt say nothing.
     """
     course = seen.course
-    same, prompts = course.last("same_reply"), course.last("prompts")
+    same, prompts = course.last("same_reply"), course.last("first_prompts")
     if not same or min(prompts, default=0.0) < 2:
         return None
     share, count = fmean(same), round(sum(prompts))

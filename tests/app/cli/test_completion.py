@@ -43,6 +43,12 @@ def test_words_are_those_that_a_shell_can_take_as_they_are(filling: Filling, mar
     assert marlaas("completion", "--words", "environments").out.split() == ["games/guess", "guess"]
 
 
+def test_words_that_can_be_explained_need_no_home(marlaas: Commander) -> None:
+    words = marlaas("completion", "--words", "terms").out.split("\n")
+    assert "grad-norm" in words and "drift" in words
+    assert all(marlaas("explain", word).code == 0 for word in words if word)
+
+
 def test_a_home_that_cannot_be_read_is_no_error_on_a_key(home: Home, marlaas: Commander) -> None:
     assert marlaas("completion", "--words", "tasks").out == ""
     home.root.mkdir(parents=True)

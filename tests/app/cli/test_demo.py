@@ -72,6 +72,7 @@ def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     assert promised <= set(first)
     assert (first["eval_before"], first["eval_after"], first["floor"], first["seconds"]) == (0.3, 0.9, 0.05, 90)
     assert (first["gap_max"], first["metrics_after"]) == (0.002, {"lenient": 0.9})
+    assert (first["largest_gap"], first["baseline"]) == (first["gap_max"], first["floor"])
     assert report["memory"] == {"env arithmetic": 42_000_000, "rollout": 812_000_000, "training": 640_000_000}
     assert "reward" in said.err
 

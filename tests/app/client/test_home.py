@@ -46,6 +46,7 @@ def test_looking(home: paths.Home, filling: Filling) -> None:
     assert [task.name for task in client.tasks()] == ["one", "two"]
     assert [task.id for task in client.tasks(tenant="lab", state="done")] == [2] and client.tasks(family="x") == ()
     assert [step.step for step in client.metrics(1, after=9)] == [10, 11, 12]
+    assert client.metrics(1)[0].metrics["gap"] == client.metrics(1)[0].metrics["gap_mean"] == 0.0004
     assert client.metrics(1)[0].metrics["tokens"] == 1480.0 and client.evals(1)[-1].step == 12
     newest, *_, oldest = client.rollouts(1)
     assert newest.id > oldest.id and newest.turns[1].text == "42" and client.rollouts(1, before=oldest.id) == ()

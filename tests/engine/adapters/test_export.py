@@ -35,7 +35,12 @@ def state(base: str, tmp_path: Path) -> Path:
 
 def test_peft_loads_the_folder_and_computes_the_same(base: str, state: Path, tmp_path: Path) -> None:
     files = export_adapter(state, Path(base), tmp_path / "out")
-    assert sorted(file.name for file in files) == ["README.md", "adapter_config.json", "adapter_model.safetensors"]
+    assert sorted(file.name for file in files) == [
+        "README.md",
+        "USE.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    ]
     assert sorted(files) == sorted((tmp_path / "out").iterdir())
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     model = PeftModel.from_pretrained(model, str(tmp_path / "out"))

@@ -78,9 +78,9 @@ def test_means_are_over_what_was_measured() -> None:
         "grad_norm": 0.125,
         "learning_rate": 1e-3,
         "drift_mean": pytest.approx(1 / 6),
-        "entropy_sampled": 0.0,
+        "surprisal": 0.0,
         "same_reply": 1.0,
-        "prompts": 1.0,
+        "first_prompts": 1.0,
         "drift_max": 0.5,
         "weight_mean": pytest.approx(1.0, abs=2e-4),
         "weight_ess": pytest.approx(6 / 7, abs=2e-4),  # float16 keeps three digits of a logarithm
@@ -117,8 +117,8 @@ def test_what_is_said_is_compared_over_all_episodes() -> None:
     nothing = GroupStats(tokens=9, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([said(0, 1, (5, 6), (5,)), said(1, 2, (5, 6), (5, 6)), said(2, 2, (7,), (8,))], nothing)
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
-    assert metrics["same_reply"] == 3 / 6 and metrics["prompts"] == 2.0
-    assert metrics["entropy_sampled"] == pytest.approx(np.log(2), rel=1e-6)  # float32 log-probabilities
+    assert metrics["same_reply"] == 3 / 6 and metrics["first_prompts"] == 2.0
+    assert metrics["surprisal"] == pytest.approx(np.log(2), rel=1e-6)  # float32 log-probabilities
     assert metrics["entropy"] == 0.0, "no group went through a pass"
 
 
@@ -128,4 +128,4 @@ def test_a_policy_that_was_not_asked_has_no_replies() -> None:
     nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([empty], nothing)
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
-    assert (metrics["same_reply"], metrics["prompts"], metrics["entropy_sampled"]) == (0.0, 0.0, 0.0)
+    assert (metrics["same_reply"], metrics["first_prompts"], metrics["surprisal"]) == (0.0, 0.0, 0.0)

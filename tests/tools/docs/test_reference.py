@@ -9,7 +9,7 @@ import pytest
 
 from marlaas import plugins
 from marlaas.app.cli.families import FAMILIES
-from marlaas.app.words import metrics
+from marlaas.app.words.terms import TERMS
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.spec.fields import policy_fields, spec_fields, suite_fields
 from tools.docs import environment_api, markdown, reference, settings
@@ -55,10 +55,15 @@ def test_everything_that_authors_import_is_there() -> None:
     )
 
 
-def test_every_metric_says_what_is_normal() -> None:
-    for name, words in metrics.known().items():
-        assert words.normal, name
-        assert f"| `{name}` |" in PAGES["metrics.md"]
+def test_every_term_is_on_its_page() -> None:
+    for term in TERMS:
+        if term.kind == "word":
+            assert f"\n| {term.name} | " in PAGES["words.md"]
+            continue
+        older = f" ({', '.join(f'`{old}`' for old in term.old)})" if term.old else ""
+        key = f"`{term.key}`{older}" if term.key else ""
+        name = f"**{term.name}**" if term.important else term.name
+        assert f"\n| {name} | {key} | " in PAGES["metrics.md"], term.name
 
 
 @pytest.mark.parametrize("name", PAGES)

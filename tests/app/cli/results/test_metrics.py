@@ -44,6 +44,25 @@ def test_json_lines(filling: Filling, marlaas: Commander) -> None:
     assert rows[1]["metrics"]["loss"] is None and rows[1]["metrics"]["entropy"] == 0.74
 
 
+def test_tables_and_json_have_one_name_for_each_figure(filling: Filling, marlaas: Commander) -> None:
+    """The older names are still in JSON and CSV."""
+    filling.task(made=2)
+    rows = marlaas("metrics", "1", "--json").json
+    step, held_out = rows[1]["metrics"], rows[3]
+    assert (step["gap"], step["largest_gap"]) == (step["gap_mean"], step["gap_max"]) == (0.0004, 0.0021)
+    assert (held_out["episodes"], held_out["failed"]) == (held_out["n"], held_out["failures"]) == (64, 0)
+    assert held_out["baseline"] == held_out["floor"] and held_out["best_at"] == held_out["best_of"]
+    assert "GAP" in marlaas("metrics", "1").out.splitlines()[0].split()
+    table = list(csv.DictReader(io.StringIO(marlaas("metrics", "1", "--csv").out)))
+    assert (table[1]["gap"], table[3]["episodes"]) == (table[1]["gap_mean"], table[3]["n"]) == ("0.0004", "64")
+    shown = marlaas("show", "1")
+    assert "\n  gap          4.0e-04\n" in shown.out and "\n  largest gap  0.002\n" in shown.out
+    assert "gap_" not in shown.out and "grad_norm" not in shown.out
+    told = marlaas("show", "1", "--json").json
+    assert told["metrics"]["gap"] == told["metrics"]["gap_mean"] and told["baseline"] == told["floor"]
+    assert told["eval"][0]["episodes"] == told["eval"][0]["n"] and told["basis"]["episodes"] == told["basis"]["n"]
+
+
 def test_event_files_lie_in_a_folder_for_each_task(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
     filling.task(name="../sums [rate=1e-4]", made=2)
     filling.task(name=HOSTILE, made=1)
@@ -55,7 +74,7 @@ def test_event_files_lie_in_a_folder_for_each_task(filling: Filling, marlaas: Co
     assert files[0].parent.name == "1-..-sums-rate=1e-4" and files[0].parent.parent == tmp_path / "logs"
     data = files[0].read_bytes()
     assert all(
-        tag in data for tag in (b"train/reward", b"train/entropy", b"eval/score", b"eval/lenient", b"eval/floor")
+        tag in data for tag in (b"train/reward", b"train/entropy", b"eval/score", b"eval/lenient", b"eval/baseline")
     )
 
 

@@ -21,10 +21,11 @@ def played(filling: Filling) -> Filling:
 
 def test_steps_and_evaluations(played: Filling, marlaas: Commander) -> None:
     lines = marlaas("rollouts", "1").out.splitlines()
-    assert lines[0].split() == ["STEP", "KIND", "REWARD", "GROUPS", "FAILURES"] and len(lines) == 12
+    assert lines[0].split() == ["STEP", "KIND", "REWARD", "GROUPS", "FAILED"] and len(lines) == 12
     assert lines[1].split() == ["1", "training", "0.05", "8", "1"] and lines[-1].split()[:2] == ["10", "held-out"]
     rows = marlaas("rollouts", "1", "--json").json
-    assert rows[0] == {"split": "train", "step": 1, "groups": 8, "reward": rows[0]["reward"], "failures": 1}
+    row = {"split": "train", "step": 1, "groups": 8, "reward": rows[0]["reward"], "failed": 1, "failures": 1}
+    assert rows[0] == row
     assert len(marlaas("rollouts", "1", "--eval", "--json").json) == 1
 
 

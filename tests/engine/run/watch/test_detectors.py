@@ -33,19 +33,19 @@ def test_every_finding_has_a_detector_and_a_name() -> None:
 
 def test_entropy_that_is_gone_before_the_task_is_learned() -> None:
     entropy = falling(0.4, 0.01, noise=0.005)
-    stuck = seen(entropy_sampled=entropy, reward=noisy(0.4, 0.05, 40), reward_max=stepped(0.9, 0.42))
+    stuck = seen(surprisal=entropy, reward=noisy(0.4, 0.05, 40), reward_max=stepped(0.9, 0.42))
     evidence = found(stuck)["entropy_collapse"]
     assert evidence["now"] < 0.05 < 0.3 < evidence["start"] and evidence["best"] < 0.5 < 0.8 < evidence["reached"]
 
 
 def test_a_solved_task_is_certain_and_no_sign() -> None:
     solved = falling(0.4, 1.0)[:20] + noisy(0.98, 0.01, 20)
-    assert not found(seen(entropy_sampled=falling(0.4, 0.01, noise=0.005), reward=solved))
+    assert not found(seen(surprisal=falling(0.4, 0.01, noise=0.005), reward=solved))
 
 
 def test_luck_is_no_sign_either() -> None:
     """A game of dice: the best of a group is luckier than the mean, however certain the policy is."""
-    lucky = seen(entropy_sampled=falling(0.4, 0.01, noise=0.005), reward=noisy(0.4, 0.05, 40), reward_max=[0.9] * 40)
+    lucky = seen(surprisal=falling(0.4, 0.01, noise=0.005), reward=noisy(0.4, 0.05, 40), reward_max=[0.9] * 40)
     assert not found(lucky)
 
 
@@ -127,8 +127,8 @@ def test_one_reply_for_every_prompt() -> None:
     same = noisy(0.97, 0.005, 20)
     evidence = found(seen(same_reply=same, reward=noisy(0.5, 0.05, 20)))["one_reply"]
     assert evidence["share"] > 0.95 and evidence["prompts"] == 40.0
-    assert not found(seen(same_reply=same, prompts=[1.0] * 20)), "one prompt has one right answer"
-    assert not found(seen(same_reply=same, prompts=[2.0] * 20)), "ten prompts may have the same right answer"
+    assert not found(seen(same_reply=same, first_prompts=[1.0] * 20)), "one prompt has one right answer"
+    assert not found(seen(same_reply=same, first_prompts=[2.0] * 20)), "ten prompts may have the same right answer"
     assert not found(seen(same_reply=noisy(0.6, 0.05, 20)))
 
 
