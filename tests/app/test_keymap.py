@@ -84,8 +84,8 @@ VOCABULARY = {
     "z": {"zoom"},
     "escape": {"back"},
 }
-"""What keys mean in every view; N writes a new environment, where nothing has a previous one, and s smooths the curves of
-a task, where nothing is sorted."""
+"""What keys mean in every view; N writes a new environment, where nothing has a previous one, and s smooths a task's
+curves, where nothing is sorted."""
 
 
 def test_a_key_means_the_same_in_every_view() -> None:
