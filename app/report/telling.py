@@ -175,7 +175,7 @@ def _curve(policy: PolicyFacts, name: str, place: int = 0) -> Curve:
     low, high = (policy.history.tracks.get(edge, Track()) for edge in BANDS.get(name, ("", "")))
     banded = low.steps == track.steps == high.steps and not place
     none = array("d")
-    return Curve(track.steps, track.values, low.values if banded else none, high.values if banded else none, place)
+    return Curve(track.steps, track.values, low.values if banded else none, high.values if banded else none, place=place)
 
 
 def _scores(policy: PolicyFacts) -> Iterator[Piece]:

@@ -74,7 +74,7 @@ VOCABULARY = {
     "N": {"turn(-1)", "new"},
     "p": {"toggle_pause"},
     "r": {"retry"},
-    "s": {"sort"},
+    "s": {"sort", "smooth"},
     "space": {"mark"},
     "slash": {"filter", "search"},
     "t": {"open_rollouts"},
@@ -84,7 +84,8 @@ VOCABULARY = {
     "z": {"zoom"},
     "escape": {"back"},
 }
-"""What keys mean in every view; N writes a new environment, where nothing has a previous one."""
+"""What keys mean in every view; N writes a new environment, where nothing has a previous one, and s smooths a task's
+curves, where nothing is sorted."""
 
 
 def test_a_key_means_the_same_in_every_view() -> None:

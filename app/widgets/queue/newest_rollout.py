@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from textual.content import Content
 from textual.reactive import reactive
@@ -27,9 +26,6 @@ class NewestRollout(Widget):
     """
 
     row: reactive[TrajectoryRow | None] = reactive(None)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
 
     def render(self) -> Content:
         """The trajectory."""

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from ...chart.draw import Drawing, draw
 from ...chart.looks import STYLES, looks
 from ...chart.plot import SHAPES, Plot
-from ...words.format import cells, clip
+from ...words.format import cells, clip, clip_start
 
 _BAND = "▒"
 _LOW = 8
@@ -116,13 +116,15 @@ class MetricChart(Widget, can_focus=True):
     def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
         plot, alone = self.plot, len(self.names) == 1
         legend = [] if alone else [(self.title, "bold")]
-        legend += [
-            (
-                f"{'⠒' if alone else SHAPES[place % len(SHAPES)]} {self.title if alone else name}",
-                STYLES[f"curve{place}"],
-            )
-            for place, name in self.names
-        ]
+        if alone:
+            legend += [(f"⠒ {self.title}", STYLES[f"curve{place}"]) for place, _ in self.names]
+        else:
+            room = self.content_size.width - cells(self.title) - 3
+            short = legend_names([name for _, name in self.names], room - 2 * len(self.names))
+            legend += [
+                (f"{SHAPES[place % len(SHAPES)]} {name}", STYLES[f"curve{place}"])
+                for (place, _), name in zip(self.names, short, strict=True)
+            ]
         legend += [(self.smoothing, "$text-muted")] if self.smoothing else []
         legend += [(note, "$text-warning") for note in notes]
         if alone and any(curve.low for curve in plot.curves):
@@ -139,3 +141,22 @@ class MetricChart(Widget, can_focus=True):
         if plot.logarithmic:
             legend.append(("log", "$text-muted"))
         return legend
+
+
+def legend_names(names: Sequence[str], room: int) -> list[str]:
+    """The names of curves, so short that all of them stand in ``room`` cells with three between them.
+
+    What is cut is the middle: a name begins with the number of its task, and those of a sweep differ at their ends.
+    """
+    each = (room + 3) // max(1, len(names)) - 3
+    if sum(cells(name) + 3 for name in names) - 3 <= room:
+        return list(names)
+    shortened = []
+    for name in names:
+        number, _, rest = name.partition(" ")
+        left = each - cells(number) - 1
+        if cells(name) <= each or not rest or not number.isdigit():
+            shortened.append(clip_start(name, max(1, each)))
+        else:
+            shortened.append(f"{number} {clip_start(rest, left)}" if left > 2 else number)
+    return shortened

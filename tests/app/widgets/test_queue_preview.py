@@ -34,7 +34,7 @@ def test_the_lines_of_a_terminal_are_shared(height: int, wanted: int) -> None:
         assert room.table >= min(wanted, 6) and (room.table <= max(6, wanted))
 
 
-def test_few_tasks_leave_their_lines_to_the_task_under_the_cursor() -> None:
+def test_few_tasks_leave_their_lines_to_the_lower_part() -> None:
     few, many = lower_part(36, 5), lower_part(36, 100)
     assert few is not None and many is not None and few.below == 23 and many.table == 18
 

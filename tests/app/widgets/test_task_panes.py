@@ -6,6 +6,7 @@ import math
 
 from hypothesis import given, strategies as st
 
+from marlaas.app.widgets.task.metric_chart import legend_names
 from marlaas.app.widgets.task.metric_list import trend
 from marlaas.app.words.format import BARS
 
@@ -20,3 +21,11 @@ def test_a_trend_goes_from_the_smallest_to_the_largest_value() -> None:
 def test_any_values_fit(values: list[float], width: int) -> None:
     drawn = trend(values, width)
     assert len(drawn) <= width and set(drawn) <= set(BARS)
+
+
+def test_all_curves_are_named_in_little_room() -> None:
+    names = ["3 …rds [lr=0.0001]", "4 …rds [lr=0.0003]", "17 words", "5 …rds [lr=0.001]"]
+    assert legend_names(names, 200) == names
+    short = legend_names(names, 50)
+    assert short == ["3 …0.0001]", "4 …0.0003]", "17 words", "5 …=0.001]"] and sum(map(len, short)) + 9 <= 50
+    assert legend_names(names, 10) == ["3", "4", "17", "5"] and legend_names([], 0) == []
