@@ -81,18 +81,18 @@ async def test_rollouts_are_of_the_chosen_policy(home: Home) -> None:
         assert "steps of player" in driver.text() and "first: player v1" in driver.text()
         await driver.press("P")
         text = driver.text()
-        assert "steps of judge" in text and "second: rivals v3" in text and "in the same episode, first" in text
+        assert "steps of judge" in text and "second: rivals v3" in text and "with first: player" in text
         await driver.press("enter", "enter", "b")
         assert "0.75" in driver.text() and "member 1 · referee: judge v2" in driver.text(), "the best of its own"
         await driver.press("escape", "escape", "k", "enter")
-        assert "skipped: had no turn" in driver.text() and "in the same episode, guest: old" in driver.text()
+        assert "skipped: had no turn" in driver.text() and "with guest: old" in driver.text()
 
 
 async def test_a_search_finds_what_anybody_said(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home, (120, 40)) as driver:
         await driver.press("j", "j", "3", "slash", *"second", "enter")
-        assert "3 hits" in driver.text() and "1  second: rivals" in driver.text()
+        assert "3 hits" in driver.text() and "second: riv" in driver.text()
 
 
 @pytest.mark.parametrize("size", SIZES)
