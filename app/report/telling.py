@@ -174,8 +174,8 @@ def _curve(policy: PolicyFacts, name: str, place: int = 0) -> Curve:
     track = policy.history.tracks.get(name, Track())
     low, high = (policy.history.tracks.get(edge, Track()) for edge in BANDS.get(name, ("", "")))
     banded = low.steps == track.steps == high.steps and not place
-    none = array("d")
-    return Curve(track.steps, track.values, low.values if banded else none, high.values if banded else none, place=place)
+    edges = (low.values, high.values) if banded else (array("d"), array("d"))
+    return Curve(track.steps, track.values, edges[0], edges[1], place=place)
 
 
 def _scores(policy: PolicyFacts) -> Iterator[Piece]:

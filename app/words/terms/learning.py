@@ -187,8 +187,8 @@ TERMS = (
         kind="metric",
         key="surprisal",
         healthy="falls slowly",
-        otherwise="at a tenth of its start, with rewards left to gain, the policy has collapsed: take a smaller learning"
-        " rate, or set `entropy` under [train]",
+        otherwise="at a tenth of its start, with rewards left to gain, the policy has collapsed: take a smaller"
+        " learning rate, or set `entropy` under [train]",
         formula="mean of −log π over the tokens that the policy wrote",
         source="engine/run/step_metrics.py",
     ),

@@ -146,6 +146,8 @@ def test_an_engine_with_another_sampler_is_left_alone(home: Home, marlaas: Comma
     said = marlaas("demo", "--sampler", "llama.cpp")
     assert said.code == 2 and "samples with something else than llama.cpp" in said.err
     assert f"`marlaas --home {home.root} engine stop`" in said.err and "start" not in engine.asked
+
+
 def test_messages_name_the_home_that_the_engine_serves(
     home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
