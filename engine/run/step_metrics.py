@@ -155,9 +155,10 @@ def _same(groups: Sequence[ClosedGroup]) -> dict[str, float]:
     prompts: set[bytes] = set()
     for closed in groups:
         for episode in closed.group.episodes:
-            if episode.trajectories:
-                replies[b"|".join(t.tokens[t.mask != 0].tobytes() for t in episode.trajectories)] += 1
-                first = episode.trajectories[0]
+            spoken = [one for one in episode.trajectories if one.mask.any()]  # one that was stored may be empty
+            if spoken:
+                replies[b"|".join(one.tokens[one.mask != 0].tobytes() for one in spoken)] += 1
+                first = spoken[0]
                 prompts.add(first.tokens[: int(np.argmax(first.mask))].tobytes())
     most = max(replies.values(), default=0)
     return {"same_reply": most / max(1, replies.total()), "first_prompts": float(len(prompts))}

@@ -14,7 +14,7 @@ from marlaas.engine.store.queries.findings import FindingRow
 from .conftest import Lab
 from .test_live_environments import served
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
 
 PLUGIN = '''
 from marlaas.plugins import env
@@ -94,7 +94,7 @@ def submitted(lab: Lab, name: str, wrong: Wrong) -> int:
 
 def found(lab: Lab, task: int) -> dict[str, FindingRow]:
     """What was found, by code, once the task has ended."""
-    deadline = time.monotonic() + 500
+    deadline = time.monotonic() + 1500
     while (row := lab.row(task)).state not in ("done", "failed", "paused") and time.monotonic() < deadline:
         time.sleep(0.2)  # the engine is another process: there is nothing to await
     return {one.code: one for one in row.findings}
@@ -130,14 +130,10 @@ def test_each_way_to_go_wrong_is_found(lab: Lab) -> None:
 
 @pytest.mark.slow
 def test_healthy_runs_are_left_alone(lab: Lab) -> None:
-    """The demo's three environments with the shipped defaults, two seeds of each."""
-    healthy = {"arithmetic": 8, "guess": 8, "calculator": 96}
+    """The demo's three environments with the shipped defaults."""
     tasks = [
-        lab.submit(
-            f"{name} {seed}", name, steps=60, train=TRAIN | {"seed": seed}, sampling={"max_tokens": tokens},
-            eval={"every": 10, "prompts": 64},
-        )
-        for name, tokens in healthy.items()
-        for seed in (0, 1)
-    ]  # fmt: skip
+        lab.submit(f"{name} {seed}", name, steps=40, train=TRAIN | {"seed": seed}, sampling={"max_tokens": tokens})
+        for name, tokens, seed in (("arithmetic", 8, 0), ("arithmetic", 8, 1), ("guess", 8, 0), ("calculator", 96, 0))
+    ]
     assert [found(lab, task) for task in tasks] == [{}] * len(tasks)
+    assert {lab.row(task).state for task in tasks} == {"done"}

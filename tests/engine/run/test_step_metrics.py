@@ -16,6 +16,10 @@ HALVES = np.log(np.array([0.5, 1.5, 0.5, 1.5, 1.0, 1.0])).astype(np.float16)
 """Logarithms of weights with a mean of 1 and a mean square of 7 / 6."""
 
 
+SILENT = Trajectory("agent", np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.float32), ())
+"""Of an episode that failed before its first turn, as the store gives it back."""
+
+
 def group(
     number: int, version: int, rewards: RewardSummary, statuses: tuple[str, ...] = ("ok", "ok"), cut: int = 0
 ) -> ClosedGroup:
@@ -122,9 +126,10 @@ def test_what_is_said_is_compared_over_all_episodes() -> None:
     assert metrics["entropy"] == 0.0, "no group went through a pass"
 
 
-def test_a_policy_that_was_not_asked_has_no_replies() -> None:
+@pytest.mark.parametrize("episodes", [(), (Episode(0, "error", (SILENT,)),)], ids=["none", "failed"])
+def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]) -> None:
     tally = StepTally(groups_per_step=1)
-    empty = ClosedGroup(Group(0, 0, 0, "e", ()), RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0))
+    empty = ClosedGroup(Group(0, 0, 0, "e", episodes), RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0))
     nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([empty], nothing)
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)

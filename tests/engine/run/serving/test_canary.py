@@ -232,3 +232,9 @@ def test_within_rounding_every_verdict_is_right(moved: list[float], rounding: fl
         assert abs(report.followed - (0.0 if stands else 1.0)) <= report.doubt + 1e-9 < 0.5 + 1e-9
     else:
         assert report.doubt >= 0.5 or math.isinf(report.doubt)
+
+
+def test_how_far_a_step_moved_is_recorded() -> None:
+    moved, gaps = np.array([0.5, -1.5, 0.0]), np.zeros(3)
+    report = compare(moved, moved, gaps, 1e-6)
+    assert report.metrics()["moved"] == report.mean_moved == pytest.approx(2 / 3) and report.moved == 1.5
