@@ -27,6 +27,9 @@ def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     with reading(home) as reader:
         wanted = chosen(args, reader)
+        for task in (find_task(reader, number) for number in wanted):
+            if task.state == "paused" and not task.stuck:  # it may be resumed while this waits
+                output.talk(f"Task {task.id} is paused; `marlaas resume {task.id}` goes on with it.")
         follower = Follower(
             read=lambda: [find_task(reader, number) for number in wanted],
             alive=lambda: control.alive(home),
