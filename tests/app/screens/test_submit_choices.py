@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
+from marlaas.app.form.sources import read_sources
 from marlaas.app.screens import submit
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.queue.table import QueueTable
@@ -176,11 +177,11 @@ async def test_the_line_of_a_new_sweep_is_gone_to(home: Home, foreseen: None, en
 async def test_letters_that_come_before_the_fields_are_not_lost(
     home: Home, several: Filling, foreseen: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let, read = threading.Event(), submit.read_sources
+    let = threading.Event()
 
     def slow(*asked: Any) -> Any:
         assert let.wait(30)
-        return read(*asked)
+        return read_sources(*asked)
 
     monkeypatch.setattr(submit, "read_sources", slow)
     async with driving(home) as driver:
