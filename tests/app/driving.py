@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from marlaas.app.app import MarlaasApp
+from marlaas.app.frame import noticing
 from marlaas.engine.home.paths import Home
 
 from .filling import NOW
@@ -24,6 +26,8 @@ TICKS = 10
 """Of 1/60 s, at which a screen draws what has changed; one that is animated is never through."""
 
 
+STILL = 1.0
+"""The moment at which notices come, and which it stays for them: how long a test takes decides nothing."""
 PARSE = Stylesheet._parse_rules
 PARSED: dict[tuple[object, ...], list[RuleSet]] = {}
 
@@ -80,10 +84,11 @@ class Driver:
 async def driving(
     home: Home, size: tuple[int, int] = (120, 40), demo: bool = False, **options: Any
 ) -> AsyncIterator[Driver]:
-    """The application on a home, having read once; it reads again only when told to."""
+    """The application on a home, having read once; it reads again only when told to, and its notices stay."""
     app = MarlaasApp(home, demo=demo, interval=86_400, **{"clock": lambda: NOW, **options})
     app.home_text = "~/home"
-    with patch.object(Stylesheet, "_parse_rules", parsed_once):
+    still = SimpleNamespace(monotonic=lambda: STILL)
+    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch.object(noticing, "time", still):
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot)
             await driver.read()

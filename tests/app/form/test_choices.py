@@ -33,7 +33,7 @@ def version(task: int, number: int, label: str = "", score: float | None = 0.5) 
     return KeptVersion(row, 1, "done", "arithmetic", 20)
 
 
-def test_environments_say_their_state_and_working_ones_come_first() -> None:
+def test_environments_say_their_state_working_ones_first() -> None:
     rows = [
         environment("games/broken", "broken", "'(' was never closed", 7),
         environment("games/guess"),

@@ -35,7 +35,7 @@ async def test_it_lies_in_the_home_without_a_downloads_folder(
     assert not (tmp_path / "nobody").exists()
 
 
-def test_where_the_home_may_only_be_read_it_lies_beside_the_person(home: Home, tmp_path: Path) -> None:
+def test_of_a_read_only_home_it_lies_beside_the_person(home: Home, tmp_path: Path) -> None:
     home.create()
     home.screenshots.write_text("a file is in the way")
     file = save_picture("<svg/>", home.screenshots, tmp_path, "queue")

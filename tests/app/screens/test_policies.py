@@ -125,4 +125,6 @@ async def test_a_task_is_copied_with_its_policies(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home, (120, 40)) as driver:
         await driver.press("j", "A")
-        assert "policies player, judge, rivals, old" in driver.text() and "[policies.rivals]" in driver.text()
+        text = driver.text()
+        assert "player, judge, rivals, old" in text and "(4 named)" in text and "[policies.rivals]" in text
+        assert all(f"▶ policies.{name}" in text for name in ("player", "judge", "rivals", "old"))

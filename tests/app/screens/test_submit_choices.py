@@ -176,11 +176,11 @@ async def test_the_line_of_a_new_sweep_is_gone_to(home: Home, foreseen: None, en
 async def test_letters_that_come_before_the_fields_are_not_lost(
     home: Home, several: Filling, foreseen: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let, read = threading.Event(), read_sources
+    let = threading.Event()
 
     def slow(*asked: Any) -> Any:
         assert let.wait(30)
-        return read(*asked)
+        return read_sources(*asked)
 
     monkeypatch.setattr("marlaas.app.screens.submit.read_sources", slow)
     async with driving(home) as driver:
