@@ -18,7 +18,7 @@ from ...chart.looks import STYLES, looks
 from ...chart.plot import SHAPES, Plot
 from ...words.format import cells, clip, clip_start
 
-_BAND = "▒"
+_BAND = "░"
 _LOW = 8
 """Rows below which the axis of steps and the labels of marks make room for the curve."""
 
