@@ -169,7 +169,7 @@ def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Co
     assert "None of the 4 tasks matches." in marlaas("list", "--tenant", "nobody").err
 
 
-def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander) -> None:
+def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander, engine: object) -> None:
     filling.task(name="warm-up", state="running", made=3)
     filling.task(name="next", state="queued", reason="waiting for task 1 (warm-up), which is running, step 3 of 60")
     filling.insert("dependencies", task=2, needs=1)
