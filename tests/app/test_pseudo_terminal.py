@@ -72,7 +72,7 @@ def test_a_terminal_without_unicode_has_ascii(home: Home, filling: Filling) -> N
         [sys.executable, "-P", "-c", ENTRY], stdin=other, stdout=other, stderr=other, env=os.environ | plain
     )
     os.close(other)
-    read_until(terminal, b"* running")  # and not “? running”
+    read_until(terminal, b"o waiting")  # and not “? waiting”
     os.write(terminal, b"q")
     with contextlib.suppress(OSError):
         while os.read(terminal, 65536):

@@ -17,7 +17,7 @@ async def test_muted_text_stands_out_less_than_other_text(home: Home, theme: str
     fill_full(home.database)
     async with driving(home, preferences=Preferences(theme=theme)) as driver:
         strips = driver.app.screen._compositor.render_strips()
-        (muted,) = (segment for strip in strips for segment in strip if segment.text.startswith("reward 0."))
+        muted, *_ = (segment for strip in strips for segment in strip if segment.text.startswith("reward 0."))
         assert muted.style is not None and muted.style.color is not None and muted.style.bgcolor is not None
         text, ground = muted.style.color.triplet, muted.style.bgcolor.triplet
         assert text is not None and ground is not None

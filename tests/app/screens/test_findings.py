@@ -32,10 +32,11 @@ def found(filling: Filling, rollouts: list[int], holds: int = 1, code: str = "la
 async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home, size: tuple[int, int]) -> None:
     fill_rollouts(filling, 10)
     found(filling, [3, 1, 99999])
+    filling.engine()
     async with driving(home, size) as driver:
         assert "● running !" in driver.text()
         await driver.press("enter")
-        assert "! Steps too large at step 8: a step changes" in driver.text()
+        assert "▼ Steps too large at step 8: a step changes" in driver.text()
         await driver.press("f")
         await driver.settle()
         assert isinstance(driver.app.screen, Findings)

@@ -61,7 +61,7 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
     fill_task(home.database)
     async with driving(home) as driver:
         await driver.press("2", "m", "m")
-        assert head(driver).lstrip().startswith("⠒ entropy")
+        assert head(driver).lstrip().startswith("⠒ reward spread")
         await driver.press("M", "M", "M")
         chosen = driver.app.screen.query_one(MetricList)
         assert chosen.chosen == chosen.rows[-1].name, "from the first round to the last"
@@ -69,7 +69,7 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
         assert chosen.chosen == "held-out" and "◆" in driver.text()
         await driver.pilot.click(MetricList, offset=(4, 2))
         await driver.settle()
-        assert chosen.chosen == "entropy" and "how undecided" in head(driver)
+        assert chosen.chosen == "reward_spread" and "standard deviat" in head(driver)
 
 
 async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> None:
@@ -78,7 +78,7 @@ async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> N
         await driver.press("2")
         metrics = driver.app.screen.query_one(MetricList)
         few = [row.name for row in metrics.rows]
-        assert few[:4] == ["reward", "held-out", "entropy", "length"] and "loss" not in few
+        assert few[:4] == ["reward", "held-out", "reward_spread", "entropy"] and "loss" not in few
         assert "D: 4 diagnostics more" in driver.text()
         await driver.press("D")
         every = [row.name for row in metrics.rows]

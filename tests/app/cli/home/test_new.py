@@ -31,7 +31,7 @@ WORDS = {
     "home backup": "kept.tar",
 }
 """What each verb needs besides its home."""
-OF_NO_HOME = {"keys", "completion"}
+OF_NO_HOME = {"keys", "completion", "explain"}
 MAKE_ONE = {"home new", "home restore"}
 
 

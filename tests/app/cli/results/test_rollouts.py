@@ -34,7 +34,7 @@ def test_the_groups_of_a_step(played: Filling, marlaas: Commander) -> None:
     lines = marlaas("rollouts", "1", "--step", "3").out.splitlines()
     assert [row.split()[0] for row in lines[1:]] == ["16", *map(str, range(18, 24)), "999"]
     assert lines[0].split() == [
-        "GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALE", "INSTANCE", "ENVIRONMENT"
+        "GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALENESS", "INSTANCE", "ENVIRONMENT"
     ]  # fmt: skip
     assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "What is 16 + 0?" in lines[1]
     assert "✗ 16, s…akes room, ✗ 17, s…" in lines[1] and ", +5" in lines[1]

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from ...commanding import Commander
+from ...commanding import Commander, FakeEngine
 from ...filling import HOSTILE, Filling
 from ...filling_rollouts import fill_rollouts
 
 
 @pytest.fixture
-def wrong(filling: Filling) -> int:
+def wrong(filling: Filling, engine: FakeEngine) -> int:
     """A task with a finding that holds, shown by two rollouts, and one that is over."""
     task = fill_rollouts(filling, 10)
     common = {"policy": 1, "pending": 0, "created": 1.0}
