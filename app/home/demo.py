@@ -59,8 +59,9 @@ def _choose(home: Home, sampler: str) -> None:
         return
     if control.alive(home):
         raise ConfigError(
-            f"The engine of {home.root} runs already, and samples with something else than {sampler}.",
+            f"An engine runs already, and samples with something else than {sampler}.",
             f"Stop it first: `marlaas --home {shlex.quote(str(home.root))} engine stop`.",
+            where=str(home.root),
         )
     write_sampler(home.config, sampler)
 

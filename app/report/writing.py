@@ -32,6 +32,6 @@ def write(document: Document, folder: Path) -> list[Path]:
             part.replace(path)
     except OSError as error:
         raise StoreError(
-            f"{folder}: the report cannot be written: {error.strerror}.", "Give a folder with --out."
+            f"The report cannot be written: {error.strerror}.", "Give a folder with --out.", where=str(folder)
         ) from error
     return list(files)

@@ -35,4 +35,6 @@ def _shapes(file: Path) -> dict[str, list[int]]:
             raise ValueError("its header is longer than the file")
         return {name: list(told["shape"]) for name, told in header.items() if name != "__metadata__"}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise BaseModelError(f"The weights {file} cannot be read: {error}.", "Copy the file again.") from error
+        raise BaseModelError(
+            f"The weights cannot be read: {error}.", "Copy the file again.", where=str(file)
+        ) from error

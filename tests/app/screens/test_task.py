@@ -79,7 +79,7 @@ async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> N
         metrics = driver.app.screen.query_one(MetricList)
         few = [row.name for row in metrics.rows]
         assert few[:4] == ["reward", "held-out", "reward_spread", "entropy"] and "loss" not in few
-        assert "D: 4 diagnostics more" in driver.text()
+        assert "diagnostics more" in driver.text()
         await driver.press("D")
         every = [row.name for row in metrics.rows]
         assert {"loss", "clipped", "gap_max", "tokens"} <= set(every) and set(few) < set(every)

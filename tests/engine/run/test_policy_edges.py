@@ -190,7 +190,7 @@ async def test_a_missing_borrowed_version_pauses_the_task(lender: World) -> None
     folder = lender.home.adapters / "task-1"
     folder.rename(lender.home.root / "elsewhere")
     ending = await lender.go()
-    assert ending.state == "queued" and "task-1 is not there" in ending.reason.words
+    assert ending.state == "queued" and "task-1: the folder is not there" in ending.reason.words
 
 
 async def test_a_folder_changed_between_runs_is_a_new_version(lender: World, tmp_path: Path) -> None:

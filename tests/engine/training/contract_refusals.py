@@ -75,7 +75,7 @@ class RefusalContract:
         await trainer.open("a", CONFIG, str(path), resume=False)
         with pytest.raises(AdapterError, match=r"rank 4 and alpha 8, .* rank 5 and alpha 8"):
             await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
-        with pytest.raises(AdapterMissing, match="missing is gone"):
+        with pytest.raises(AdapterMissing, match="missing: the state file is gone"):
             await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
         with pytest.raises(AdapterError, match="Policy a is not open"):  # nor is what was there before
             await trainer.accumulate("a", (group(1),))

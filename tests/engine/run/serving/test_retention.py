@@ -88,7 +88,7 @@ async def test_a_damaged_file_is_left_alone_and_told_of_once(world: World) -> No
     for _ in range(2):
         await retention.retain(set())
     told = [row["message"] for row in world.query("SELECT message FROM events WHERE kind = 'adapter'")]
-    assert len(told) == 1 and "v0 is damaged" in told[0]
+    assert len(told) == 1 and "v0: the state file is damaged" in told[0]
     assert (folder / "v0").read_bytes() == b"damaged"
 
 
