@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 Answer = TypeVar("Answer")
+TaskName = int | str
+"""A task by its number or its name; ``TENANT/NAME`` is that of a tenant."""
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
 """A task file by its path, or its content as a table."""
 
@@ -62,47 +64,48 @@ class Home:
             rows = reader.tasks() if reader else []
         return Tasks(row for row in rows if all(want in (None, getattr(row, name)) for name, want in wanted.items()))
 
-    def task(self, task: int) -> TaskRow:
+    def task(self, task: TaskName) -> TaskRow:
         """One task. Raises ``UnknownTask``."""
         with reading(self._home) as reader:
             return find_task(reader, task)
 
-    def config(self, task: int) -> dict[str, Any]:
+    def config(self, task: TaskName) -> dict[str, Any]:
         """Its whole task file, with every default. Raises ``UnknownTask``."""
-        return self._of(task, lambda reader: reader.task_config(task))
+        return self._of(task, lambda reader, number: reader.task_config(number))
 
-    def metrics(self, task: int, after: int = 0, policy: str | None = None) -> tuple[StepRow, ...]:
+    def metrics(self, task: TaskName, after: int = 0, policy: str | None = None) -> tuple[StepRow, ...]:
         """Its steps with a number above ``after``, oldest first, each with all its metrics by name, as in JSON.
 
         ``policy``: of this one, where a task trains several; None: of the first.
         """
         from ..words.terms import with_new_keys
 
-        steps = self._of(task, lambda reader: reader.steps(task, after, policy))
+        steps = self._of(task, lambda reader, number: reader.steps(number, after, policy))
         return tuple(replace(step, metrics=with_new_keys(step.metrics)) for step in steps)
 
-    def evals(self, task: int, policy: str | None = None) -> tuple[EvalRow, ...]:
+    def evals(self, task: TaskName, policy: str | None = None) -> tuple[EvalRow, ...]:
         """Its held-out scores, oldest first. Scores of different series do not compare."""
-        return tuple(self._of(task, lambda reader: reader.evals(task, policy)))
+        return tuple(self._of(task, lambda reader, number: reader.evals(number, policy)))
 
-    def matchups(self, task: int) -> tuple[Matchup, ...]:
+    def matchups(self, task: TaskName) -> tuple[Matchup, ...]:
         """What its policies' versions were paid in plays with others: sums over episodes, for each pair of them."""
 
-        return tuple(self._of(task, lambda reader: reader.matchups(task)))
+        return tuple(self._of(task, lambda reader, number: reader.matchups(number)))
 
-    def rollouts(self, task: int, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
+    def rollouts(self, task: TaskName, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
         """Its trajectories, newest first: what was said, and what it was paid; ``before`` (an ``id``) pages back."""
-        return tuple(self._of(task, lambda reader: reader.trajectories(task, limit, before)))
+        return tuple(self._of(task, lambda reader, number: reader.trajectories(number, limit, before)))
 
-    def adapters(self, task: int) -> tuple[VersionRow, ...]:
+    def adapters(self, task: TaskName) -> tuple[VersionRow, ...]:
         """Its adapter versions that are on the disk, newest first."""
-        versions = self._of(task, lambda reader: reader.versions(task))
+        versions = self._of(task, lambda reader, number: reader.versions(number))
         return tuple(version for version in versions if version.state == "committed")
 
-    def events(self, task: int | None = None, limit: int = 200) -> tuple[EventRow, ...]:
+    def events(self, task: TaskName | None = None, limit: int = 200) -> tuple[EventRow, ...]:
         """The last lines of the log, oldest first, of one task or of all."""
         with reading(self._home) as reader:
-            return tuple(reader.events(task, limit=limit)) if reader else ()
+            number = None if task is None else find_task(reader, task).id
+            return tuple(reader.events(number, limit=limit)) if reader else ()
 
     def environments(self) -> tuple[EnvironmentRow, ...]:
         """The environments as the engine last saw them."""
@@ -114,7 +117,7 @@ class Home:
         with reading(self._home) as reader:
             return reader.engine() if reader else None
 
-    def compare(self, *tasks: int, last: bool = False) -> list[dict[str, Any]]:
+    def compare(self, *tasks: TaskName, last: bool = False) -> list[dict[str, Any]]:
         """How much more each task, or each of its policies or measured versions, scores than the first, by prompt.
 
         ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, where the two were
@@ -173,7 +176,7 @@ class Home:
         return estimate_all(self._home, [submission for task in tasks for submission in _read(task)])
 
     def wait(
-        self, *tasks: int, timeout: float | None = None, progress: Callable[[str], None] | None = None
+        self, *tasks: TaskName, timeout: float | None = None, progress: Callable[[str], None] | None = None
     ) -> tuple[TaskRow, ...]:
         """Wait until the tasks have ended, or paused themselves; their rows then, or after ``timeout`` seconds.
 
@@ -192,25 +195,25 @@ class Home:
             )
             return tuple(follower.follow(timeout))
 
-    def pause(self, *tasks: int) -> None:
+    def pause(self, *tasks: TaskName) -> None:
         """Pause tasks; nothing is lost. Raises ``EngineUnreachable``, ``ConfigError`` where one cannot be paused."""
         self._steer("pause", tasks)
 
-    def resume(self, *tasks: int) -> None:
+    def resume(self, *tasks: TaskName) -> None:
         """Go on with paused tasks. Raises as ``pause`` does."""
         self._steer("resume", tasks)
 
-    def retry(self, *tasks: int) -> None:
+    def retry(self, *tasks: TaskName) -> None:
         """Put failed or cancelled tasks back into the queue; they go on from their last commit. Raises likewise."""
         self._steer("retry", tasks)
 
-    def cancel(self, *tasks: int) -> None:
+    def cancel(self, *tasks: TaskName) -> None:
         """End tasks; their adapters stay. Raises as ``pause`` does."""
         self._steer("cancel", tasks)
 
     def export(
         self,
-        task: int,
+        task: TaskName,
         out: str | os.PathLike[str],
         version: int | str | None = None,
         gguf: bool = False,
@@ -226,8 +229,9 @@ class Home:
         from ..home.exporting import export
 
         which = None if version is None else str(version)
-        adapter = str(task) if policy is None else f"{task}/{policy}"
-        row = choose(self._of(task, lambda reader: reader.versions(task)), adapter, which)
+        number = self.task(task).id
+        adapter = str(number) if policy is None else f"{number}/{policy}"
+        row = choose(self._of(number, lambda reader, number: reader.versions(number)), adapter, which)
         return export(self._home, row, Path(out).expanduser(), gguf)
 
     def start_engine(self) -> None:
@@ -242,14 +246,14 @@ class Home:
 
         return control.stop(self._home)
 
-    def _of(self, task: int, ask: Callable[[HomeReader], Answer]) -> Answer:
-        """What ``ask`` reads of a task, which must exist."""
+    def _of(self, task: TaskName, ask: Callable[[HomeReader, int], Answer]) -> Answer:
+        """What ``ask`` reads of a task by its number; the task must exist."""
         with reading(self._home) as reader:
-            find_task(reader, task)
+            number = find_task(reader, task).id
             assert reader is not None
-            return ask(reader)
+            return ask(reader, number)
 
-    def _steer(self, kind: str, tasks: tuple[int, ...]) -> None:
+    def _steer(self, kind: str, tasks: tuple[TaskName, ...]) -> None:
         from marlaas.engine.errors import ConfigError
 
         from ..home.commands import steer

@@ -183,7 +183,7 @@ def _lately(use: EnvironmentUse, now: float, lines: Mapping[tuple[str, int], str
 def _played(use: EpisodeUse) -> str:
     count = f"{use.episodes:,} episode{'' if use.episodes == 1 else 's'}"
     ends = ", ".join(f"{number:,} {line(status, 12)}" for status, number in sorted(use.statuses.items()))
-    times = f"; median {takes(use.median)}, 1 in 20 over {takes(use.slow)}" if use.statuses.get("ok") else ""
+    times = f"; median {takes(use.median)}, p95 {takes(use.slow)}" if use.statuses.get("ok") else ""
     return f"{count}, {failed_share(use)} failed ({ends}){times}"
 
 

@@ -49,6 +49,7 @@ RIDDLES = {
     r"\boptimizer (kept|gone)\b": "resumable: yes",
     r"\btries again within\b|\bThe task is tried again\b": "retrying in 60 s",
     r"\bit is not said\b": "say …",
+    r"\b1 in 20\b": "p95",
     r"\bhas haste\b|\bin haste\b": "urgent",
 }
 """What a reader must puzzle over, and what is said instead."""

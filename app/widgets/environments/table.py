@@ -47,7 +47,7 @@ NARROW = (
     *FEW[2:],
     Column("median", 6, right=True),
 )
-WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 in 20", 7, right=True))
+WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("p95", 7, right=True))
 WIDEST = (Column("environment", 30), *WIDE[1:])
 """The columns of wide terminals; episodes are those of the last hour."""
 WRONG = "what is wrong"
@@ -121,7 +121,7 @@ def _row(
         "failed": failed_share(use) if played else "",
         "episodes": f"{use.episodes:,}" if played else "",
         "median": takes(use.median) if use.statuses.get("ok") else "",
-        "1 in 20": takes(use.slow) if use.statuses.get("ok") else "",
+        "p95": takes(use.slow) if use.statuses.get("ok") else "",
         WRONG: trouble_words(row, use),
     }
     styles = {

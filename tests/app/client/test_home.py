@@ -51,7 +51,8 @@ def test_looking(home: paths.Home, filling: Filling) -> None:
     newest, *_, oldest = client.rollouts(1)
     assert newest.id > oldest.id and newest.turns[1].text == "42" and client.rollouts(1, before=oldest.id) == ()
     assert [version.number for version in client.adapters(1)] == [12, 11] and client.config(1) == {"name": "one"}
-    assert [event.message for event in client.events(1)] == ["began"]
+    assert [event.message for event in client.events("one")] == ["began"]
+    assert client.task("two").id == 2 and client.task("bio/one").id == 1 and client.evals("one") == client.evals(1)
     assert client.environments()[0].name == "arithmetic" and client.engine() is not None
     with pytest.raises(FrozenInstanceError):
         client.task(1).state = "done"  # type: ignore[misc]

@@ -171,6 +171,7 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         text = driver.text()
         assert text.count("The answer '0' wins.") == 1 and "Checked by hand: 1 error" in text
         assert "not checked yet" not in text
+        assert name is not None
         short = name.rpartition("/")[2]
         assert "✗ 1" in next(line for line in text.splitlines() if line.split()[:1] == [short]), "in the table, too"
         await driver.press("escape")

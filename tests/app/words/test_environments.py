@@ -64,8 +64,8 @@ def test_episodes_of_two_versions_and_the_last_error() -> None:
     broken = EpisodeFailure("KeyError: 'x'\x1b[2J", "shop.py", 31, "v2", NOW - 42)
     use = EnvironmentUse({"ok": 1200, "error": 300}, 0.4, 2.1, {"v1": old, "v2": new}, broken)
     assert [fact.text for fact in told(use=use)[1:5]] == [
-        "1,500 episodes, 20 % failed (300 error, 1,200 ok); median 400ms, 1 in 20 over 2.1s",
-        "version v1: 1,200 episodes, 0 % failed (1,200 ok); median 400ms, 1 in 20 over 2.1s",
+        "1,500 episodes, 20 % failed (300 error, 1,200 ok); median 400ms, p95 2.1s",
+        "version v1: 1,200 episodes, 0 % failed (1,200 ok); median 400ms, p95 2.1s",
         "version v2: 300 episodes, 100 % failed (300 error)",
         "last error, version v2, 42 s ago: shop.py:31: KeyError: 'x'",
     ]
