@@ -122,6 +122,8 @@ class Learner:
             await background.finish()
         said = [(f"{learner.name}: " if len(learners) > 1 else "", learner.remark) for learner in learners]
         self.remark = " ".join(f"{whose}{remark}" for whose, remark in said if remark)
+        # nobody goes on with them, and versions that speak in them may go
+        await services.store.patiently(lambda: services.store.open_plays.drop_all(self._task))
         for learner in learners:
             await learner.tidy()
 

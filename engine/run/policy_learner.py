@@ -84,7 +84,15 @@ class PolicyLearner:
         self._agents = participants.agents_of(self.name)
         played, every = participants.opponents.versions_of(self.name), spec.keep.every
         self._retention = Retention(
-            services.store, self._task, self.policy, every, services.token_steps, played, trained.given, deciding(spec)
+            services.store,
+            self._task,
+            self.policy,
+            every,
+            services.token_steps,
+            played,
+            trained.given,
+            deciding(spec),
+            self._published.holds,
         )
         self._watch = Watch(services, trained)
         self._measuring = measuring(services, trained, mixture, prompts, participants, self._retention, self._looked)

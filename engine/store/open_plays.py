@@ -99,9 +99,18 @@ class OpenPlayTable:
             members.setdefault(row["member"], []).append(row)
         return [_member(number, rows) for number, rows in members.items()]
 
+    def speaking(self, task: int) -> set[Speaking]:
+        """The versions that speak in open plays of a task: without one of them its play cannot go on."""
+        rows = self._db.query("SELECT DISTINCT speaking FROM open_plays WHERE task = ?", [task])
+        return {speaking for row in rows for speaking in _speaking(row["speaking"]).values()}
+
     def drop(self, play: OpenPlay) -> None:
         """Remove a play with its members: it is made anew."""
         drop_open(self._db, play)
+
+    def drop_all(self, task: int) -> None:
+        """Remove all open plays of a task: nobody learns from them any more."""
+        self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def drop_others(self, task: int, number: int, policies: Sequence[str], play: OpenPlay | None) -> None:
         """Remove what is open of this number for any of these policies, but for the play in which they go on."""
@@ -159,11 +168,15 @@ def _play(row: Mapping[str, Any]) -> OpenPlay:
         index=row["instance"],
         component=row["component"],
         environment_version=row["environment_version"],
-        speaking={name: (number, checksum) for name, (number, checksum) in json.loads(row["speaking"]).items()},
+        speaking=_speaking(row["speaking"]),
         replaced=row["replaced"],
         lost=row["lost"],
         replayed=row["replayed"],
     )
+
+
+def _speaking(stored: str) -> dict[str, Speaking]:
+    return {name: (number, checksum) for name, (number, checksum) in json.loads(stored).items()}
 
 
 def _rows(play: int, kept: KeptMember) -> list[dict[str, object]]:

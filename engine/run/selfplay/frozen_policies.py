@@ -53,8 +53,7 @@ class FrozenPolicies:
         for name, policy in self._spec.policies.items():
             if policy.pool:
                 own = self._policies[policy.pool]
-                kept, scores = self._kept(own), self._scores(own)
-                pools[name] = OpponentPool(name, policy, self._spec.train.seed, kept, scores, own.published)
+                pools[name] = OpponentPool(name, policy, self._spec.train.seed, self._kept(own), self._scores(own))
                 hosts[name] = own.published
         return Opponents(frozen, pools, hosts)
 

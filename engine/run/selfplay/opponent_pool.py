@@ -1,6 +1,7 @@
 """A pool of a trained policy's earlier versions: which are in it, and which one plays next.
 
-The pool's files stay on the disk (``retention``); a version is loaded into the sampler when it plays.
+The files of the pool, and of those that play, stay on the disk (``retention``); a version is loaded into the sampler
+when it plays.
 
 Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al., arXiv
 1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play (Vinyals et al.,
@@ -9,9 +10,7 @@ Nature 575, 2019).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from ...errors import AdapterError
 from ...rollout import noise_seed
 from ...spec import NamedPolicySpec
 from ...store import Version
-from ..serving.published import PublishedVersions
 
 HALF = 0.5
 """With ``pick = "recent"``, how often a version plays relative to the next younger one."""
@@ -61,16 +59,13 @@ class OpponentPool:
         seed: int,
         kept: Callable[[], Sequence[Version]],
         scores: Callable[[], Mapping[int, float]],
-        published: PublishedVersions,
     ) -> None:
-        """``kept`` lists the policy's versions whose files are on the disk; ``published`` serves them."""
+        """``kept`` lists the policy's versions whose files are on the disk."""
         self._name = name
         self._policy = policy
         self._seed = seed
         self.kept = kept
         self._scores = scores
-        self._published = published
-        self._lent: Counter[int] = Counter()
 
     @property
     def policy(self) -> str:
@@ -78,8 +73,8 @@ class OpponentPool:
         return self._policy.pool
 
     def needs(self, numbers: Sequence[int]) -> Set[int]:
-        """Which of these versions are in it, and those that play at this moment: one may have left it meanwhile."""
-        return {*in_pool(numbers, self._policy), *(+self._lent)}
+        """Which of these versions are in it."""
+        return set(in_pool(numbers, self._policy))
 
     def draw(self, number: int, attempt: int) -> Version:
         """The version that plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
@@ -95,20 +90,3 @@ class OpponentPool:
         point = float(noise >> np.uint64(11)) * 2.0**-53
         place = min(int(np.searchsorted(np.cumsum(odds), point, side="right")), len(pool) - 1)
         return versions[pool[place]]
-
-    @contextmanager
-    def hold(self, version: Version) -> Iterator[None]:
-        """Keep the file of a version while the block runs. Enter it in the same turn of the event loop as the draw, so
-        that retention cannot remove the file in between."""
-        self._lent[version.number] += 1
-        try:
-            yield
-        finally:
-            self._lent[version.number] -= 1
-
-    @asynccontextmanager
-    async def lent(self, version: Version) -> AsyncIterator[None]:
-        """Serve a version of the pool while the block runs; it is loaded only where it is not served already."""
-        with self.hold(version):
-            async with self._published.lent(version):
-                yield

@@ -107,14 +107,11 @@ class Participants:
         """Keep the versions of a match served while the block runs; those of a pool, or of a play that an earlier run
         began, may have to be loaded first."""
         async with AsyncExitStack() as stack:
-            for name, published in self._published_versions.items():  # hold everything before the first await
+            hosts = {**self._published_versions, **{name: self.opponents.hosts[name] for name in self.opponents.pools}}
+            for name, published in hosts.items():  # before the first await: a file may not go before it is loaded
                 stack.enter_context(published.hold(match.versions[name]))
-            for name, opponent_pool in self.opponents.pools.items():
-                stack.enter_context(opponent_pool.hold(match.versions[name]))
-            for name, opponent_pool in self.opponents.pools.items():
-                await stack.enter_async_context(opponent_pool.lent(match.versions[name]))
-            for name, published in self._published_versions.items():
-                if not published.serves(match.versions[name]):  # an earlier run began the play
+            for name, published in hosts.items():
+                if not published.serves(match.versions[name]):
                     await stack.enter_async_context(published.lent(match.versions[name]))
             yield
 

@@ -82,13 +82,17 @@ class PublishedVersions:
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
-        """Keep a version alive while the block runs."""
+        """Keep a version alive while the block runs: the samplers that have it, and its file (``Retention``)."""
         self._holders[version.name] += 1
         try:
             yield
         finally:
             self._holders[version.name] -= 1
             self._sweep()
+
+    def holds(self, version: Version) -> bool:
+        """Whether somebody holds a version; it may have to be loaded yet."""
+        return self._holders[version.name] > 0
 
     async def clear(self) -> None:
         """Retire everything and wait for it; the policy leaves the samplers."""

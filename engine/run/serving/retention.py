@@ -31,20 +31,23 @@ class Retention:
         played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
         given: bool = False,
         suite: str = "",
+        held: Callable[[Version], bool] = lambda version: False,
     ) -> None:
         """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
 
-        ``played`` says which of the given version numbers are played as opponents; ``given`` whether version 0 holds
+        ``played`` says which of the given version numbers are in opponent pools; ``given`` whether version 0 holds
         weights that were trained elsewhere. ``suite``: whose score says which version is the best; empty: that on the
-        task's own held-out prompts.
+        task's own held-out prompts. ``held`` says whether a version is being served, or loaded for that.
         """
         self.given = given
         """Whether version 0 holds weights that were trained elsewhere."""
         self._played = played
+        self._held = held
         self._store = store
         self._evaluations = store.evaluations.of(suite)
         self._versions = store.versions
         self._experience = store.experience
+        self._open_plays = store.open_plays
         self._telemetry = store.telemetry
         self._task = task
         self._told: set[str] = set()
@@ -95,12 +98,17 @@ class Retention:
         known = (RetentionVersion(v.number, v.resumable, v.number in bests, v is last) for v in candidates)
         kept = keep(known, self._every, self.given)
         played = self._played([version.number for version in candidates])
-        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys()
+        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys() | self._speaking(candidates)
         surplus = [version for version in candidates if version.number not in needed]
         self._versions.prune(*(version.id for version in surplus))
         whole = kept.moments | pending
         heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
         return [Path(version.path) for version in surplus], heavy
+
+    def _speaking(self, candidates: Sequence[Version]) -> Set[int]:
+        """Versions that speak in plays under way, and in those that an earlier run began and this one may take up."""
+        open_ = self._open_plays.speaking(self._task)
+        return {one.number for one in candidates if self._held(one) or (one.number, one.checksum) in open_}
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
         """Remove and strip files, in a thread, for it waits for the disk; returns the sizes of stripped files, by

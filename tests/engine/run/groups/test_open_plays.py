@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +15,11 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import DataFacts, EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.run.groups import open_plays
+from marlaas.engine.run.serving import retention
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.open_plays import OpenPlay
 from marlaas.plugins.messages import Answer
 
 from ...scheduler.fake_environments import FakeEnvironments
@@ -27,6 +30,7 @@ from ..test_several_policies import AGENTS, consumed
 from .test_early_groups import TWO, Paying, groups, until
 
 FIRST = {(0, 0), (0, 1)}
+SOLO = replace(SPEC, policy=PolicySpec(rank=1, alpha=1.0))
 
 
 @dataclass
@@ -47,8 +51,12 @@ class Held(FakeEnvironments):
         return replace(outcome, metrics={"place": float(spec.member), "word": "x"}, seconds=0.25)
 
 
-def held(tmp_path: Path, holds: Callable[[EpisodeSpec], bool]) -> World:
-    here = World(tmp_path / "home", replace(SPEC, policy=PolicySpec(rank=1, alpha=1.0)))
+def held(
+    tmp_path: Path,
+    holds: Callable[[EpisodeSpec], bool],
+    spec: TaskSpec = SOLO,
+) -> World:
+    here = World(tmp_path / "home", spec)
     here.environments = Held(here.chance, holds=holds)
     return here
 
@@ -163,6 +171,25 @@ async def test_a_ranking_compares_members_of_both_engines(tmp_path: Path) -> Non
     assert [row["reward"] for row in rewards] == [0.0, 1.0]
 
 
+Retained = list[tuple[int, int]]
+
+
+@pytest.fixture
+def retained(monkeypatch: pytest.MonkeyPatch) -> Retained:
+    """Policy and newest version, whenever retention has removed what nobody needs; it does so after each step."""
+    done: Retained = []
+    retain = retention.Retention.retain
+
+    async def noted(self: retention.Retention, pending: Set[int]) -> None:
+        newest = self._versions.candidates(self._policy)[0].number
+        await retain(self, pending)
+        done.append((self._policy, newest))
+
+    monkeypatch.setattr(retention, "INTERVAL", 0.0)
+    monkeypatch.setattr(retention.Retention, "retain", noted)
+    return done
+
+
 def late(spec: EpisodeSpec) -> bool:
     """A member of the first group that may begin before the first step, and belongs to the second."""
     return (spec.index, spec.member) == (SPEC.train.groups_per_step, 1)
@@ -228,6 +255,66 @@ async def test_a_group_that_was_stored_early_is_not_played_again(tmp_path: Path)
     (first,) = [row for row in groups(here, "critic") if row["number"] == 0]
     said = here.query(f'SELECT DISTINCT agent, speaker FROM trajectories WHERE "group" = {first["id"]}')
     assert {(row["agent"], row["speaker"]) for row in said} == {("critic", ""), ("solver", "solver")}
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_a_version_stays_until_it_is_loaded_again(tmp_path: Path, retained: Retained) -> None:
+    """The solver goes two steps ahead while its version 0 is on its way back to the sampler, for the critic's sake."""
+    over = asyncio.Event()
+    here = World(tmp_path / "home", TWO)
+    here.environments = Paying(
+        here.chance, agents=AGENTS, pause=lambda spec: over if (spec.index, spec.member) == (0, 1) else None
+    )
+    await dies(here, lambda: (0, 0) in kept(here) and groups(here, "solver"))
+    over.set()
+    sampler, load = here.workers.sampler, here.workers.sampler.load
+
+    async def late_load(version: str, path: str) -> str:
+        if "solver-v0" in version:
+            await until(lambda: (1, 2) in retained)
+        return await load(version, path)
+
+    sampler.load = late_load  # type: ignore[method-assign]
+    assert await here.go() == Ending("done")
+    assert begun(here)[0, 0] == 0 and begun(here)[0, 1] == 1
+    assert here.query("SELECT 1 FROM versions WHERE number = 0 AND state = 'committed'") == []
+
+
+AHEAD = replace(SOLO, train=replace(SPEC.train, max_staleness=2), eval=replace(SPEC.eval, every=0))
+
+
+def oldest(spec: EpisodeSpec) -> bool:
+    """A member of a group that may begin with version 0 and belongs to the third step."""
+    return (spec.index, spec.member) == (2 * SPEC.train.groups_per_step, 1)
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_the_versions_of_open_plays_outlive_the_engine(tmp_path: Path) -> None:
+    here = held(tmp_path, oldest, AHEAD)
+    number = 2 * SPEC.train.groups_per_step
+    await dies(here, lambda: (number, 0) in kept(here) and here.query("SELECT 1 FROM steps WHERE number = 2"))
+    (play,) = here.query(f"SELECT speaking FROM open_plays WHERE number = {number}")
+    assert json.loads(play["speaking"])["policy"][0] == 0
+    await retention.Retention(here.store, here.task, 1).retain(set())
+    environment(here).holds = lambda spec: False
+    assert await here.go() == Ending("done")
+    assert begun(here)[number, 0] == 0 and begun(here)[number, 1] == 1
+    check_history(here)
+
+
+async def test_a_task_that_ends_keeps_no_version_for_them(tmp_path: Path) -> None:
+    """Such as where it ends before the step of a play that is still open."""
+    here = World(tmp_path / "home", SPEC)
+
+    def begun_before(_: object) -> None:
+        (first,) = here.query("SELECT checksum FROM versions")
+        play = OpenPlay(here.task, 99, ("policy",), 0, 99, "", "e1", {"policy": (0, first["checksum"])})
+        here.store.open_plays.keep(play, [])
+
+    assert await here.go(begun_before) == Ending("done")
+    assert here.query("SELECT 1 FROM open_plays") == []
+    (first,) = here.query("SELECT state, path FROM versions WHERE number = 0")
+    assert first["state"] == "pruned" and not here.home.file(first["path"]).exists()
 
 
 @pytest.mark.usefixtures("at_once")

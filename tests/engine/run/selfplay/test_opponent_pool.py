@@ -1,18 +1,14 @@
-"""Pools of what a policy was: who is in them, who plays next, and who stays while it plays."""
+"""Pools of what a policy was: who is in them, and who plays next."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import cast
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.run.selfplay.opponent_pool import OpponentPool, in_pool, weights
-from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.store.versions import Version
 
@@ -24,11 +20,11 @@ def version(number: int) -> Version:
 
 
 def opponent_pool(
-    numbers: Sequence[int], scores: Mapping[int, float] | None = None, pick: str = "recent", published: object = None
+    numbers: Sequence[int], scores: Mapping[int, float] | None = None, pick: str = "recent"
 ) -> OpponentPool:
     policy = NamedPolicySpec(pool="solver", every=5, size=3, pick=pick)
     kept = [version(number) for number in sorted(numbers, reverse=True)]
-    return OpponentPool("old", policy, 0, lambda: kept, lambda: scores or {}, cast(PublishedVersions, published))
+    return OpponentPool("old", policy, 0, lambda: kept, lambda: scores or {})
 
 
 def drawn(pool: OpponentPool) -> list[int]:
@@ -65,31 +61,3 @@ def test_the_newest_plays_where_none_entered() -> None:
     assert set(drawn(opponent_pool([3, 4]))) == {4}
     with pytest.raises(AdapterError, match="The pool 'old' is empty: no version of 'solver' is on the disk"):
         opponent_pool([]).draw(0, 0)
-
-
-class SlowPublishing:
-    """Loads when it is told to."""
-
-    def __init__(self) -> None:
-        self.loaded = asyncio.Event()
-
-    @asynccontextmanager
-    async def lent(self, _: Version) -> AsyncIterator[None]:
-        await self.loaded.wait()
-        yield
-
-
-async def test_who_is_being_loaded_or_plays_is_known_to_play() -> None:
-    published = SlowPublishing()
-    pool = opponent_pool([0, 5], published=published)
-
-    async def play(number: int) -> None:
-        async with pool.lent(version(number)):
-            assert number in pool.needs(())
-
-    plays = [asyncio.ensure_future(play(number)) for number in (0, 5, 5)]
-    await asyncio.sleep(0)
-    assert pool.needs(()) == {0, 5}, "before the sampler has it: its file must not go"
-    published.loaded.set()
-    await asyncio.gather(*plays)
-    assert pool.needs(()) == set()

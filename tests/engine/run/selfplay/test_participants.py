@@ -27,7 +27,7 @@ class PublishedVersions:
         return SimpleNamespace(name=f"{self.name}-now")
 
     def serves(self, version: Any) -> bool:
-        return True
+        return str(version.name).endswith("-now")
 
     @contextmanager
     def hold(self, version: Any) -> Iterator[None]:
@@ -48,7 +48,7 @@ def participants(
 ) -> Participants:
     policies = {name: NamedPolicySpec() for name in dict.fromkeys(agents.values())}
     published_versions: Any = {name: PublishedVersions(name, [] if log is None else log) for name in policies}
-    return Participants(AgentMap(policies, agents), published_versions, Opponents(pools=pools))
+    return Participants(AgentMap(policies, agents), published_versions, Opponents(pools=pools, hosts=pools))
 
 
 VERSION: Any = SimpleNamespace(name="measured")

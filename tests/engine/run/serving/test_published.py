@@ -108,6 +108,24 @@ async def test_a_lent_version_is_served_beside_the_current_one(tmp_path: Path) -
     assert served(sampler) == {"v2"}
 
 
+async def test_a_version_is_held_before_a_sampler_has_it(tmp_path: Path) -> None:
+    """Else its file could go while it is loaded."""
+    sampler = SlowSampler()
+    published = PublishedVersions(endpoints(sampler))
+    old = version(tmp_path, 1)
+
+    async def play() -> None:
+        async with published.lent(old, ONLY):
+            assert published.holds(old)
+
+    plays = [asyncio.ensure_future(play()) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert published.holds(old) and served(sampler) == set()
+    sampler.go.set()
+    await asyncio.gather(*plays)
+    assert not published.holds(old)
+
+
 async def test_a_version_is_at_the_samplers_of_its_shares(tmp_path: Path) -> None:
     published = PublishedVersions(endpoints(FakeSampler(), FakeSampler()))
     one, both = version(tmp_path, 1), version(tmp_path, 2)

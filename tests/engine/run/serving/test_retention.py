@@ -11,6 +11,7 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.store.evaluations import Evaluation
+from marlaas.engine.store.open_plays import OpenPlay
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.versions import NewVersion
 
@@ -70,6 +71,23 @@ async def test_moments_stay_for_resuming_and_missing_scores(world: World) -> Non
     rows = world.query("SELECT name, size, resumable FROM versions WHERE state = 'committed'")
     assert all(row["size"] == (folder / row["name"]).stat().st_size for row in rows)
     assert {row["name"] for row in rows if row["resumable"]} == {"v5", "v6"}
+
+
+async def test_what_open_plays_and_holders_need_stays(world: World) -> None:
+    """An open play is taken up again by the version's number and checksum; one of other bytes is another version."""
+    retention, folder = fill(world, [None] * 6)
+    first, second = (row["checksum"] for row in world.query("SELECT checksum FROM versions ORDER BY number LIMIT 2"))
+    speaking = {"policy": (0, first), "old": (2, second)}
+    play = OpenPlay(world.task, 9, ("policy",), 0, 9, "", "e1", speaking)
+    world.store.open_plays.keep(play, [])
+    await retention.retain(set())
+    assert files(folder) == ["v0", "v4", "v5"] and with_moments(folder) == ["v4", "v5"]
+    world.store.open_plays.drop(play)
+    held = Retention(world.store, world.task, 1, held=lambda version: version.number == 0)
+    await held.retain(set())
+    assert files(folder) == ["v0", "v4", "v5"]
+    await retention.retain(set())
+    assert files(folder) == ["v4", "v5"]
 
 
 async def test_what_a_death_between_file_and_row_left_is_done_again(world: World) -> None:
