@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None
     lab.home.adapters.rename(away)
     try:
         lab.marlaas("resume", str(task))
-        assert f"task-{task} is not there" in waits(lab, task, "blocked", "waiting for its adapters: ")
+        assert f"task-{task}: the folder is not there" in waits(lab, task, "blocked", "waiting for its adapters: ")
         assert not lab.home.adapters.exists()
     finally:
         (away / f"task-{task}" / file.name).rename(lab.home.root / "aside")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.schema import is_current
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
@@ -23,10 +25,9 @@ PATIENCE = 120.0
 def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
     """Interrupted once each task has made steps: the engine ends, the tasks stay."""
     home = Home(tmp_path / "home")
-    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), "demo"]
-    with subprocess.Popen(
-        [*command, "--sampler", "llama.cpp"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as demo:
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "demo", "--sampler", "llama.cpp"]
+    own = os.environ | {"MARLAAS_HOME": str(home.root)}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own) as demo:
         try:
             deadline = time.monotonic() + PATIENCE
             while least_steps(home) < STEPS:
@@ -46,7 +47,7 @@ def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
 
 def least_steps(home: Home) -> int:
     """Of the demo's tasks; 0 while there are none."""
-    if not home.database.exists():
+    if not home.database.exists() or not is_current(home.database):
         return 0
     with Reader(home.database) as reader:
         return min((task.step for task in reader.tasks()), default=0)

@@ -63,7 +63,7 @@ def test_another_base_gets_a_home_of_its_own(new_lab: Callable[[str], Lab], fold
     assert used(second) == [str(folder)]
     trains(second)
     assert second.submit("same", base=str(folder), steps=1)
-    with pytest.raises(AssertionError, match="is meant for the base 'tiny', but the base of this home is"):
+    with pytest.raises(AssertionError, match="is meant for the base 'tiny', but this home's base is"):
         second.submit("other", base="tiny")
 
 

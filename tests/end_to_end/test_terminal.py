@@ -25,7 +25,7 @@ def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
         screen.press("/steered\r")
         screen.until("1 of ")
         screen.press("\r")
-        screen.until("steered (arithmetic)", "reward", "held-out", "staleness")
+        screen.until("steered (arithmetic)", "reward", "held-out", "entropy")
         screen.press("3")
         screen.until("all steps", "groups")
         screen.press("4")

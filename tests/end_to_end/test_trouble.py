@@ -47,8 +47,9 @@ def test_a_blocked_task_and_a_killed_engine_are_seen_as_such(lab: Lab) -> None:
     doomed = lab.submit("divides by zero", "divides")
     with terminal(lab.home) as screen:
         screen.until("■ blocked", "divides.py:7: ZeroDivisionError", "1 blocked", "● running")
-        (listed,) = json.loads(lab.marlaas("list", "--filter", "state:blocked", "--json"))
-        assert (listed["id"], listed["state"]) == (doomed, "blocked")
+        blocked = {each["id"]: each for each in json.loads(lab.marlaas("list", "--filter", "state:blocked", "--json"))}
+        listed = blocked[doomed]
+        assert running not in blocked and listed["state"] == "blocked"
         assert lab.show(doomed)["state"] == "blocked"
         assert listed["reason"].startswith("divides.py:7: ZeroDivisionError: division by zero, on all of ")
         lab.marlaas("pause", str(doomed))  # so that nobody tries the environment again
