@@ -141,6 +141,61 @@ def test_an_engine_that_was_killed(lab: Lab, size: Size) -> None:
         leave(screen)
 
 
+def test_the_best_of_a_sweep(lab: Lab, size: Size) -> None:
+    name = f"sweep {size[0]}"
+    rates = [1e-5, 1e-3, 3e-3]
+    path = lab.home.root / "sweep.toml"
+    path.write_text(
+        f'tenant = "lab"\nname = "{name}"\nenvironment = "arithmetic"\nsteps = 24\n'
+        f"[train]\ngroups_per_step = 4\ngroup_size = 8\nlearning_rate = {rates}\n"
+        "[sampling]\nmax_tokens = 8\n[eval]\nprompts = 32\nevery = 8\n"
+    )
+    lab.marlaas("submit", str(path))
+    lab.marlaas("wait", "--family", name)
+    with looking(lab, size) as screen:
+        find(screen, name)
+        best = int(screen.until_like(r"best: task (\d+)")[1])
+        screen.until("⏎ open")
+        screen.press("\r")
+        screen.until("▾ sweep")
+        seen = {0}
+        while best not in seen:
+            screen.press("j")
+            others = "|".join(map(str, seen))
+            seen.add(int(screen.until_like(rf"\n (?!(?:{others}) )(\d+) lab / sweep")[1]))
+        screen.press("\r")
+        screen.until(f"2 task {best}", "✓ done")
+        leave(screen)
+
+
+def test_why_an_episode_failed(lab: Lab, size: Size) -> None:
+    (lab.home.plugins / "fragile.py").write_text(FRAGILE)
+    served(lab, "fragile/fragile", "ready")
+    name = f"failing {size[0]}"
+    task = lab.submit(name, "fragile", steps=12)
+    lab.marlaas("wait", str(task))
+    with looking(lab, size) as screen:
+        find(screen, name)
+        screen.until("⏎ open", "2 of 8 episodes failed")
+        screen.press("\r")
+        screen.until("t rollouts")
+        screen.press("t")
+        screen.until("all steps", "!", "? help")
+        screen.press("?")
+        screen.until("failures only")
+        screen.press("?")
+        screen.until("all steps", "⏎ open")
+        screen.press("f")
+        screen.until("steps with failures")
+        screen.press("\r")
+        screen.until("! error", "prompt 3")
+        screen.press("\r")
+        screen.until("with failures", "error")
+        screen.press("\r")
+        screen.until("fragile.py, line 8: ValueError: no sign in the reply")
+        leave(screen)
+
+
 def test_an_adapter_used_elsewhere(lab: Lab, size: Size, tmp_path: Path) -> None:
     name = f"taken {size[0]}"
     task = lab.submit(name, steps=2)
