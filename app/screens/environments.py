@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult, SuspendNotSupported
@@ -72,6 +73,8 @@ and installs them if you agree."""
         self._asked: dict[str, Asked] = {}
         self._checks: dict[str, EnvironmentRow] = {}
         """Environments with the findings of checks by hand, in place of those that the engine stored."""
+        self._awaited = ""
+        """A plugin to which the cursor goes as soon as it is listed: a new one, or one whose name has changed."""
 
     @property
     def current(self) -> EnvironmentRow | None:
@@ -98,7 +101,15 @@ and installs them if you agree."""
         self.query_one("#environments").display = known
         self.query_one(Nothing).display = not known and self.marlaas.has_read
         rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
-        self.query_one(EnvironmentsTable).show(rows, snapshot.tasks)
+        table = self.query_one(EnvironmentsTable)
+        names = {row.name: plugin_of(row) for row in self._answer.rows}
+        if not self._awaited and table.key is not None and table.key not in names:
+            self._awaited = table.key.partition("/")[0]  # a plugin that has never loaded is listed under its own name
+        table.show(rows, snapshot.tasks)
+        new = next((name for name, plugin in names.items() if plugin == self._awaited), None)
+        if new is not None:
+            table.go_to(new, scroll=True)
+            self._awaited = ""
         self._show_current()
 
     def _with_checks(self, answer: EnvironmentsAnswer) -> EnvironmentsAnswer:
@@ -223,7 +234,10 @@ and installs them if you agree."""
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""
-        write_environment(self.marlaas)
+        write_environment(self.marlaas, tell=self._await)
+
+    def _await(self, path: Path) -> None:
+        self._awaited = path.stem
 
     def _hand_over(self, command: Sequence[str], meanwhile: str) -> None:
         try:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -49,6 +50,14 @@ class Terminal:
             assert time.monotonic() < deadline, f"{wanted} never came:\n{self.text()}"
             assert self._read(), f"The program ended with {self.process.poll()} before {wanted}:\n{self.text()}"
         return self.text()
+
+    def until_like(self, pattern: str) -> re.Match[str]:
+        """The first match of a regular expression, as soon as the screen shows one."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.text())):
+            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{self.text()}"
+            assert self._read(), f"The program ended with {self.process.poll()} before {pattern!r}:\n{self.text()}"
+        return found
 
     def resize(self, columns: int, rows: int) -> None:
         """As when a window is dragged."""

@@ -33,7 +33,7 @@ class Explain(ModalScreen[None]):
     Explain { align: center middle; }
     Explain > Vertical { width: 96%; max-width: 100; height: 22; max-height: 96%; background: $surface;
                          border: round $primary; }
-    Explain Horizontal { height: 1fr; }
+    Explain #both { height: 1fr; }
     Explain KeyedTable { width: 19; background: $surface; overflow-x: hidden; }
     Explain VerticalScroll { width: 1fr; padding: 0 1; }
     Explain #text { width: 100%; }
@@ -54,7 +54,7 @@ class Explain(ModalScreen[None]):
         with Vertical() as frame:
             frame.border_title = "what words and metrics mean"
             yield FilterBar("drift, reward, held-out, staleness")
-            with Horizontal():
+            with Horizontal(id="both"):
                 yield KeyedTable(show_header=False)
                 with VerticalScroll(can_focus=False):
                     yield Static(id="text", markup=False)
@@ -108,10 +108,11 @@ class Explain(ModalScreen[None]):
         self.query_one(FilterBar).open()
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
-        """Find with every letter."""
+        """Find with every letter; the cursor goes to what fits best."""
         self._shown = list(search(message.text))
         self.query_one(FilterBar).tell(f"{len(self._shown)} of {len(TERMS)}")
         self._list()
+        self.query_one(KeyedTable).move_cursor(row=0, animate=False)
         self._explain()
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -82,11 +83,15 @@ class NewEnvironment(ModalScreen[Path | None]):
         return Content("\n").join(rows)
 
 
-def write_environment(app: Application, then: str = "") -> None:
-    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``."""
+def write_environment(app: Application, then: str = "", *, tell: Callable[[Path], None] = lambda path: None) -> None:
+    """Ask for name and shape, write the template, open it in the editor; the notice about it ends with ``then``.
+
+    ``tell`` hears of what was written before the editor opens.
+    """
 
     def written(path: Path | None) -> None:
         if path is not None:
+            tell(path)
             saved = opened(app, path)
             app.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.{then and f' {then}'}")
 
