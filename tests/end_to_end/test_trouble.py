@@ -58,6 +58,7 @@ def test_a_blocked_task_and_a_killed_engine_are_seen_as_such(lab: Lab) -> None:
 
         lab.kill_engine()
         killed = time.time()
+        screen.press("g")  # the cursor was on the doomed one: narrow tables say why of the line under it
         screen.until("○ waiting", "waiting for the engine", "engine: ✗ down", "S starts one")
         assert "● running" not in screen.text()
         listing = lab.marlaas("list")
