@@ -51,6 +51,9 @@ _LOW = 20
 """Lines below which there is no room for all panes."""
 _HIGH = {True: 26, False: 34}
 """Lines from which on small charts stand below the large one, by whether the screen is wide."""
+_AROUND = 24
+"""Lines of a wide screen that the list of metrics has not: bars, the task's head, what the chosen metric means, and the
+bars of its staleness."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which the panes' places change, as in the application's style sheet."""
 
@@ -91,8 +94,9 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         super().__init__()
         self._metric = REWARD
         self._look = Look()
-        self._all = False
-        """Whether diagnostics are listed."""
+        self._all: bool | None = None
+        """Whether diagnostics are listed; None: where there is room for them."""
+        self._lists_all = False
         self._seen: int | None = None
         self._answer: TaskAnswer | None = None
 
@@ -199,7 +203,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
         names = in_order(newest)
         first = important(names, newest)
-        listed = names if self._all else [*first, *({answer.metric} & set(names) - set(first))]
+        self._lists_all = self._has_room_for(len(names)) if self._all is None else self._all
+        listed = names if self._lists_all else [*first, *({answer.metric} & set(names) - set(first))]
         metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
         hidden = len(names) - len(listed)
         if answer.samples:
@@ -217,6 +222,11 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         drawn = ((name, sample_plot(name, tracks[name], steps, self._look.weight)) for name in shown)
         small.charts = tuple(SmallChart(name, words(name).title, newest_text(name, newest), own) for name, own in drawn)
         self.set_class(not shown, "-bare")
+
+    def _has_room_for(self, metrics: int) -> bool:
+        """Whether a list of so many metrics fits beside the chart."""
+        width, height = self.app.size
+        return width >= _WIDE and height >= metrics + _AROUND
 
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
@@ -302,7 +312,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def action_diagnostics(self) -> None:
         """List all metrics, or the important ones."""
-        self._all = not self._all
+        self._all = not self._lists_all
         self._again()
 
     def action_inspect(self) -> None:

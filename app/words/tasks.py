@@ -86,9 +86,10 @@ def remedy(task: TaskRow) -> str:
 
 
 def nothing_yet(task: TaskRow, serving: bool) -> str:
-    """What stands in place of a task's numbers before its first step: why there are none, and what to do."""
+    """What stands in place of a task's numbers before its first step: why there are none, and what to do. Nothing of a
+    blocked task: its head says both."""
     if task.state == "blocked":
-        return f"Blocked: {blocking(task)}\n{remedy(task)}"
+        return ""
     if shown_state(task, serving) == WAITING:
         return "No step yet: it is waiting for the engine. S starts one."
     return NO_STEP

@@ -179,7 +179,7 @@ def _of_evaluation(measured: Sequence[tuple[str, Score | None]], state: str) -> 
 
 def _before_a_step(seen: Evidence) -> Verdict:
     if seen.state == "blocked":
-        return Verdict("bad", "Blocked: it goes on by itself as soon as what is missing is there.")
+        return Verdict("bad", "Blocked before its first step.")
     match seen.state:
         case "running":
             return Verdict("none", "No step yet: the first comes when enough groups are complete.")

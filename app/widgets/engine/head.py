@@ -24,9 +24,8 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
     yielding = yielding_of(engine) if alive.alive else None
     yields = yielding is not None and yielding.holds
-    facts = ""
+    facts, serves = "", alive.word in ("alive", "silent")
     if engine is not None:
-        serves = alive.word in ("alive", "silent")
         known = [
             f"{'· running for' if yields else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
             f"base {line(engine.base, 40)}",
@@ -41,7 +40,8 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     if alive.word == "down" and unfinished:
         second += " Tasks wait for one; they go on from their last step."
     state = line(engine.state, 12) if engine is not None and alive.alive and not yields else alive.text
-    first: Line = ((f"{mark} {state}", f"bold {style}"), (f" {facts}", "$text-muted"))
+    joint = " · " if facts and not serves else " "
+    first: Line = ((f"{mark} {state}", f"bold {style}"), (f"{joint}{facts}", "$text-muted"))
     return [first, ((second, "$text-warning"),)] if second else [first]
 
 

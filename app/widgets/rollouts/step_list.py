@@ -33,7 +33,9 @@ class StepList(VirtualList[StepSummary]):
         """The line of a step: its reward as a bar and as a number, how many groups, how many failures."""
         held_out = row.split == EVAL
         colour = "$text-warning" if held_out else "$text-primary"
-        groups = count(row.groups) if row.split else f"{count(row.groups)} groups"  # named once, in the first line
+        groups = count(row.groups)
+        if not row.split:  # named once, in the first line
+            groups += " group" if row.groups == 1 else " groups"
         return Content.assemble(
             (pad(_label(row), _LABEL - 1, right=bool(row.split)), "$text-warning" if held_out else ""),
             " ",

@@ -20,6 +20,7 @@ _TITLES = {
     "data": "data: rows of its own",
     "queue": "queue: priority, dependencies",
     "keep": "keep: versions that stay on the disk",
+    "watch": "watch: what to do when learning goes wrong",
     "": "more",
 }
 

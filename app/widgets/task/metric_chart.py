@@ -109,8 +109,8 @@ class MetricChart(Widget, can_focus=True):
             if sum(cells(part) + 3 for part, _ in kept) + cells(text) <= width:
                 kept.append((text, style))
         used = sum(cells(part) + 3 for part, _ in kept)
-        if self.meaning and len(self.names) == 1 and used + 12 < width:
-            kept.append((clip(self.meaning, width - used), "$text-muted"))
+        if self.meaning and len(self.names) == 1 and used + cells(self.meaning) <= width:
+            kept.append((self.meaning, "$text-muted"))
         return Content("   ").join([Content.styled(text, style) for text, style in kept])
 
     def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:

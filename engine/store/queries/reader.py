@@ -83,7 +83,7 @@ FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = 
 """
 
 
-_OLDER = "The database is of an older marlaas, and lacks what is asked for."
+_OLDER = "An older marlaas made this database."
 
 
 class Reader:
@@ -131,7 +131,7 @@ class Reader:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
             if str(error).startswith("no such"):
-                raise StoreError(_OLDER, "`marlaas engine start` brings it up to date.") from error
+                raise StoreError(_OLDER, "`marlaas engine start` updates it.") from error
             raise StoreError(f"The database cannot be read: {error}.") from error
 
     def changed(self) -> int:

@@ -81,7 +81,8 @@ async def test_its_view_says_what_to_do(home: Home, filling: Filling, size: tupl
         await driver.settle()
         flat = " ".join(driver.text().split())
         assert "No step yet" not in flat
-        assert "sums.py:12: NameError" in flat and "E opens the file at this line" in flat
+        assert flat.count("sums.py:12: NameError") == flat.count("E opens the file at this line") == 1
+        assert flat.count("goes on by itself") == 1, "what to do is said once"
         assert "goes on by itself" in flat
 
 

@@ -10,8 +10,10 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.widgets.engine.head import stop_question
+from marlaas.app.widgets.engine.head import head, stop_question
+from marlaas.app.words.tasks import Liveness
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store import EngineRow
 from marlaas.engine.store.queries.timeline import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving
@@ -206,3 +208,9 @@ async def test_tiny_terminals_and_resizing_do_not_crash(home: Home, key: str) ->
             await driver.pilot.resize_terminal(*size)
         await driver.settle()
         assert "engine" in driver.text()
+
+
+def test_the_facts_of_a_dead_engine_are_set_apart() -> None:
+    row = EngineRow(1, 7, "running", NOW - 3600, NOW - 300, "tiny", "")
+    said = "".join(text for text, _ in head(row, Liveness("down", "down, last heard 5 min 00 s ago"), 0, NOW, 80)[0])
+    assert said == "✗ down, last heard 5 min 00 s ago · base tiny"

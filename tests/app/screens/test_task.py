@@ -69,7 +69,7 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
         assert chosen.chosen == "held-out" and "◆" in driver.text()
         await driver.pilot.click(MetricList, offset=(4, 2))
         await driver.settle()
-        assert chosen.chosen == "reward_spread" and "standard deviat" in head(driver)
+        assert chosen.chosen == "reward_spread" and "reward spread" in head(driver)
 
 
 async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> None:
@@ -86,6 +86,28 @@ async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> N
         assert "diagnostics more" not in driver.text()
         await driver.press("G", "D")
         assert metrics.chosen in [row.name for row in metrics.rows], "what the chart shows stays in the list"
+
+
+async def test_a_large_screen_lists_all_metrics_at_once(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("2")
+        metrics = driver.app.screen.query_one(MetricList)
+        every = [row.name for row in metrics.rows]
+        assert "loss" in every and "diagnostics more" not in driver.text()
+        assert len(every) < metrics.content_size.height and "Healthy: " in driver.text(), "all of it has room"
+        await driver.press("D")
+        assert "loss" not in [row.name for row in metrics.rows], "the key still leaves the important ones alone"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_meaning_beside_a_chart_is_whole_or_not_there(home: Home, size: tuple[int, int]) -> None:
+    fill_task(home.database)
+    async with driving(home, size) as driver:
+        await driver.press("2")
+        chart = driver.app.screen.query_one(MetricChart)
+        head = chart.render().plain.splitlines()[0]
+        assert "mean reward" not in head or chart.meaning in head
 
 
 async def test_the_first_line_is_a_verdict(home: Home) -> None:
