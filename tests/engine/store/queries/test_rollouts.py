@@ -165,7 +165,7 @@ def test_a_database_of_an_older_program_says_how_to_mend_it(played: Store, datab
     played.close()
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("ALTER TABLE trajectories DROP COLUMN paid")
-    with Reader(database) as reader, pytest.raises(StoreError, match="of an older marlaas") as refused:
+    with Reader(database) as reader, pytest.raises(StoreError, match="older marlaas made this database") as refused:
         conversations.conversation(reader, 4)
     assert "marlaas engine start" in (refused.value.hint or "")
 
