@@ -37,7 +37,7 @@ async def test_enter_on_a_metric_explains_it(home: Home, size: tuple[int, int]) 
     async with driving(home, size) as driver:
         driver.app.open_task(1)
         await driver.settle()
-        await driver.press("D", "G", "enter")
+        await driver.press(*(() if size == (200, 50) else ("D",)), "G", "enter")  # there all metrics are listed
         assert isinstance(driver.app.screen, Explain)
         assert driver.app.screen.query_one(KeyedTable).key == "tokens" and "tokens (metric of a step)" in text_of(
             driver
