@@ -7,7 +7,6 @@ flushed to the disk. Each tenant does what a learner does: its groups in one cal
 from __future__ import annotations
 
 import asyncio
-import math
 import tempfile
 from contextlib import AsyncExitStack
 from functools import partial
@@ -59,15 +58,14 @@ step, {{cores}} cores, sampler off; a step ends with a state file that is flushe
 groups are one call and one pass; *fused* {TENANTS} tenants' groups share a pass. These two speak to the worker itself,
 all others through the line before it, as tasks do: *line* hands over one call at a time, *where it gains* lets policies
 share a pass where the line's own measurements say so. *{FEW_SLOTS} slots* has room for {FEW_SLOTS} of {TENANTS}
-policies, the others paged to the disk; who is in memory goes before others that are level with it, beside a line in
-which turns alone count. *Two trainers* have a core each, beside one trainer with both, and policies' states may move
-between them. A *move* is a policy's whole training state, a gradient included, from one training worker to another
-through the engine, with its checksum computed at both ends; the step after it is compared, byte for byte, with that of
-a policy that stayed. *PEFT* is transformers and PEFT with autograd and AdamW for one tenant, all sequences in one
-padded batch, on the same cores, without files. {{repetitions}} rounds of all arms in turn (a third as many of the long
-case). *Trained tokens* are those of the sequences trained on, prompt and answer, each sequence counted in full, as
-papers and other systems count them; *loss tokens* are those of the answers alone. A prompt that a group shares is
-computed once by marlaas, and counted for each of its members on both sides."""
+policies, the others paged to the disk. *Two trainers* have a core each, beside one trainer with both, and policies'
+states may move between them. A *move* is a policy's whole training state, a gradient included, from one training worker
+to another through the engine, with its checksum computed at both ends; the step after it is compared, byte for byte,
+with that of a policy that stayed. *PEFT* is transformers and PEFT with autograd and AdamW for one tenant, all sequences
+in one padded batch, on the same cores, without files. {{repetitions}} rounds of all arms in turn (a third as many of
+the long case). *Trained tokens* are those of the sequences trained on, prompt and answer, each sequence counted in
+full, as papers and other systems count them; *loss tokens* are those of the answers alone. A prompt that a group shares
+is computed once by marlaas, and counted for each of its members on both sides."""
 
 
 async def _rates(case: Case, folder: Path, cores: tuple[int, ...], repetitions: int) -> dict[str, Series]:
@@ -92,7 +90,6 @@ async def _rates(case: Case, folder: Path, cores: tuple[int, ...], repetitions: 
             "line": await line([await worker("line")]),
             "line, fusing": await line([await worker("fusing")], fuse=True),
             "few slots": await line([await worker("few", slots=FEW_SLOTS)]),
-            "few slots, by turns": await line([await worker("turns", slots=FEW_SLOTS)], paged_share=math.inf),
             "two trainers": await line([await worker(f"core-{core}", (core,)) for core in cores]),
             "PEFT": _plain(groups),
         }
@@ -164,7 +161,6 @@ def _rows(case: Case, rates: dict[str, Series]) -> list[Row]:
         row("8 tenants in turn", "in turn", "one tenant", "one tenant"),
         row("8 tenants by the line, fused where it gains", "line, fusing", "line", "never fused"),
         row(few, "few slots", "line", "all in memory", "0.95 ×"),
-        row(few, "few slots", "few slots, by turns", "by turns alone"),
         row("8 tenants, two trainers of one core", "two trainers", "line", "one trainer with both cores"),
         Row(f"{case.title}: 8 tenants fused", "loss tokens/s", loss, higher_is_better=True),
     ]

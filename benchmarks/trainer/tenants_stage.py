@@ -13,7 +13,7 @@ from marlaas.engine.fairness.clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer
-from marlaas.engine.fleet.trainer import PAGED_SHARE, SharedTrainer
+from marlaas.engine.fleet.trainer import SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
 from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup
@@ -51,13 +51,12 @@ async def through_line(
     folder: Path,
     trainers: Sequence[Trainer],
     fuse: bool = False,
-    paged_share: float = PAGED_SHARE,
 ) -> Arm:
     """Each tenant accumulates all groups and makes a step, all at once, by the line of each trainer."""
     clock: SharedClock[str] = SharedClock()
     pool = TrainerPool(
         [
-            SharedTrainer(each, Line(clock=clock), Ledger(), fuse, paged_share, f"training-{number}")
+            SharedTrainer(each, Line(clock=clock), Ledger(), fuse, f"training-{number}")
             for number, each in enumerate(trainers)
         ]
     )

@@ -19,7 +19,6 @@ from .line import (
     NOBODY as NOBODY,
     Line as Line,
     Payer as Payer,
-    Preference as Preference,
     Serving as Serving,
     Standing as Standing,
     together as together,

@@ -6,9 +6,6 @@ that is behind, then the order of arrival. So a tenant's priorities affect its o
 tenant delays another. A policy with few requests does not wait behind one with many: the play that both take part in is
 complete sooner, and the other policy loses nothing.
 
-Where a device must first be prepared for a policy (its adapter is paged in), who was served last may go on: among
-tenants that are level up to a limit, and among a tenant's tasks that are (``Preference``).
-
 Pure, and cheap with thousands of items; knows nothing of the device, of asyncio, or of what the items are.
 """
 
@@ -23,7 +20,6 @@ from typing import Generic, NamedTuple, TypeVar
 from .clock import FairClock
 from .expected import Expected
 
-K = TypeVar("K", bound=Hashable)
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]
 """A task's number and the policy's name."""
@@ -75,19 +71,6 @@ def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
     return list(stand.values())
 
 
-@dataclass(frozen=True)
-class Preference(Generic[T]):
-    """Which of several items goes first whose payers are level.
-
-    Counters of tenants that wait all the time then differ by ``level`` and the largest cost at most.
-    """
-
-    level: float
-    """How far a counter may be before the one that is furthest behind, in the unit of costs; 0: not at all."""
-    rank: Callable[[T], float]
-    """The item with the largest goes first; of equals, the one whose payer is behind."""
-
-
 class _Tenant(Generic[T]):
     """One tenant's part of the line."""
 
@@ -120,13 +103,12 @@ class _Tenant(Generic[T]):
         ranks = self.ranks.values()
         return sum(len(items) for tasks in ranks for policies in tasks.values() for items in policies.values())
 
-    def next(self, level: float = 0.0) -> Iterator[tuple[T, Payer, Rank]]:
-        """What comes next of the task that is behind, then of each that is level with it."""
+    def next(self) -> tuple[T, Payer, Rank]:
+        """What comes next: the oldest item of the policy, of the task, that is behind."""
         rank = max(self.ranks)
-        for task in _level(self.tasks, self.ranks[rank], level):
-            policies = self.ranks[rank][task]
-            item, payer = next(iter(policies[self.policies.behind(policies)].items()))
-            yield item, payer, rank
+        policies = self.ranks[rank][self.tasks.behind(self.ranks[rank])]
+        item, payer = next(iter(policies[self.policies.behind(policies)].items()))
+        return item, payer, rank
 
     def discard(self, rank: Rank, payer: Payer, item: T) -> bool:
         task, policy, tasks = payer.task, _policy(payer), self.ranks.get(rank, {})
@@ -149,13 +131,6 @@ class _Tenant(Generic[T]):
 
 def _policy(payer: Payer) -> Policy:
     return payer.task, payer.policy
-
-
-def _level(clock: FairClock[K], among: Iterable[K], level: float) -> list[K]:
-    """The key that is furthest behind, then those that are less than ``level`` before it."""
-    least = clock.behind(among)
-    most = clock.counter(least) + level
-    return [least, *(key for key in among if key != least and clock.counter(key) < most)]
 
 
 @dataclass
@@ -194,13 +169,13 @@ class Line(Generic[T]):
                     for items in policies.values():
                         yield from items
 
-    def peek(self, preference: Preference[T] | None = None) -> T:
+    def peek(self) -> T:
         """The item that is served next. Raises ``LookupError`` where nothing waits."""
-        return self._next(preference)[0]
+        return self._next()[0]
 
-    def take(self, preference: Preference[T] | None = None) -> tuple[Payer, T]:
+    def take(self) -> tuple[Payer, T]:
         """Take the item that is served next out of the line. Raises ``LookupError`` where nothing waits."""
-        item, payer, rank = self._next(preference)
+        item, payer, rank = self._next()
         self.discard(payer, item, rank[0])
         return payer, item
 
@@ -247,14 +222,10 @@ class Line(Generic[T]):
         known = ((name, has) for name, has in counters.items() if name in self._tenants)
         return [Standing(name, self._tenants[name].length, most - has) for name, has in known]
 
-    def _next(self, preference: Preference[T] | None) -> tuple[T, Payer, Rank]:
+    def _next(self) -> tuple[T, Payer, Rank]:
         if not self._length:
             raise LookupError("Nothing waits in this line.")
-        if preference is None or not preference.level > 0:
-            return next(self._tenants[self.clock.behind(self._here)].next())
-        tenants = _level(self.clock, self._here, preference.level)
-        level = (one for tenant in tenants for one in self._tenants[tenant].next(preference.level))
-        return max(level, key=lambda one: preference.rank(one[0]))
+        return self._tenants[self.clock.behind(self._here)].next()
 
     def _tenant(self, payer: Payer) -> _Tenant[T]:
         tenant = self._tenants.get(payer.tenant)

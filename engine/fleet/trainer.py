@@ -1,8 +1,7 @@
 """One trainer, many policies: calls go to it in fair order, and each is charged for the time that it took.
 
 ``SharedTrainer`` has the worker and the line before it. Calls of several policies go to the worker in one pass where
-that gains, as measured (``fusing``); where paging costs time, as measured, who is in memory goes before others that are
-level with it. It serves the policies that it is given: which those are, ``TrainerPool`` decides.
+that gains, as measured (``fusing``). It serves the policies that it is given: which those are, ``TrainerPool`` decides.
 """
 
 from __future__ import annotations
@@ -14,16 +13,12 @@ from time import monotonic
 from typing import Any
 
 from ..errors import MarlaasError
-from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Preference, Serving, Standing
+from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
 from .fusing import PassTimes, Piece, joins, patience
 
 NEWEST = 0.25
 """Weight of the newest in moving means."""
-PAGED_SHARE = 0.02
-"""The share of a trainer's time that paging policies in and out may take; who is in memory may go on for so long."""
-LONGEST = 1.0
-"""Seconds for which a tenant may go on at most while others wait that are behind."""
 
 
 @dataclass(eq=False)
@@ -65,8 +60,7 @@ Served = list[tuple[Call, Serving]]
 class SharedTrainer:
     """Shares out one trainer.
 
-    ``fuse``: whether several policies may be trained in one pass; ``paged_share``: the share of its time that paging
-    may take, infinite where it does not matter who is in memory; ``name`` is the worker's; ``now`` counts seconds.
+    ``fuse``: whether several policies may be trained in one pass; ``name`` is the worker's; ``now`` counts seconds.
     """
 
     def __init__(
@@ -75,7 +69,6 @@ class SharedTrainer:
         line: Line[Call],
         ledger: Ledger,
         fuse: bool = False,
-        paged_share: float = PAGED_SHARE,
         name: str = TRAINING,
         now: Callable[[], float] = monotonic,
     ) -> None:
@@ -85,7 +78,7 @@ class SharedTrainer:
         """Set once the pool has given this worker up."""
         self.rested: Callable[[], None] = _nothing
         """Called when the worker has nothing left to do."""
-        self._line, self._ledger, self._fuse, self._paged_share, self._now = line, ledger, fuse, paged_share, now
+        self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
         self._running: asyncio.Task[None] | None = None
         self._under_way: tuple[Call, ...] = ()
         self._begun = 0.0
@@ -96,11 +89,6 @@ class SharedTrainer:
         """When each policy called last."""
         self._intervals: dict[str, float] = {}
         """Moving mean of the seconds between two calls of each policy."""
-        self._paging = 0.0
-        """Moving mean of the seconds of paging for an accumulation, of those that paged."""
-        self._served: dict[str, int] = {}
-        """At which pass each policy was served last."""
-        self._passes = 0
 
     @property
     def clock(self) -> FairClock[str]:
@@ -154,7 +142,7 @@ class SharedTrainer:
 
     def next(self) -> Call | None:
         """The call whose turn is next; None where none waits."""
-        return self._line.peek(self._preference()) if self._line else None
+        return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
         """Take a call out of the line, for another trainer to take it in."""
@@ -164,8 +152,6 @@ class SharedTrainer:
         """The policy is not served here any more."""
         self._asked.pop(policy, None)
         self._intervals.pop(policy, None)
-        self._served.pop(policy, None)
-        self._paging = 0.0  # there may be room for all others now
 
     def give_up(self, error: MarlaasError) -> None:
         """The worker is gone: all that waits for it fails with ``error``."""
@@ -204,7 +190,7 @@ class SharedTrainer:
         calls, waits = [first], patience(self._intervals.values())
         pieces = [first[0].piece]
         while self._fuse and first[0].job and self._line:
-            follower = self._line.peek(self._preference())
+            follower = self._line.peek()
             taken = [piece for piece in pieces if piece]
             if follower.job is None or follower.piece is None or not joins(taken, follower.piece, self._times, waits):
                 break
@@ -212,15 +198,8 @@ class SharedTrainer:
             pieces.append(follower.piece)
         return calls
 
-    def _preference(self) -> Preference[Call]:
-        """Who was served last is in memory: where paging costs much, it may go on."""
-        level = min(self._paging / self._paged_share, LONGEST)
-        return Preference(1e6 * level, lambda call: self._served.get(call.policy, 0))
-
     def _take(self) -> tuple[Call, Serving]:
-        payer, call = self._line.take(self._preference())
-        self._passes += 1
-        self._served[call.policy] = self._passes
+        payer, call = self._line.take()
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:
@@ -267,8 +246,6 @@ class SharedTrainer:
         elif not pieces:
             usual = self._usual.setdefault(calls[0].kind, elapsed)
             self._usual[calls[0].kind] = usual + NEWEST * (elapsed - usual)
-        if paging := sum(each.paging for each in stats):
-            self._paging += (NEWEST if self._paging else 1.0) * (paging - self._paging)
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):

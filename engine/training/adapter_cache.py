@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection
-from time import perf_counter
 
 from ..errors import AdapterError
 from ..faults import Point, reach
@@ -35,8 +34,6 @@ class AdapterCache:
         self._sizes: dict[str, int] = {}
         """Bytes of each open policy."""
         self._paging = threading.Lock()
-        self.paged = 0.0
-        """Seconds in which policies have been paged in and out so far."""
 
     def add(self, policy: str, memory: PolicyMemory) -> None:
         """Add a policy, in place of an older one of that name."""
@@ -108,21 +105,17 @@ class AdapterCache:
             del self._held[policy]
 
     def _page_in(self, policy: str) -> PolicyMemory:
-        begun = perf_counter()
         state = self._pages.take(policy)
         try:
             memory = to_device(state, self._device)
         except RuntimeError:  # the device has no memory left
             self._pages.put(policy, state)
             raise
-        self.paged += perf_counter() - begun
         reach(Point.PAGE_IN)
         return memory
 
     def _page_out(self, policy: str, memory: PolicyMemory) -> None:
-        begun = perf_counter()
         self._pages.put(policy, to_host(memory))
-        self.paged += perf_counter() - begun
         reach(Point.PAGE_OUT)
 
 

@@ -38,7 +38,7 @@ class Jobs:
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
         run: list[Job] = []
-        begun, paged = perf_counter(), self._cache.paged
+        begun = perf_counter()
         add = self._add if len(jobs) == 1 else self._add_or_refuse
         for job in jobs:
             if not self._cache.fit([other.policy for other in (*run, job)]):
@@ -50,8 +50,7 @@ class Jobs:
             else:
                 results[job.policy] = refusal
         results |= add(run, begun)
-        paging = (self._cache.paged - paged) / len(jobs)
-        return tuple(_with_paging(results[job.policy], paging) for job in jobs)
+        return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
         """What is wrong with a job; if nothing is, its policy is in memory afterwards, with those of ``beside``."""
@@ -100,7 +99,3 @@ class Jobs:
             return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
-
-
-def _with_paging(result: GroupStats | Refused, seconds: float) -> GroupStats | Refused:
-    return replace(result, paging=seconds) if isinstance(result, GroupStats) else result

@@ -144,8 +144,6 @@ class GroupStats:
     """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
     """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
-    paging: float = field(default=0.0, compare=False)
-    """Of the ``seconds``, those in which policies were paged in and out for this call."""
     notice: str = field(default="", compare=False)
     """A sentence for the event log, if something happened that people should know; else empty."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.fairness.clock import FairClock, SharedClock
-from marlaas.engine.fairness.line import Line, Payer, Preference, Standing
+from marlaas.engine.fairness.line import Line, Payer, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -232,30 +232,3 @@ def test_lines_with_one_clock_serve_all_that_waits_in_each(events: list[tuple[in
         while line:
             waiting[place].remove(line.take()[1])
     assert waiting == [[], [], []] and clock.standings() == {}
-
-
-def liking(level: float, *liked: str) -> Preference[str]:
-    return Preference(level, lambda item: float(item in liked))
-
-
-def test_of_those_that_are_level_the_preferred_one_goes_first() -> None:
-    """Among tenants and among a tenant's tasks; where it is far behind, or none is preferred, the one behind does."""
-    other = Payer("ann", 7)
-    line = line_of((ANN, "a"), (other, "o"), (BOB, "b"))
-    line.end(line.begin(other), 10)
-    assert line.peek() == "b"
-    for item in "abo":
-        assert line.peek(liking(20.0, item)) == item
-        assert line.peek(liking(10.0, item)) == "b"
-    assert line.peek(liking(20.0)) == "b"
-
-
-@given(st.floats(0, 100), st.lists(st.integers(1, 10), min_size=50, max_size=50))
-def test_nobody_falls_further_behind_than_the_level(level: float, costs: list[int]) -> None:
-    line, last = line_of((ANN, "a"), (BOB, "b")), ""
-    for cost in costs:
-        payer, last = line.take(liking(level, last))
-        line.add(payer, last)
-        line.end(line.begin(payer), cost)
-        has = [line.clock.counter(tenant) for tenant in ("ann", "bob")]
-        assert abs(has[0] - has[1]) < level + 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -60,8 +60,6 @@ class Device:
 
     under_way: deque[asyncio.Future[None]] = field(default_factory=deque)
     calls: list[str] = field(default_factory=list)
-    paging: float = 0.0
-    """Seconds of paging for each accumulation."""
     broken: str = ""
     fixed: float = 0.0
     """Seconds that a pass takes beside its tokens."""
@@ -81,7 +79,7 @@ class Device:
         await self.work(policy)
         if policy == self.broken:
             raise AdapterError("It is broken.")
-        return replace(stats(tokens_of(groups), self.fixed), paging=self.paging)
+        return stats(tokens_of(groups), self.fixed)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         await self.work("+".join(job.policy for job in jobs))
@@ -328,45 +326,6 @@ async def test_a_job_that_is_refused_costs_the_others_nothing() -> None:
     assert bench.device.calls == ["a+b"] and sound.result().tokens == 1
     with pytest.raises(AdapterError, match="It is broken"):
         refused.result()
-
-
-async def two_steps_of_three(paging: float) -> list[str]:
-    """Three tenants make two steps each, their accumulations of 40 ms with so many seconds of paging."""
-    bench = Bench()
-    bench.device.paging = paging
-    held = await bench.busy()
-
-    async def steps(number: int) -> None:
-        task = bench.task(Payer(f"tenant {number}", number))
-        for _ in range(2):
-            await task.accumulate(f"p{number}", (group(40),))
-            await task.step(f"p{number}", "path")
-
-    learners = [asyncio.ensure_future(steps(number)) for number in range(3)]
-    await settle()
-    while not all(learner.done() for learner in learners):
-        await bench.device.finish_one()
-    await bench.finish(*held)
-    return bench.device.calls
-
-
-async def test_who_is_in_memory_goes_on_where_paging_costs_time() -> None:
-    """For a second at most: by then each has made its two steps here."""
-    by_turns = await two_steps_of_three(0.0)
-    assert by_turns[:6] == ["p0", "p1", "p2", "step p0", "step p1", "step p2"]
-    assert await two_steps_of_three(0.1) == [f"{word}p{n}" for n in range(3) for word in ("", "step ") * 2]
-
-
-async def test_who_leaves_may_leave_room_for_all() -> None:
-    bench = Bench()
-    await bench.open("a")
-    bench.device.paging = 0.1
-    await bench.learn(1)
-    assert bench.shared._preference().level > 0.0
-    await bench.task(ANN).close("learnt")
-    assert bench.shared._preference().level > 0.0
-    await bench.task(ANN).close("a")
-    assert bench.shared._preference().level == 0.0
 
 
 async def test_what_is_expected_is_what_similar_calls_took() -> None:

@@ -114,18 +114,6 @@ def test_a_device_without_room_for_who_comes_back_loses_nobody(tmp_path: Path, m
     assert torch.equal(cache.use("b")[0].gradient, policy(1).gradient)
 
 
-def test_time_is_counted_that_paging_takes(pages: Watched) -> None:
-    cache = AdapterCache(pages, slots=1)
-    cache.add("a", policy())
-    assert cache.paged == 0.0
-    cache.add("b", policy())
-    out = cache.paged
-    cache.use("b")
-    assert 0.0 < out == cache.paged
-    cache.use("a")
-    assert cache.paged > out
-
-
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=30))
 def test_whoever_is_asked_for_is_there_with_what_it_had(
     tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[int]
