@@ -26,7 +26,7 @@ def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert said.startswith("Environment p: broken, ") and "(p.py:3), version 1" in said
 
 
-def test_what_happened_to_an_environment_is_said_in_the_words_of_the_screens() -> None:
+def test_the_log_has_the_words_of_the_screens() -> None:
     failure = Failure("KeyError: '329!', on all of 20 instances; rests for 60 s", "nightly.py", 7)
     said = describe(EnvironmentEvent("quarantined", "nightly", "ea683a70563c", failure))
     assert said == (
