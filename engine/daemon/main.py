@@ -179,14 +179,17 @@ def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
     return frozenset(whole | {name.rpartition("/")[2] for name in whole})
 
 
+_SAID = {"rejected": "broken", "quarantined": "failing", "recovered": "ready again", "died": "its process died"}
+"""Kinds of events whose word is another one on the screens."""
+
+
 def describe(event: EnvironmentEvent) -> str:
-    """One sentence on what happened to an environment."""
-    text = f"The environment plugin {event.plugin} ({event.version or 'no version'}): {event.kind}"
-    if event.failure is None:
-        return f"{text}."
-    line = f", line {event.failure.line}" if event.failure.line else ""
-    place = f" ({event.failure.file}{line})" if event.failure.file else ""
-    return f"{text}, {event.failure.message}{place}"
+    """One sentence on what happened to an environment: which, what, why, where."""
+    text = f"Environment {event.plugin}: {_SAID.get(event.kind, event.kind)}"
+    if event.failure is not None:
+        place = f"{event.failure.file}:{event.failure.line}" if event.failure.line else event.failure.file
+        text += f", {event.failure.message}" + (f" ({place})" if place else "")
+    return f"{text}, version {event.version}" if event.version else text
 
 
 def _stop_on_signals(scheduler: Scheduler) -> None:

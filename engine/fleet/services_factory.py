@@ -55,7 +55,12 @@ class ServicesFactory:
             environments=self.environments,
             rollout=Rollout(self.renderer, self.ledger),
             endpoints=endpoints.by_name,
-            router=Router(tuple(endpoints.by_name.values()), endpoints.costs, self.ledger.mixes),
+            router=Router(
+                tuple(endpoints.by_name.values()),
+                endpoints.costs,
+                self.ledger.mixes,
+                tell=lambda task, sentence: self.store.telemetry.event("placement", sentence, task),
+            ),
             trainers=pool,
             trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,

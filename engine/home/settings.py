@@ -63,8 +63,8 @@ DOCUMENTED = """\
 [training]
 # Bring every state file to the disk before its step commits: a power cut then costs a second of work at most.
 # sync = true
-# Policies that each trainer keeps in memory; those of further running tasks are paged to the disk between their turns,
-# and back while others compute. 0 takes what fits into the memory.
+# Policies that each trainer keeps in memory; those of further running tasks are paged to the disk between their turns.
+# 0 takes what fits into the memory.
 # slots = 0
 # The largest rank that a slot takes.
 # largest_rank = 256

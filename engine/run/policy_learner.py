@@ -254,7 +254,7 @@ class PolicyLearner:
         if not tally.spoke and not versions.spoke(self.policy):
             await self._served()
             raise never_spoke(self._agents, self.name, f"{patience} steps")
-        what, remedy = all_equal([closed.rewards for closed in tally.groups])
+        what, remedy = all_equal([closed.rewards for closed in tally.groups], versions.best_step(self.policy))
         silence = f"No group had two different rewards in {patience} steps"
         if reward > versions.first_reward(self.policy):
             self.remark = f"{what}. {silence}: nothing was left to learn."

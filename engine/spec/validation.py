@@ -111,7 +111,7 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
             close = difflib.get_close_matches(key, [name for name in fields if name not in table], n=1)
             meant.update(close)
             near = prefix + close[0] if close else ""
-            hint = nearest(key, list(fields))
+            hint = _in_tables(key, hints, prefix) or nearest(key, list(fields))
             faults.append(Fault(prefix + key, f"unknown key {_shown(prefix + key)}.", hint, code=UNKNOWN, meant=near))
     values = {}
     for name, field in fields.items():
@@ -125,6 +125,17 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
             says, hint = f"{prefix + name!r} is missing.", f"It must be {_expected(hints[name])}."
             faults.append(Fault(prefix + name, says, hint, code=MISSING))
     return cls(**values)
+
+
+def _in_tables(key: str, hints: dict[str, Any], prefix: str) -> str:
+    """A hint where tables below have such a key: it was written one level too high. Else empty."""
+    tables = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind) and key in _names(kind))
+    found = " or ".join(f"'{prefix}{name}.{key}'" for name in tables)
+    return f"Did you mean {found}?" if found else ""
+
+
+def _names(kind: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
 
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Fault], name: str) -> Any:

@@ -219,6 +219,11 @@ class VersionTable:
         rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
         return next((row["value"] for row in rows), float("inf"))
 
+    def best_step(self, policy: int) -> tuple[int, float]:
+        """The step with the highest mean training reward, the first of several, and that reward; step 0 before any."""
+        sql = "SELECT step, value FROM metrics WHERE policy = ? AND name = 'reward' ORDER BY value DESC, step LIMIT 1"
+        return next(((row["step"], row["value"]) for row in self._db.query(sql, [policy])), (0, 0.0))
+
     def spoke(self, policy: int) -> bool:
         """Whether the policy has said anything in a group that a step consumed."""
         sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"

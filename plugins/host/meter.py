@@ -8,6 +8,7 @@ took is never charged; where they take much, an episode's waiting counts for les
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from .delays import added, delays
 
 TICK = 0.5
 """Seconds between two looks at the process while episodes are under way."""
+PROGRAMS = 0.125
+"""Share of a time that programs computed from which all of it counts as computing: how long a program waited for a core
+is not known once it has ended."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +35,32 @@ class Reading:
     """Processor seconds of all its threads so far."""
     delays: dict[int, float] = field(default_factory=dict)
     """Seconds that each thread has waited for a core so far, those of what it started included."""
+    programs: float = 0.0
+    """Processor seconds of programs that it started and waited for."""
 
 
 def read_process() -> Reading:
     """This process now."""
-    return Reading(time.monotonic(), time.process_time(), delays())
+    times = os.times()
+    return Reading(time.monotonic(), time.process_time(), delays(), times.children_user + times.children_system)
 
 
 def idle_between(before: Reading, after: Reading) -> float:
     """Seconds between two readings in which nothing of the process computed or waited for a core; at least that."""
     wall = after.wall - before.wall
     return max(0.0, wall - (after.processor - before.processor) - added(before.delays, after.delays))
+
+
+def spent_between(before: Reading, after: Reading) -> tuple[float, float]:
+    """Seconds between two readings that a process computed, with its programs, and that it waited for others.
+
+    Those in which it waited for a core are in neither.
+    """
+    wall, programs = after.wall - before.wall, after.programs - before.programs
+    if programs > PROGRAMS * wall:
+        return wall, 0.0
+    waited = max(0.0, idle_between(before, after) - programs)
+    return min(wall - waited, after.processor - before.processor + programs), waited
 
 
 Verdict = Literal["", "own", "wall"]

@@ -2,14 +2,14 @@
 
 Exactly one record is sent, whatever the function does. A plain ``def`` runs in the main thread, because the signals
 with which graders bound their own time work only there. It blocks the loop meanwhile; when its time is up, it is
-interrupted at its line. Its time is its own, as an episode's is: see ``clock``.
+interrupted at its line. Its time is its own, as an episode's is: see ``clock``. The answer says how much of it was
+computed, and how much waited for others: the engine cannot see that, as it hears late of answers on a busy machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from .blame import Blame
 from .channel import Record
 from .clock import Clock
 from .limits import full
-from .meter import Usage
+from .meter import Usage, read_process, spent_between
 from .paying import may_pay
 from .records import read_transcript
 from .steps import charged
@@ -64,7 +64,7 @@ class ScoringRun:
         return found
 
     async def _run(self) -> None:
-        began = time.monotonic()
+        began = read_process()
         try:
             answer = await (self._ranked() if self._request["op"] == "rank" else self._scored())
         except Skip:
@@ -74,9 +74,12 @@ class ScoringRun:
             if isinstance(error, MemoryError) and full():
                 answer["full"] = True
         self._clock.stop()
+        ended = read_process()
         if "status" in answer:
-            answer |= {"op": "end", "seconds": time.monotonic() - began}
-        self._host.scored(self, answer | {"episode": self.number})
+            answer |= {"op": "end", "seconds": ended.wall - began.wall}
+        computed, waited = spent_between(began, ended)
+        spent = {"computed": computed, "waited": waited}
+        self._host.scored(self, answer | {"episode": self.number, "spent": spent})
 
     async def _scored(self) -> Record:
         transcript = read_transcript(self._request["transcript"])

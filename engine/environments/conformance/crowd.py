@@ -28,6 +28,8 @@ SHORT = 0.003
 LONG = 1.0
 """Seconds that all episodes alive may wait for each other, on one process, before that is worth a warning."""
 _MOST_PLACES = 3
+_AGAIN = 4
+"""Instances that failed among others, at most, that are played again alone."""
 
 
 def alive_in(train: TrainSpec) -> int:
@@ -45,6 +47,8 @@ class Crowd:
     played: tuple[Played, ...] = ()
     seconds: float = 0.0
     watched: Watched = field(default_factory=Watched)
+    again: tuple[Played, ...] = ()
+    """Some of those that failed, played again alone."""
 
 
 async def look(
@@ -52,7 +56,7 @@ async def look(
 ) -> Crowd:
     """Play ``most`` episodes at once, fewer where those ``alone`` took long; nothing where less than two may be played.
 
-    They may take what is left of the time, if they take turns.
+    They may take what is left of the time, if they take turns. Of those that fail some are played again alone.
     """
     own = [math.fsum(one.turns) for one in alone if one.reply == reply and one.score is not None]
     if not own:
@@ -67,7 +71,9 @@ async def look(
         played = await asyncio.gather(*(play(subject, index, reply, pace) for index in chosen))
     finally:
         seconds, watched = pace.clock() - began, await subject.watched()
-    return Crowd(tuple(played), seconds, watched)
+    failed = list(dict.fromkeys(one.index for one in played if _fails(one)))[:_AGAIN]
+    again = [await play(subject, index, reply, pace) async for index in pace.take(failed, share=1.0)]
+    return Crowd(tuple(played), seconds, watched, tuple(again))
 
 
 def judge(crowd: Crowd, alive: int) -> list[Finding]:
@@ -75,7 +81,7 @@ def judge(crowd: Crowd, alive: int) -> list[Finding]:
     number = len(crowd.played)
     if not number:
         return []
-    findings = _failed(crowd.played)
+    findings = _failed(crowd.played, crowd.again)
     worst = [(place, place.seconds / number) for place in crowd.watched.places[:_MOST_PLACES]]
     blocking = [_blocks(place, each, number, alive) for place, each in worst if each >= SHORT]
     findings += blocking
@@ -103,17 +109,33 @@ def _blocks(place: Place, each: float, number: int, alive: int) -> Finding:
     return Finding(CHECK, level, text)
 
 
-def _failed(played: Sequence[Played]) -> list[Finding]:
-    """The error for episodes that ended without a reward, though the same reply has one when it is played alone."""
-    failed = [one for one in played if one.score is None and (one.outcome is None or one.outcome.status != "skip")]
-    if not failed:
-        return []
-    outcome = failed[0].outcome
-    reason: str = "it does not end" if outcome is None else outcome.status
-    if outcome is not None and outcome.failure is not None:
-        reason = said(outcome.failure)
-    text = f"{len(failed)} of {len(played)} episodes that are played at once fail, and none alone: {reason}."
-    return [Finding(CHECK, "error", f"{text} What they share has to bear as many.")]
+def _fails(one: Played) -> bool:
+    """Whether an episode ended without a reward, and was not skipped."""
+    return one.score is None and (one.outcome is None or one.outcome.status != "skip")
+
+
+def _failed(played: Sequence[Played], again: Sequence[Played]) -> list[Finding]:
+    """Errors for episodes that ended without a reward: for those that fail alone, too, and for those that do not."""
+    alone = [one for one in again if _fails(one)]
+    known = {one.index for one in alone}
+    failed = [one for one in played if _fails(one)]
+    crowded = [one for one in failed if one.index not in known]
+    findings = []
+    if alone:
+        number = len(failed) - len(crowded)
+        fail = f"{'fails' if number == 1 else 'fail'}, alone, too (train instance {alone[0].index})"
+        findings.append(Finding(CHECK, "error", f"{number} of {len(played)} episodes {fail}: {_reason(alone[0])}."))
+    if crowded and len(alone) < max(1, len(again)):  # where all that were tried fail alone, the rest may do so, too
+        text = f"{len(crowded)} of {len(played)} episodes that are played at once fail, and none alone:"
+        text += f" {_reason(crowded[0])}. What they share has to bear as many."
+        findings.append(Finding(CHECK, "error", text))
+    return findings
+
+
+def _reason(failed: Played) -> str:
+    if failed.outcome is None:
+        return "it does not end"
+    return said(failed.outcome.failure) if failed.outcome.failure is not None else failed.outcome.status
 
 
 def _spoken(seconds: float) -> str:

@@ -34,6 +34,7 @@ from .wire import (
     Outcome,
     Ready,
     Settled,
+    Spent,
     Watched,
     WireError,
     decode,
@@ -109,6 +110,8 @@ class Child:
         """Whether memory has piled up in it until an allocation failed: it gets no further episodes."""
         self.left = False
         """Whether something goes on in it that a request has left behind."""
+        self.spent: Spent | None = None
+        """What the last scoring or ranking took; None where it did not end."""
         self.load = Load()
         self._served = False
         """Whether it has said hello."""
@@ -330,6 +333,7 @@ class Child:
     def _ended(self, ended: Ended) -> None:
         self.full = self.full or ended.full
         self.left = self.left or ended.left
+        self.spent = ended.spent
         if ended.episode in self._cancelled:
             del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:

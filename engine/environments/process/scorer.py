@@ -14,7 +14,6 @@ from ...trajectories import Failure
 from ..protocol import EpisodeOutcome, Loaded, Ranking, Unscored
 from .child import TOO_LONG, Child
 from .scoring_wire import encode_load, encode_rank, encode_score
-from .usage import delayed_seconds, processor_seconds
 
 
 @dataclass(frozen=True)
@@ -31,16 +30,6 @@ class Loadable:
     """Where what it prints goes."""
     shares: bool = True
     """Whether its processes may have others' code in them: then each version's prints are sent to its log."""
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Seconds of a process; 0 where the system does not say."""
-
-    computed: float = 0.0
-    """Of processor time."""
-    delayed: float = 0.0
-    """In which it waited for a core."""
 
 
 class ScoringChild(Child):
@@ -65,12 +54,6 @@ class ScoringChild(Child):
                 self.kill("it did not stop importing")
                 ended.cancel()
                 await asyncio.gather(ended, return_exceptions=True)
-
-    @property
-    def spent(self) -> Spent:
-        """What it has spent since it began."""
-        host = self._process.host
-        return Spent(processor_seconds(host), delayed_seconds(host))
 
     def forget(self, number: int) -> None:
         """Have the process let go of a version."""
@@ -105,6 +88,6 @@ class ScoringChild(Child):
 
     def _serves(self, version: Loadable, seconds: float) -> None:
         """What is under way from here on is this version's, and may take so long."""
-        self._allowed = seconds
+        self._allowed, self.spent = seconds, None
         self._folder = version.path.parent
         self._process.log = version.log

@@ -34,6 +34,7 @@ T = TypeVar("T")
 _Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+_Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 _Bounded = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 """A number whose square, and the sum of many, is finite."""
 _List = Annotated[tuple[T, ...], Meta(max_length=MOST_ENTRIES)]
@@ -117,6 +118,15 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Spent:
+    """Seconds of a request to a process that scores; those in which it waited for a core are in neither."""
+
+    computed: float
+    waited: float
+    """For others: a model that judges, a file, ``sleep``."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """An episode, an import, a scoring, a ranking or a question about rows is over."""
 
@@ -126,6 +136,8 @@ class Ended:
     """Whether it failed because memory has piled up in the process, which is to be replaced."""
     left: bool = False
     """Whether something of it goes on in a process that scores: a thread or a task."""
+    spent: Spent | None = None
+    """What a scoring or a ranking took, by its process's account."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +236,11 @@ class _Broken(Struct, tag_field="op", tag="broken"):
     failure: _Failure
 
 
+class _Spent(Struct):
+    computed: _Seconds
+    waited: _Seconds
+
+
 class _Paid(Struct):
     agent: _Name
     turns: _Count
@@ -256,6 +273,7 @@ class _End(Struct, tag_field="op", tag="end"):
     overloaded: bool = False
     full: bool = False
     left: bool = False
+    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
@@ -271,6 +289,7 @@ class _Ranked(Struct, tag_field="op", tag="ranked"):
     rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
     """As many as a task file may ask for in a group."""
     left: bool = False
+    spent: _Spent | None = None
 
     def __post_init__(self) -> None:
         self.rewards = tuple(map(_named, self.rewards))
@@ -387,9 +406,10 @@ def decode(record: Record) -> Received:
             case _End(status="played") as end:
                 return Ended(end.episode, convert(end, Unscored, from_attributes=True))
             case _End() as end:
-                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True), end.full, end.left)
+                outcome = convert(end, EpisodeOutcome, from_attributes=True)
+                return Ended(end.episode, outcome, end.full, end.left, _read(end.spent))
             case _Ranked() as ranked:
-                return Ended(ranked.episode, Ranking(ranked.rewards), left=ranked.left)
+                return Ended(ranked.episode, Ranking(ranked.rewards), left=ranked.left, spent=_read(ranked.spent))
             case _Loaded() as loaded:
                 return Ended(loaded.episode, Loaded(), left=loaded.left)
             case _Ready():
@@ -407,6 +427,10 @@ def decode(record: Record) -> Received:
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end
         says = str(error)
         raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
+
+
+def _read(spent: _Spent | None) -> Spent | None:
+    return Spent(spent.computed, spent.waited) if spent is not None else None
 
 
 def decode_beat(line: bytes) -> Beat | None:

@@ -20,7 +20,8 @@ from ...fairness import FairClock
 from ...trajectories import Failure
 from ..budget import ProcessBudget
 from ..process.child import Owner
-from ..process.scorer import Loadable, ScoringChild, Spent
+from ..process.scorer import Loadable, ScoringChild
+from ..process.wire import Spent
 from ..protocol import EpisodeOutcome
 from .sizing import Requests, Waiting, wanted
 
@@ -30,8 +31,6 @@ PRICE = 0.2
 """Least seconds that starting a worker counts as: it also takes a core from those who compute meanwhile."""
 REST = 60.0
 """Seconds after which workers beyond the first end, unless they are needed just then."""
-LONG = 0.05
-"""Seconds of a request, and of a version's usual one, from which it is looked at what it computes."""
 KEPT = 8
 """Versions that a worker keeps loaded: those that were used last."""
 _MICRO = 1e6
@@ -75,8 +74,6 @@ class Worker:
     """Microseconds that its request is expected to take."""
     began: float = 0.0
     """When its request began, with all that it needs loaded; 0 before."""
-    spent: Spent | None = None
-    """What its process had spent when its request began; None where that was not looked at."""
 
     @property
     def mixed(self) -> bool:
@@ -92,16 +89,6 @@ class Worker:
     def fits(self, version: Version, fresh: bool) -> bool:
         """Whether a request of ``version`` may be given to it; a ``fresh`` one wants no other version's traces."""
         return not fresh or self.seen <= {version.loadable.number}
-
-    def took(self, child: ScoringChild, wall: float) -> tuple[float, float]:
-        """Processor seconds of a request of ``wall`` seconds, and those in which it waited for a core.
-
-        A short one counts as computing: to look would cost more than is known by it.
-        """
-        if wall < LONG or self.spent is None:
-            return wall, 0.0
-        after = child.spent
-        return after.computed - self.spent.computed, after.delayed - self.spent.delayed
 
     def died(self, failure: Failure) -> None:
         """See ``child.Owner``."""
@@ -177,8 +164,6 @@ class ScoringPool:
                 await self._begin(worker)
             if version.ends != ends:
                 raise Ended
-            usual = version.requests.seconds
-            worker.spent = worker.process.spent if usual is None or usual >= LONG else None
             worker.began = time.monotonic()
             yield worker
         finally:
@@ -198,7 +183,7 @@ class ScoringPool:
         if isinstance(loaded, EpisodeOutcome):
             return loaded
         worker.kept.append(version)
-        worker.began, worker.spent = time.monotonic(), child.spent
+        worker.began = time.monotonic()
         for old in worker.kept[:-KEPT]:
             child.forget(old.loadable.number)
         del worker.kept[:-KEPT]
@@ -362,7 +347,7 @@ class ScoringPool:
             elif child.left and self.shared:
                 self._close(worker, "something was left behind in it that could disturb others")
             else:
-                version.requests = version.requests.after(wall, *worker.took(child, wall))
+                version.requests = version.requests.after(wall, child.spent or Spent(wall, 0.0))
         self._serve()
         if self.size > 1 and self._rest is None:
             self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..process.wire import Spent
+
 PER_CORE = 8
 """Most workers that count as one: those of a version whose function does nothing but wait."""
 ENOUGH = 0.5
@@ -34,15 +36,15 @@ class Requests:
     number: float = 0.0
     wall: float = 0.0
     computed: float = 0.0
-    delayed: float = 0.0
+    waited: float = 0.0
 
-    def after(self, wall: float, computed: float, delayed: float) -> Requests:
-        """With one more, in seconds: in all, of processor time, and in which it waited for a core."""
+    def after(self, wall: float, spent: Spent) -> Requests:
+        """With one more: seconds in all, and what its process spent on it."""
         return Requests(
             FADING * self.number + 1,
             FADING * self.wall + wall,
-            FADING * self.computed + computed,
-            FADING * self.delayed + delayed,
+            FADING * self.computed + spent.computed,
+            FADING * self.waited + spent.waited,
         )
 
     @property
@@ -53,11 +55,10 @@ class Requests:
     @property
     def weight(self) -> float:
         """How many workers one of it counts as, by the share of a core that it needs: a function that waits for a
-        model elsewhere may have more of them than there are cores. Waiting for a core is no waiting."""
-        if self.wall < ENOUGH:
-            return 1.0
-        own = self.wall - self.delayed
-        return min(1.0, max(1 / PER_CORE, self.computed / own)) if own > 0 else 1.0
+        model elsewhere may have more of them than there are cores. Waiting for a core is no waiting, be it the
+        function's or the engine's: else the more workers there are, the more there would be."""
+        own = self.computed + self.waited
+        return max(1 / PER_CORE, self.computed / own) if own >= ENOUGH else 1.0
 
 
 def wanted(now: int, waiting: Waiting, price: float, spare: int) -> int:

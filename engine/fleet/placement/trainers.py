@@ -67,6 +67,14 @@ def _cores(every: tuple[int, ...], number: int, count: int) -> tuple[int, ...]:
 
 def _words(parts: tuple[TrainerAssignment, ...], asked: int) -> str:
     first = parts[0].place
-    where = "with cards of their own" if first.gpus else f"with {cores(first)} each" if first.cores else "unpinned"
+    taken = {core for part in parts for core in part.place.cores}
+    if first.gpus:
+        where = "with cards of their own"
+    elif not first.cores:
+        where = "unpinned"
+    elif len(taken) < len(parts):
+        where = f"on {cores(Place(tuple(taken)))} that they share"
+    else:
+        where = f"with {cores(first)} each"
     why = f"as `trainers = {asked}` under [training] asks for" if asked else "for a small base gains little by threads"
     return f"{len(parts)} trainers train different policies at the same time, {where}, {why}."

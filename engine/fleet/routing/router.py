@@ -14,7 +14,7 @@ from time import monotonic
 from ...errors import Fruitless
 from ...fairness import Mix
 from ...rollout import EPISODES, SamplerEndpoint
-from ...spec import TaskSpec, agent_map_of, spec_of
+from ...spec import ONLY, TaskSpec, agent_map_of, spec_of
 from .assignment import Demand, Share, TokenCosts, guess, route
 
 AGAIN = 2.0
@@ -48,12 +48,19 @@ class Router:
         costs: Callable[[], Sequence[TokenCosts]],
         mixes: Mapping[int, Mapping[str, Mix]],
         clock: Callable[[], float] = monotonic,
+        tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
-        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and policy, grow as turns end."""
+        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and policy, grow as turns end.
+
+        ``tell`` hears which samplers a task's policy has from now on, where there are several.
+        """
         self._endpoints = endpoints
         self._costs = costs
         self._mixes = mixes
         self._clock = clock
+        self._tell = tell
+        self._told: dict[str, frozenset[str]] = {}
+        """The samplers that were told last, by policy."""
         self._tasks: dict[int, _Routed] = {}
         self._routes: dict[str, tuple[Share, ...]] = {}
         self._looked = -math.inf
@@ -73,6 +80,7 @@ class Router:
         routed = self._tasks.pop(task, None)
         for policy in routed.policies if routed is not None else ():
             self._routes.pop(_key(task, policy), None)
+            self._told.pop(_key(task, policy), None)
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """Where the next version of a policy of a task that has joined is to be served.
@@ -82,12 +90,23 @@ class Router:
         if len(self._endpoints) == 1:
             return (Share(self._endpoints[0].name, 1.0),)
         policies = self._tasks[task].policies
-        key = _key(task, policy if policy in policies else next(iter(policies)))
+        name = policy if policy in policies else next(iter(policies))
+        key = _key(task, name)
         now = self._clock()
         if key not in self._routes or now - self._looked >= AGAIN:
             self._looked = now
             self._routes = route(self._costs(), self.demands(), self._routes)
+        samplers = frozenset(share.sampler for share in self._routes[key])
+        if self._told.get(key) != samplers:
+            self._told[key] = samplers
+            self._tell(task, self._sentence(name, samplers))
         return self._routes[key]
+
+    def _sentence(self, policy: str, samplers: frozenset[str]) -> str:
+        """Which samplers a policy has, in words."""
+        named = [f"{endpoint.kind} ({endpoint.name})" for endpoint in self._endpoints if endpoint.name in samplers]
+        whose = "The task" if policy == ONLY else f"The policy {policy}"
+        return f"{whose} is sampled by {' and '.join(named)}."
 
     def demands(self) -> list[Demand]:
         """What every policy asks for with the episodes that its task keeps under way; guessed until one has ended."""

@@ -10,6 +10,9 @@ from ...training import RewardSummary
 
 SOLVED = 1.0
 """The reward of a perfect reply, where an environment pays as most do: from 0 to 1."""
+FALLEN = 0.1
+"""By how much a step's mean reward must have been higher before, for something to be lost: of 64 rewards of which a
+tenth is 1, all are 0 once in a thousand times."""
 
 
 def never_asks(environment: str, where: str) -> Fruitless:
@@ -20,8 +23,11 @@ def never_asks(environment: str, where: str) -> Fruitless:
     )
 
 
-def all_equal(groups: Sequence[RewardSummary]) -> tuple[str, str]:
-    """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps."""
+def all_equal(groups: Sequence[RewardSummary], best: tuple[int, float] = (0, 0.0)) -> tuple[str, str]:
+    """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps.
+
+    ``best``: the step with the highest mean reward so far, and that.
+    """
     spoken = [rewards for rewards in groups if rewards.count]
     if not spoken:
         return "Its agents were not asked in the last step", "Let the environment ask them."
@@ -35,6 +41,12 @@ def all_equal(groups: Sequence[RewardSummary]) -> tuple[str, str]:
     said = f"All {count} rewards were {least:.2f}"
     if least == SOLVED:
         return f"{said}: it is solved", "Make it harder under [environment_config], or train on something else."
+    step, before = best
+    if step and before >= least + FALLEN:
+        return (
+            f"{said}, down from {before:.2f} at step {step}",
+            "What was learned is lost: begin a new task with a smaller `learning_rate`.",
+        )
     if least <= 0.0:
         return (
             f"{said}: nothing to climb",

@@ -23,7 +23,17 @@ def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
     say(describe(event))
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "\x1b" not in said and "\x07" not in said
-    assert said.startswith("The environment plugin p (1): rejected") and "(p.py, line 3)" in said
+    assert said.startswith("Environment p: broken, ") and "(p.py:3), version 1" in said
+
+
+def test_the_log_has_the_words_of_the_screens() -> None:
+    failure = Failure("KeyError: '329!', on all of 20 instances; rests for 60 s", "nightly.py", 7)
+    said = describe(EnvironmentEvent("quarantined", "nightly", "ea683a70563c", failure))
+    assert said == (
+        "Environment nightly: failing, KeyError: '329!', on all of 20 instances; rests for 60 s (nightly.py:7), version"
+        " ea683a70563c"
+    )
+    assert describe(EnvironmentEvent("removed", "nightly", "")) == "Environment nightly: removed"
 
 
 def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

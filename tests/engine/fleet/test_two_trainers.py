@@ -149,4 +149,6 @@ async def test_when_all_trainers_die_all_workers_begin_anew(supervisor: WorkerSu
 def test_a_home_says_how_many_it_has(tmp_path: Path) -> None:
     plan = on_processor(BASE, replace(TWO, training=TrainingSettings(trainers=3)), 8 << 30, (0, 1))
     assert [each.name for each in plan.placement.trainers] == ["training", "training-2", "training-3"]
-    assert "3 trainers train different policies at the same time, with 1 core each" in plan.words
+    assert "at the same time, on 1 core that they share, as `trainers = 3`" in plan.words
+    plan = on_processor(BASE, replace(TWO, training=TrainingSettings(trainers=3)), 8 << 30, tuple(range(6)))
+    assert "3 trainers train different policies at the same time, with 1 core each, as" in plan.words

@@ -103,6 +103,16 @@ async def test_equal_rewards_say_which_they_were_and_what_helps(
         assert ending.reason.words.index(". ") < 60, "the cause is among the first 60 characters"
 
 
+async def test_rewards_that_fell_are_not_said_to_be_too_hard(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(SPEC, steps=50, train=replace(SPEC.train, patience=3)))
+    first = 2 * SPEC.train.groups_per_step * SPEC.train.group_size
+    begun = world.environments.begun
+    world.environments.score = lambda spec: 0.0 if len(begun) > 3 * first else float(spec.member % 2)
+    ending, _ = await run(world)
+    assert ending.state == "paused" and "rewards were 0.00, down from 0.50 at step 1. " in ending.reason.words
+    assert "smaller `learning_rate`" in ending.reason.words and "too hard" not in ending.reason.words
+
+
 async def test_rewards_that_became_equal_end_the_task_as_solved(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=50, train=replace(SPEC.train, patience=3)))
     first = 2 * SPEC.train.groups_per_step * SPEC.train.group_size

@@ -57,6 +57,7 @@ def test_builds_nested_tables_with_defaults() -> None:
             "inner.shrae",
             "unknown_key",
         ),
+        ({"name": "a", "share": 1.0}, "unknown key 'share'. Did you mean 'inner.share'?", "share", "unknown_key"),
         ({"name": "a", "inner": {"share": float("nan")}}, "'inner.share'", "inner.share", "wrong_type"),
         ({"name": "a", "target": "high"}, "'target'", "target", "wrong_type"),
     ],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.host.meter import TICK, Meter, Reading, Usage, idle_between
+from marlaas.plugins.host.meter import TICK, Meter, Reading, Usage, idle_between, spent_between
 
 SECONDS = st.floats(0, 100)
 
@@ -22,6 +23,20 @@ def test_idle_time_has_bounds(wall: float, processor: float, before: dict[int, f
 def test_threads_that_came_and_went() -> None:
     before, after = Reading(0.0, 0.0, {1: 5.0, 2: 1.0}), Reading(10.0, 2.0, {2: 2.0, 3: 3.0})
     assert idle_between(before, after) == 10.0 - 2.0 - 1.0 - 3.0
+
+
+def test_what_a_request_spent() -> None:
+    before = Reading(0.0, 1.0, {1: 5.0})
+    assert spent_between(before, Reading(2.0, 3.0, {1: 5.0})) == (2.0, 0.0)
+    assert spent_between(before, Reading(2.0, 1.5, {1: 6.0})) == (0.5, 0.5), "it waited for a core half of the time"
+    assert spent_between(before, Reading(2.0, 9.0, {1: 5.0})) == (2.0, 0.0), "in several threads"
+
+
+def test_programs_that_compute_count_for_all_of_the_time() -> None:
+    """Nobody knows for how long of it they waited for a core."""
+    assert spent_between(Reading(0.0, 0.0), Reading(2.0, 0.0, programs=0.3)) == (2.0, 0.0)
+    asks_somebody_else = Reading(2.0, 0.0, programs=0.2)
+    assert spent_between(Reading(0.0, 0.0), asks_somebody_else) == pytest.approx((0.2, 1.8))
 
 
 def test_it_is_read_once_a_tick() -> None:

@@ -14,12 +14,16 @@ from marlaas.plugins.host.loading import load
 from marlaas.plugins.host.scoring import ScoringRun
 
 PLUGIN = """
-import asyncio
+import asyncio, time
 from marlaas.plugins import Score, Skip, env
 
 @env
 async def task(ep):
     await ep.ask("x")
+
+def compute(end):
+    while time.thread_time() < end:
+        pass
 
 @task.score
 async def score(task, transcript):
@@ -32,6 +36,10 @@ async def score(task, transcript):
             raise KeyError("lost")
         case "skips":
             raise Skip
+        case "waits":
+            time.sleep(0.2)
+        case "computes":
+            compute(time.thread_time() + 0.2)
         case "leaves":
             raise SystemExit
     return task
@@ -64,8 +72,17 @@ async def answer(folder: Path, request: Record) -> Record:
     return record
 
 
-async def scored(folder: Path, task: object) -> Record:
-    return await answer(folder, {"op": "score", "task": task, "transcript": SAID, "earned": {"agent": 1.0}})
+async def scored(folder: Path, task: object, **more: object) -> Record:
+    request = {"op": "score", "task": task, "transcript": SAID, "earned": {"agent": 1.0}}
+    return await answer(folder, request | more)
+
+
+async def test_what_it_computed_and_what_waited_for_others(tmp_path: Path) -> None:
+    """On a busy machine both take longer; waiting for a core is neither, where the system tells of it."""
+    spent = {task: (await scored(tmp_path, task, timeout=60))["spent"] for task in ("waits", "computes")}
+    assert spent["waits"]["waited"] > 0.15 > spent["waits"]["computed"]
+    if sys.platform == "linux":
+        assert spent["computes"]["computed"] > 0.19 and spent["computes"]["waited"] < 0.05
 
 
 async def test_a_score(tmp_path: Path) -> None:
@@ -100,6 +117,7 @@ def member(reward: float, task: str) -> Record:
 
 async def test_a_ranking(tmp_path: Path) -> None:
     record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "ab"), member(1.0, "ab")]})
+    assert record.pop("spent").keys() == {"computed", "waited"}
     assert record == {"op": "ranked", "episode": 7, "rewards": [{"agent": 0.5}, {"agent": 1.0}]}
     record = await answer(tmp_path, {"op": "rank", "members": [member(0.5, "a"), member(1.0, "a")]})
     assert record["status"] == "error" and "1 rewards for 2 episodes" in record["failure"]["message"]

@@ -89,6 +89,32 @@ def test_failures_that_only_a_crowd_has() -> None:
     assert "2 of 4 episodes that are played at once fail, and none alone: env.py:9: Too many open" in found[0].message
 
 
+def failing(index: int) -> Played:
+    return Played(EMPTY, index, EpisodeOutcome("error", failure=Failure("KeyError: 3", "env.py", index)))
+
+
+def test_what_fails_alone_is_not_laid_to_the_crowd() -> None:
+    played = (scored(1.0), failing(7), failing(7), failing(8))
+    (found,) = judge(Crowd(played, 1.0, again=(failing(7), failing(8))), ALIVE)
+    assert found.message == "3 of 4 episodes fail, alone, too (train instance 7): env.py:7: KeyError: 3."
+    both = judge(Crowd(played, 1.0, again=(failing(7), scored(1.0))), ALIVE)
+    assert [one.message.split(" episodes ")[0] for one in both] == ["2 of 4", "1 of 4"]
+    assert "and none alone: env.py:8" in both[1].message
+    assert len(judge(Crowd(played, 1.0, again=(failing(7),)), ALIVE)) == 1, "instance 8 was not tried"
+
+
+async def test_what_fails_among_others_is_played_again_alone() -> None:
+    async def fails(ep: Episode) -> float:
+        await ep.ask("go")
+        if subject.watching or ep.index == 1:
+            raise ValueError("no")
+        return 0.0
+
+    subject, pace = Scripted(fails), Pace(10.0)
+    found = await look(subject, [0, 1], EMPTY, 4, [await play(subject, 0, EMPTY, pace)], pace)
+    assert [(one.index, one.score) for one in found.again] == [(0, 0.0), (1, None)]
+
+
 def test_how_many_a_task_has_alive() -> None:
     assert alive_in(TrainSpec()) == ALIVE == 192
     assert alive_in(TrainSpec(max_staleness=0, groups_per_step=2, group_size=4)) == 8

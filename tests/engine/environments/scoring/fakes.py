@@ -11,8 +11,8 @@ from typing import cast
 from marlaas.engine.environments.budget import ProcessBudget
 from marlaas.engine.environments.process.child import BrokenPlugin, Owner
 from marlaas.engine.environments.process.launch import Folders, Runtime
-from marlaas.engine.environments.process.scorer import Loadable, ScoringChild, Spent
-from marlaas.engine.environments.process.wire import Described
+from marlaas.engine.environments.process.scorer import Loadable, ScoringChild
+from marlaas.engine.environments.process.wire import Described, Spent
 from marlaas.engine.environments.protocol import EpisodeOutcome, Loaded, Unscored
 from marlaas.engine.environments.recorder import Recorder
 from marlaas.engine.environments.scoring.pool import ScoringPool
@@ -45,7 +45,7 @@ class FakeChild:
     verdict: asyncio.Future[EpisodeOutcome] = field(default_factory=asyncio.Future)
     refuses: Callable[[FakeChild, int], bool] = lambda child, number: False
     gone: bool = False
-    spent: Spent = field(default_factory=Spent)
+    spent: Spent | None = None
 
     async def take_in(self, version: Loadable, patience: float) -> Loaded | EpisodeOutcome:
         self.loaded.append(version.number)

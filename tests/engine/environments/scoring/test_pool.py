@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from marlaas.engine.environments.process.child import BrokenPlugin
-from marlaas.engine.environments.process.scorer import Spent
+from marlaas.engine.environments.process.wire import Spent
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.scoring import pool
-from marlaas.engine.environments.scoring.sizing import PER_CORE, Requests
+from marlaas.engine.environments.scoring.sizing import Requests
 from marlaas.engine.trajectories import Failure
 
 from .fakes import DIED, OK, REFUSED, FakeChild, Pool, settled
@@ -73,7 +73,7 @@ async def test_each_of_several_versions_may_have_one(eager: None) -> None:
 async def test_functions_that_wait_have_more_than_the_cores(eager: None) -> None:
     made = Pool(cores=2)
     version = made.version()
-    version.known.requests = Requests().after(2.0, 0.5, 0.0)
+    version.known.requests = Requests().after(2.0, Spent(0.5, 1.5))
     requests = [version.score() for _ in range(20)]
     await made.until_started(12)
     for _ in range(100):
@@ -100,25 +100,27 @@ async def test_a_version_ends_while_its_process_fails_to_start() -> None:
     assert len(made.children) == 1 and not made.living and not made.pool.size
 
 
-async def test_what_others_computed_in_between_counts_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short request is not looked at: what many of them computed, here as one, must not be that of the next long one,
-    which only waits."""
+async def test_load_is_no_reason_for_further_processes(monkeypatch: pytest.MonkeyPatch, eager: None) -> None:
+    """An engine without a core of its own hears late of answers. The function computed all the while, by its process's
+    account, so two cores have no work for more workers than before, however long that takes."""
     now = 0.0
     monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now))
-    made = Pool(cores=1)
-    quick, waits = made.version(), made.version()
-    spent = 0.0
-    for version, wall, computed in ((quick, 0.01, 0.01), (waits, 2.0, 0.1), (quick, 0.01, 4.0), (waits, 2.0, 0.1)):
-        request = version.score()
-        await made.until_started(1)
-        (child,) = made.children
-        spent += computed
-        now, child.spent = now + wall, Spent(spent)
-        child.verdict.set_result(OK)
-        await request
-        child.verdict = asyncio.Future()
-    assert waits.known.requests.computed == pytest.approx(0.19), "newer ones count more"
-    assert waits.known.requests.weight == 1 / PER_CORE
+    made = Pool(cores=2)
+    version = made.version()
+    requests = [version.score() for _ in range(100)]
+    await made.until_started(1)
+    for _ in range(20):
+        now += 2.0
+        for child in made.living:
+            child.spent = Spent(0.1, 0.0)
+            child.verdict.set_result(OK)
+            child.verdict = asyncio.Future()
+        await settled()
+    assert version.known.requests.seconds == pytest.approx(2.0, rel=0.01)
+    assert len(made.children) == 3 and version.known.requests.weight == 1.0
+    for request in requests:
+        request.cancel()
+    await asyncio.wait(requests)
 
 
 async def test_a_worker_scores_for_any_version_next() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from marlaas.engine.environments.process.wire import Spent
 from marlaas.engine.environments.scoring.sizing import PER_CORE, Requests, Waiting, wanted
 
 
@@ -32,15 +33,15 @@ def test_they_stay_within_their_bounds(now: int, requests: int, seconds: float, 
 
 def test_who_waits_for_others_may_have_more_workers_than_cores() -> None:
     assert Requests().weight == 1.0 and Requests().seconds is None
-    assert Requests().after(0.2, 0.0, 0.0).weight == 1.0, "too little is known"
-    assert Requests().after(2.0, 2.0, 0.0).weight == 1.0
-    assert Requests().after(2.0, 0.5, 0.0).weight == 0.25
-    assert Requests().after(2.0, 0.01, 0.0).weight == 1 / PER_CORE
-    assert Requests().after(8.0, 2.0, 6.0).weight == 1.0, "it only waited for a core"
+    assert Requests().after(0.2, Spent(0.0, 0.2)).weight == 1.0, "too little is known"
+    assert Requests().after(2.0, Spent(2.0, 0.0)).weight == 1.0
+    assert Requests().after(2.0, Spent(0.5, 1.5)).weight == 0.25
+    assert Requests().after(2.0, Spent(0.01, 1.99)).weight == 1 / PER_CORE
+    assert Requests().after(8.0, Spent(2.0, 0.0)).weight == 1.0, "it, or the engine, only waited for a core"
 
 
 def test_the_newest_requests_count_most() -> None:
     requests = Requests()
     for wall in [4.0] * 50 + [1.0] * 50:
-        requests = requests.after(wall, wall, 0.0)
+        requests = requests.after(wall, Spent(wall, 0.0))
     assert requests.seconds is not None and abs(requests.seconds - 1.0) < 0.05

@@ -43,7 +43,14 @@ class Routing:
         self.mixes: dict[int, dict[str, Mix]] = {}
         self.costs = [READER, WRITER]
         self.now = 0.0
-        self.router = Router(self.endpoints, lambda: self.costs, self.mixes, lambda: self.now)
+        self.told: list[str] = []
+        self.router = Router(
+            self.endpoints,
+            lambda: self.costs,
+            self.mixes,
+            lambda: self.now,
+            lambda task, sentence: self.told.append(f"{task}: {sentence}"),
+        )
 
     def samplers(self, task: int, policy: str = ONLY) -> list[str]:
         return [share.sampler for share in self.router.shares(task, policy)]
@@ -182,3 +189,27 @@ def test_a_mix_forgets_what_was_long_ago_but_not_its_size() -> None:
         mix.turn(100, 50)
         mix.episode()
     assert mix.of_one is not None and 40 < mix.of_one[1] < 50
+
+
+def test_it_tells_which_samplers_a_policy_has() -> None:
+    routing = Routing("llama.cpp", "torch")
+    routing.router.join(1, MOVING)
+    assert routing.samplers(1) == routing.samplers(1)
+    assert routing.told == ["1: The task is sampled by llama.cpp (rollout) and torch (rollout-2)."], "once"
+    routing.router.join(2, SETTLED)
+    routing.samplers(2)
+    assert routing.told[1:] == ["2: The task is sampled by llama.cpp (rollout)."]
+    routing.router.leave(2)
+    routing.router.join(3, DEBATE)
+    routing.samplers(3, "critic")
+    assert routing.told[-1].startswith("3: The policy critic is sampled by ")
+    told = len(routing.told)
+    routing.router.join(2, SETTLED)
+    routing.samplers(2)
+    assert len(routing.told) == told + 1, "who begins anew is told again"
+
+
+def test_where_there_is_one_sampler_nothing_is_told() -> None:
+    routing = Routing("torch")
+    routing.router.join(1, MOVING)
+    assert routing.samplers(1) == ["rollout"] and not routing.told
