@@ -47,7 +47,7 @@ SPELLED = {
 _HEAD = """# Keys
 
 Written from the program; `?` in the application shows those of the view that you are in. Arrows and the keys of a
-terminal, such as `home` and `end`, move wherever there is something to move in. `ctrl+p` opens the palette, as `:` does.
+terminal, such as `home` and `end`, move wherever there is something to move in. `ctrl+p` opens the palette, like `:`.
 To change a key, name it in [app.toml](../guides/application.md#looks).
 """
 
