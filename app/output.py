@@ -30,6 +30,8 @@ OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 _HOME = ""
 """The option that commands in messages need, because this command line was given it."""
+_PLAIN = False
+"""Whether somebody hears what is printed: no columns, no signs, no line that is drawn anew."""
 
 
 def mean_home(folder: str) -> None:
@@ -38,14 +40,50 @@ def mean_home(folder: str) -> None:
     _HOME = f" --home {shlex.quote(folder)}" if folder else ""
 
 
+def mean_plain(plain: bool) -> None:
+    """From here on, our own lines are for ears (``app/spoken.py``), and commands that messages name get ``--plain``."""
+    global _PLAIN
+    _PLAIN = plain
+
+
+def is_plain() -> bool:
+    """Whether lines are for ears."""
+    return _PLAIN
+
+
 def result(text: str) -> None:
     """Print a line of the answer."""
+    print(_said(text), flush=True)
+
+
+def quote(text: str) -> None:
+    """Print a line of the answer that others wrote, as it stands."""
     print(text, flush=True)
+
+
+def fact(name: str, value: str, width: int, mark: str = "  ") -> None:
+    """Print a value with its name, which has ``width`` cells; ``mark`` stands before it, unless lines are for ears."""
+    if _PLAIN:
+        from . import spoken
+
+        print(spoken.fact(name, value), flush=True)
+    else:
+        print(f"{mark}{pad(name, width)} {value}".rstrip(), flush=True)
 
 
 def talk(text: str) -> None:
     """Print a line for the person who waits; it is never part of the answer."""
-    print(re.sub(r"`marlaas(?=`| [a-z])", lambda found: found[0] + _HOME, text), file=sys.stderr, flush=True)
+    options = (" --plain" if _PLAIN else "") + _HOME
+    said = re.sub(r"`marlaas(?=`| [a-z])", lambda found: found[0] + options, _said(text))
+    print(said, file=sys.stderr, flush=True)
+
+
+def _said(text: str) -> str:
+    if not _PLAIN:
+        return text
+    from .spoken import spoken
+
+    return spoken(text)
 
 
 def complain(message: str, hint: str = "") -> None:
@@ -87,7 +125,16 @@ def _finite(value: Any) -> Any:
 
 
 def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Print a table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit."""
+    """Print a table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit.
+
+    For ears each row is a line, whole, in which every value has its heading.
+    """
+    if _PLAIN:
+        from .spoken import row
+
+        for cells in rows:
+            print(row([line(header) for header in headers], [line(cell) for cell in cells]), flush=True)
+        return
     for text in table(headers, rows, right, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         result(text)
 

@@ -29,9 +29,9 @@ Settle = Callable[[str, float], None]
 class Episode:
     """The ``ep`` of an environment function.
 
-    ``split`` is ``"train"``, ``"eval"`` or ``"test"``, ``index`` the number of the instance in it, ``config`` the
-    settings by name, ``task`` the row of the data, None where there is none; an environment may assign to it what its
-    score is to see.
+    ``split`` is ``"train"``, ``"eval"`` or ``"test"``, ``index`` the number of the instance in it: from 0 without an
+    end, as what is drawn anew comes from a million ahead. ``config`` has the settings by name, ``task`` the row of the
+    data, None where there is none; an environment may assign to it what its score is to see.
     """
 
     def __init__(

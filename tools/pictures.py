@@ -14,7 +14,8 @@ from pathlib import Path
 
 from marlaas.app.screenshot import save_screenshots
 from marlaas.engine.home import Home
-from marlaas.engine.store import Reader, is_current
+
+from .task_rows import tasks_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PATIENCE = 600.0
@@ -44,11 +45,8 @@ def until(home: Home, task: int, step: int) -> None:
     """Wait until a task of the demo has made so many steps. Raises ``RuntimeError`` if it does not."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        if home.database.exists() and is_current(home.database):
-            with Reader(home.database) as reader:
-                row = reader.task(task)
-            if row is not None and row.step >= step:
-                return
+        if any(row.id == task and row.step >= step for row in tasks_of(home)):
+            return
         time.sleep(0.5)
     raise RuntimeError(f"Task {task} of the demo did not come to step {step}.")
 

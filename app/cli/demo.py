@@ -1,7 +1,8 @@
 """``demo``: three tenants learn at the same time, in a home of their own.
 
 Goes on with the unfinished tasks of an earlier demo that was killed, else submits three new ones. With a terminal it
-opens the application on them; without one it prints a line per change and, with ``--json``, one object at the end.
+opens the application on them; without one, and with ``--plain``, it prints a line per change and, with ``--json``, one
+object at the end.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from .waiting import Waiting
 
     home = demo_home(args)
-    if has_terminal() and not args.json:
+    if has_terminal() and not args.json and not output.is_plain():
         try:
             with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
                 begin(home, waiting.say, args.sampler)
@@ -91,7 +92,7 @@ def _interrupted(home: Home) -> int:
 def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None) -> int:
     from marlaas.engine.daemon import control
 
-    from ..home.progress import Follower
+    from ..home.progress import Follower, ways
     from ..reading.opening import find_task, opened
 
     say(f"The demo's home is {home.root}.")
@@ -104,7 +105,8 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler
                 memory[worker.name] = max(memory.get(worker.name, 0), worker.rss or 0)
             return [find_task(reader, number) for number in ids]
 
-        tasks = Follower(read, partial(control.alive, home), say, paused_ends=True).follow()
+        how = ways(output.is_plain())
+        tasks = Follower(read, partial(control.alive, home), say, paused_ends=True, **how).follow()
         report = [task_report(reader, task) for task in tasks]
     if as_json:
         output.result_json({"home": str(home.root), "tasks": report, "memory": memory})

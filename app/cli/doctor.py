@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
         output.result_json({"ok": not missing, "findings": told, "devices": devices.as_json()})
     else:
         for finding in findings:
-            output.result(f"{_MARKS[finding.verdict]} {finding.name:<10} {finding.value}")
+            heard = f"{finding.verdict}, " if output.is_plain() else ""
+            output.fact(finding.name, f"{heard}{finding.value}", 10, f"{_MARKS[finding.verdict]} ")
             if finding.advice:
                 output.result(f"  {'':<10} → {finding.advice}")
         output.talk("Something is missing." if missing else "All that is needed is here.")

@@ -49,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
     output.result(heading(term))
     width = min(_WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDEST
     for label, text in paragraphs(term):
+        if output.is_plain():
+            output.fact(label or "means", text, 0)
+            continue
         begin = f"  {label:<12}" if label else "  "
         for line in textwrap.wrap(text, width, initial_indent=begin, subsequent_indent=" " * len(begin)):
             output.result(line)

@@ -39,7 +39,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """Modules in the order of the help, with the verbs that they register."""
 WITH_A_VALUE = ("--home", "--theme")
-WITHOUT = ("--readonly", "--ascii", "--web", "--version")
+WITHOUT = ("--plain", "--readonly", "--ascii", "--web", "--version")
 """Options that may stand before a verb."""
 
 

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.tolerate_any_terminal()
     output.mean_home("")
     words = sys.argv[1:] if argv is None else list(argv)
+    output.mean_plain("--plain" in words)  # before what is wrong with the others is said
     args = build_parser(needed(words)).parse_args(words)
     try:
         code = _run(args)
@@ -54,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open(args: argparse.Namespace) -> int:
-    """Open the terminal application, or list the tasks where nobody sits at a terminal."""
-    if args.web or terminal.has_terminal():
+    """Open the terminal application, or list the tasks where nobody sits at a terminal, or sees what is drawn there."""
+    if args.web or (terminal.has_terminal() and not output.is_plain()):
         return terminal.run(args)
-    return main([*(["--home", args.home] if hasattr(args, "home") else []), "list"])
+    home, plain = ["--home", args.home] if hasattr(args, "home") else [], ["--plain"] if output.is_plain() else []
+    code = main([*home, *plain, "list"])
+    if plain:
+        output.talk("`marlaas watch` follows the tasks, and `marlaas --help` lists all verbs.")
+    return code
 
 
 def _run(args: argparse.Namespace) -> int:

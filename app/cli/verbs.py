@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from marlaas.engine.home import Home, check_folder, check_home, find_home
@@ -19,11 +20,27 @@ TASK = "a task's number or name"
 """The help of an argument that means a task."""
 ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"
 """The help of an argument that means an adapter."""
+_WHOLE = 100_000
+"""Cells of a line of help that is never broken."""
 Run = Callable[[argparse.Namespace], int]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says of a verb that there is not which one is near, in place of a list of all."""
+    """Says of a verb that there is not which one is near, in place of a list of all. Its help, too, can be plain."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        if output.is_plain():
+            self.formatter_class = partial(argparse.HelpFormatter, width=_WHOLE)
+            self.color = False  # from Python 3.14 on
+
+    def format_help(self) -> str:
+        """The help, for ears where lines are."""
+        if not output.is_plain():
+            return super().format_help()
+        from ..spoken import spoken
+
+        return f"{spoken(super().format_help().rstrip())}\n"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         verbs = action.choices if isinstance(action, argparse._SubParsersAction) else None
@@ -64,9 +81,15 @@ def add_family(verbs: Verbs, name: str, summary: str) -> Verbs:
 
 
 def add_home(parser: argparse.ArgumentParser, **more: Any) -> None:
-    """Add ``--home``, which may stand before the verb or after it."""
+    """Add ``--home`` and ``--plain``, which may stand before the verb or after it."""
     parser.add_argument(
         "--home", metavar="FOLDER", default=argparse.SUPPRESS, help="the state folder (else MARLAAS_HOME)", **more
+    )
+    parser.add_argument(
+        "--plain",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="lines of words for screen readers: no columns, no signs, nothing drawn anew",
     )
 
 

@@ -1,7 +1,7 @@
 """Tells a person at a terminal what is being loaded, and for how many seconds by now.
 
-One line of standard error, which is written over each second and is gone in the end. In a pipe or a file, where nobody
-watches, it is silent or a plain line.
+One line of standard error, which is written over each second and is gone in the end. With ``--plain`` it is a line
+at the beginning and one every ten seconds. In a pipe or a file, where nobody watches, it is silent or a line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from .. import output
 from ..words.format import cells, clip, line
 
 _INTERVAL = 1.0
+_HEARD = 10.0
+"""Seconds between two lines for somebody who hears them."""
 
 
 class Waiting:
@@ -60,14 +62,17 @@ class Waiting:
         with self._lock:
             self._wipe()
             output.talk(text)
-        if not self._ended.is_set():
+        if not self._ended.is_set() and not output.is_plain():
             self._draw()
 
     def _run(self) -> None:
-        while not self._ended.wait(_INTERVAL):
+        while not self._ended.wait(_HEARD if output.is_plain() else _INTERVAL):
             self._draw()
 
     def _draw(self) -> None:
+        if output.is_plain():
+            self._tell()
+            return
         seconds = int(time.monotonic() - self._began)
         room = shutil.get_terminal_size().columns - 1
         text = clip(f"{self._what} …{f' {seconds} s' if seconds else ''}", room)
@@ -77,6 +82,12 @@ class Waiting:
             self._wipe()
             self._drawn = cells(text)
             print(text, end="", file=sys.stderr, flush=True)
+
+    def _tell(self) -> None:
+        seconds = int(time.monotonic() - self._began)
+        with self._lock:
+            if not self._ended.is_set():
+                output.talk(f"{self._what}: {seconds} seconds so far." if seconds else f"{self._what} ...")
 
     def _wipe(self) -> None:
         if self._drawn:

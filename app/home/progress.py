@@ -5,9 +5,11 @@ Reads the store through a function, so that it can be driven without an engine a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.store import PolicyRow, TaskRow
@@ -16,6 +18,8 @@ from ..words.format import clip, clip_start, line, pad, score
 from ..words.held_out import held_out, with_error
 from ..words.learning import newest, state_text
 
+HEARD_SECONDS = 10.0
+"""Between two sentences about a task that only makes steps; one takes about this long to be read out."""
 GRACE_SECONDS = 20.0
 """An engine may be silent this long (a restart, a busy disk) before following gives up."""
 
@@ -49,6 +53,11 @@ def sentence(task: TaskRow) -> str:
     return ", ".join(parts) + "." + wrong + (f" Reason: {line(task.reason)}" if task.reason else "")
 
 
+def milestone(task: TaskRow) -> tuple[object, ...]:
+    """What differs when a task has come further than by a step."""
+    return task.state, task.reason, task.score, *(policy.score for policy in task.policies)
+
+
 def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
     """The rows that learn: the task, or each policy that it trains where it has several."""
     return [policy for policy in task.policies if policy.trained] or [task]
@@ -66,6 +75,18 @@ def _who(task: TaskRow, width: int) -> str:
     return clip_start(text, width) if task.family else clip(text, width)
 
 
+class Ways(TypedDict, total=False):
+    """How a ``Follower`` reports."""
+
+    words: Callable[[TaskRow], str]
+    rest: float
+
+
+def ways(plain: bool) -> Ways:
+    """How tasks are followed: by eye, each change in columns; by ear, in sentences that leave time to hear them."""
+    return {"words": sentence, "rest": HEARD_SECONDS} if plain else {"words": progress_line}
+
+
 @dataclass
 class Follower:
     """Polls tasks and says what changed."""
@@ -80,9 +101,13 @@ class Follower:
     words: Callable[[TaskRow], str] = progress_line
     differs_by: Callable[[TaskRow], object] | None = None
     """A task is reported when this value changes; by default when its words do."""
+    rest: float = 0.0
+    """Seconds between two reports of a task that has only made steps meanwhile."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _said: dict[int, object] = field(default_factory=dict)
+    _last: dict[int, tuple[float, object]] = field(default_factory=dict)
+    """When a task was last reported, and its milestone then."""
 
     def said(self, task: int) -> bool:
         """Whether a task has been reported."""
@@ -93,10 +118,15 @@ class Follower:
         tasks = list(self.read())
         for task in tasks:
             now = (self.differs_by or self.words)(task)
-            if task.id not in self._said or self._said[task.id] != now:
-                self._said[task.id] = now
+            if (task.id not in self._said or self._said[task.id] != now) and not self._rests(task):
+                self._said[task.id], self._last[task.id] = now, (self.clock(), milestone(task))
                 self.say(self.words(task))
         return tasks
+
+    def _rests(self, task: TaskRow) -> bool:
+        """Whether it was reported a moment ago, and there is nothing but steps to tell."""
+        when, before = self._last.get(task.id, (-math.inf, None))
+        return self.clock() - when < self.rest and before == milestone(task)
 
     def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
         """Follow until all tasks have ended, or until the time is over; returns the tasks as they are then."""

@@ -5,6 +5,7 @@ A plugin names its own files, so only files of the plugin itself are looked at, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..words.environments import trouble
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import EnvironmentRow, EnvironmentUse
+    from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 Place = tuple[str, int]
 """(file as the plugin names it, line from 1)."""
@@ -63,6 +64,22 @@ def place_to_mend(row: EnvironmentRow, use: EnvironmentUse) -> tuple[Path, int]:
     plugin = Path(row.path)
     inside = plugin / "__init__.py"
     return (inside if inside.is_file() else plugin), 0
+
+
+def task_place(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> tuple[Path, int]:
+    """``place_to_mend`` of a task's environment; of a mixture's first in which something is wrong, else of its first.
+
+    ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` where there is none of that name.
+    """
+    from marlaas.engine.spec import TOGETHER
+    from marlaas.engine.store import EnvironmentUse
+    from marlaas.engine.submission import find_environment
+
+    found = [find_environment(name, list(environments)) for name in task.environment.split(TOGETHER)]
+    used = [(row, use.get(row.name, EnvironmentUse())) for row in found]
+    return place_to_mend(*next((one for one in used if trouble(*one)), used[0]))
 
 
 @lru_cache(256)

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EvalRow, StoredConversation, Track
 
 from ..chart.plot import Curve, Point
@@ -23,13 +24,15 @@ from ..words.held_out import held_out, rests_on, with_error
 from ..words.important import IMPORTANT
 from ..words.learning import findings
 from ..words.metrics import BANDS, HELD_OUT, REWARD, in_order, newest_text, words
-from ..words.policies import who
+from ..words.policies import kind, names, who
 from ..words.tasks import measured_on, newest_series, state_word
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
 from .facts import PolicyFacts, ShownRollout, TaskFacts
 
 SMALL = tuple(name for name in IMPORTANT if name not in (REWARD, HELD_OUT, "seconds"))
 """Metrics that have a picture of their own, as far as the task has them."""
+MOST_CURVES = 4
+"""Curves of a picture that compares."""
 MOST_SCORES = 40
 """Scores of a list; of more, some of those in between are left out."""
 LONGEST_TURN = 20_000
@@ -73,12 +76,16 @@ def _overview(tasks: Sequence[TaskFacts]) -> Section:
     pieces: list[Piece] = [Table(headers, rows, headers[3:8])]
     if any(compared(policy.scored, first).difference for _, policy in faces[1:]):
         pieces.append(Text(NOTE.format(first=first.label)))
+    ranked = sorted(faces, key=lambda face: -math.inf if face[1].row.best is None else face[1].row.best, reverse=True)
+    drawn = [face for face in faces if face in ranked[:MOST_CURVES]]
     lines = [
         Line(f"{policy.scored.label} {line(task.row.name, 40)}", _curve(policy, REWARD, place))
-        for place, (task, policy) in enumerate(faces[:4])
+        for place, (task, policy) in enumerate(drawn)
     ]
     if any(each.curve.steps for each in lines):
-        pieces.append(Chart("rewards", "Reward by step", "The mean reward of each step's episodes.", lines, unit=True))
+        which = f", of the {MOST_CURVES} with the best scores" if len(drawn) < len(faces) else ""
+        about = f"The mean reward of each step's episodes{which}."
+        pieces.append(Chart("rewards", "Reward by step", about, lines, unit=True))
     apart = differences([dict(task.config) for task in tasks], False)
     if apart.keys() - set(NAMED):
         columns = ("Key", *(str(task.row.id) for task in tasks))
@@ -128,6 +135,7 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("Base", line(engine.base) if engine else ""),
         ("Sampler", line(engine.sampler) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),
+        *((f"Policy {line(each.name)}", f"{kind(each)}; speaks for {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
         ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
         ("Rank", _value(train.get("rank")) if "rank" in train else ""),
@@ -219,7 +227,9 @@ def _rollouts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:
 
 def _head(why: str, said: StoredConversation) -> str:
     parts = (f"{line(name, 30)} {number(value)}" for name, value in list(said.scores.items())[:8])
-    shown = [f"{why}: reward {score(said.reward)}", _speaker(said), f"version {said.version}", *parts]
+    speaker, version = _speaker(said), f"version {said.version}"
+    named = said.policy not in ("", ONLY)  # its name has the version behind it
+    shown = [f"{why}: reward {score(said.reward)}", speaker, "" if named and speaker else version, *parts]
     if said.failure:
         shown.append(line(said.failure, 300))
     if said.cut:
@@ -228,7 +238,8 @@ def _head(why: str, said: StoredConversation) -> str:
 
 
 def _speaker(said: StoredConversation) -> str:
-    return who(said.agent, said.policy, said.version, said.speaker, said.spoke)
+    found, agent = who(said.agent, said.policy, said.version, said.speaker, said.spoke), line(said.agent, 20)
+    return found.removeprefix(f"{agent}: ") if found.startswith(f"{agent}: {agent} v") else found
 
 
 def _turns(episode: Sequence[StoredConversation]) -> Iterator[tuple[str, str]]:

@@ -8,20 +8,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 from marlaas.engine.store import StoredConversation, StoredTrajectory
 
+from ..spoken import without_signs
 from .document import Block
 from .interleaving import in_order, places
 from .reading import episode_blocks
 from .shading import TURNS, Shading
 
 
-def episode_text(episode: Sequence[StoredConversation]) -> str:
-    """The conversations of an episode as plain text, all turns in the order in which they were said."""
-    return joined(episode_blocks(episode, Shading(TURNS), None)) + "\n"
+def episode_text(episode: Sequence[StoredConversation], heard: bool = False) -> str:
+    """The conversations of an episode as text, all turns in the order in which they were said.
+
+    ``heard``: without signs in the lines that are ours, which alone have a style.
+    """
+    blocks = episode_blocks(episode, Shading(TURNS), None)
+    if heard:
+        blocks = [replace(block, text=without_signs(block.text)) if block.style else block for block in blocks]
+    return joined(blocks) + "\n"
 
 
 def joined(found: Sequence[Block]) -> str:

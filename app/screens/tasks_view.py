@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -14,7 +15,7 @@ from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
 from ..context.editor import opened
-from ..context.source_place import source_place
+from ..home.source_lines import task_place
 from ..reading.opening import reading
 from ..words.format import line
 from ..words.tasks import task_json, tasks_named
@@ -108,13 +109,14 @@ class TasksView(View):
         """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
         try:
             with reading(self.marlaas.home) as reader:
-                place = source_place(self.targets[0], reader.environments() if reader else ())
+                known, use = (reader.environments(), reader.environment_use(time.time())) if reader else ([], {})
+                path, place = task_place(self.targets[0], known, use)
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)
             return
-        if not opened(self.marlaas, place.path, place.line):
-            at = f", line {place.line}" if place.line else ""
-            self.marlaas.say(f"No editor was opened; the file is {place.path}{at}. EDITOR says which one is yours.")
+        if not opened(self.marlaas, path, place):
+            where = f"{path}, line {place}" if place else f"{path}"
+            self.marlaas.say(f"No editor was opened. Set EDITOR to yours; the file is {where}.")
 
     def action_copy_row(self) -> None:
         """Copy the tasks in words, a line each."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from marlaas.app import output
 from marlaas.app.cli.main import main
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
@@ -62,5 +63,7 @@ class Commander:
             code = main(words)
         except SystemExit as end:
             code = int(end.code or 0)
+        finally:
+            output.mean_plain(False)
         captured = self._capsys.readouterr()
         return Said(code, captured.out, captured.err)

@@ -32,6 +32,8 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], terminal: int, columns: int, rows: int) -> None:
         self.process = process
         self._terminal = terminal
+        self.drawn = b""
+        """All that the program has sent."""
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
 
@@ -94,6 +96,7 @@ class Terminal:
         data = b""
         with contextlib.suppress(OSError):  # Linux says so when the other end is closed
             data = os.read(self._terminal, 65536)
+        self.drawn += data
         self._stream.feed(data)
         return bool(data)
 

@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.schema import is_current
+from tools.task_rows import tasks_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
@@ -30,7 +30,7 @@ def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own) as demo:
         try:
             deadline = time.monotonic() + PATIENCE
-            while least_steps(home) < STEPS:
+            while min((task.step for task in tasks_of(home)), default=0) < STEPS:
                 assert demo.poll() is None and time.monotonic() < deadline
                 time.sleep(0.2)
         finally:
@@ -43,11 +43,3 @@ def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
         assert engine is not None and engine.sampler == "llama.cpp"
         assert all(task.reward is not None and task.unfinished for task in reader.tasks())
     assert list(home.base.glob("*.gguf")), "llama.cpp has read no base"
-
-
-def least_steps(home: Home) -> int:
-    """Of the demo's tasks; 0 while there are none."""
-    if not home.database.exists() or not is_current(home.database):
-        return 0
-    with Reader(home.database) as reader:
-        return min((task.step for task in reader.tasks()), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from . import environment_api, metrics, settings, task_file, verbs, words
+from . import environment_api, keys, metrics, settings, task_file, verbs, words
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -18,6 +18,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings.page(),
         "verbs.md": verbs.page(),
         "environment-api.md": environment_api.page(api_version()),
+        "keys.md": keys.page(),
         "metrics.md": metrics.page(),
         "words.md": words.page(),
     }

@@ -19,6 +19,7 @@ from marlaas.engine.faults import VARIABLE
 from marlaas.engine.home import Home
 from marlaas.engine.store import Reader, TaskRow
 
+from ..task_rows import tasks_of
 from .tasks import TaskFile
 
 PROCESSES = {"engine": "", "rollout": "rollout", "training": "training", "environment": "marlaas.plugins.host"}
@@ -86,10 +87,7 @@ class Lab:
 
     def rows(self) -> list[TaskRow]:
         """All tasks."""
-        if not self.home.database.exists():
-            return []
-        with Reader(self.home.database) as reader:
-            return reader.tasks()
+        return tasks_of(self.home)
 
     def look(self) -> list[TaskRow]:
         """All tasks; also remembers what is committed, and resumes tasks that paused because workers died."""

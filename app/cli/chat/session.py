@@ -94,7 +94,7 @@ class Chat:
             ):
                 raise answer
             for row in self._rows(side, answer):
-                output.result(row)
+                output.quote(row)
 
     def _rows(self, side: Side, answer: Speech | MarlaasError) -> Iterator[str]:
         """An answer under its side's name; thinking is in brackets, which tell it from the answer without colours."""

@@ -81,7 +81,8 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
             if not args.json:
                 output.result(f"{line(name)}: {verdict(findings)}")
                 for finding in findings:
-                    output.result(f"  {spoken(finding)}")
+                    heard = f"{finding.level}: {finding.check}, {line(finding.message)}"
+                    output.result(heard if output.is_plain() else f"  {spoken(finding)}")
             found[name] = findings
     return found
 

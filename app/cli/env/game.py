@@ -68,7 +68,7 @@ class Game:
             self._shown = place
             output.result(f"--- {_title(place)}")
         for row in rows:
-            output.result(row)
+            output.quote(row)
 
     def _typed(self, ask: Ask) -> Reply:
         place = _place(ask)
@@ -96,7 +96,7 @@ class Game:
                 show_help()
             elif command == "tools":
                 for row in transcript.tools(tools) or ["This agent has no tools."]:
-                    output.result(row)
+                    output.quote(row)
             else:
                 raise Left(command)
 

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         for number, ask in enumerate(seen.asks):
             output.result(f"{'' if not number else chr(10)}instance {number}")
             for row in prompt_lines(ask):
-                output.result(f"  {row}")
+                output.quote(f"  {row}")
     if seen.problem:
         output.complain(seen.problem)
     return output.FAILED if seen.problem else output.OK

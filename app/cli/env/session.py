@@ -152,7 +152,7 @@ class _Session:
         info = self._service.resolve(self._name)
         with await self._service.bind(self._name, config=typed(self._wish.config, info.parameters)) as lease:
             for row in self._prints("at load"):
-                output.result(row)
+                output.quote(row)
             self._head(info, lease.config)
             seed = self._wish.seed if self._wish.split == "train" else 0
             spec = EpisodeSpec(self._wish.split, self._index, seed, 0, lease.config)
@@ -160,7 +160,7 @@ class _Session:
             ended = await self._played(lease, spec, game)
         self._code = output.FAILED if ended.status in ("error", "timeout") else output.OK
         for row in [*self._prints("printed"), *transcript.outcome(ended)]:
-            output.result(row)
+            output.quote(row)
         unheard = [agent for agent in self._wish.mine if agent not in game.agents]
         if unheard and game.agents:
             names = ", ".join(line(agent, 60) for agent in game.agents)
@@ -184,7 +184,7 @@ class _Session:
         )
         if info.state == "stale" and info.failure is not None:
             for row in transcript.failure(info.failure):
-                output.result(row)
+                output.quote(row)
             output.result("That is why the newest edit is not played; this is the last good version.")
 
     def _prints(self, label: str) -> list[str]:

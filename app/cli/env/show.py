@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ... import output
-from ...words.format import clip, line, pad, plain
+from ...words.format import clip, line, plain
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run_show(args: argparse.Namespace) -> int:
     if printed:
         output.result("  printed lately")
         for text in printed:
-            output.result(f"    {clip(text, WIDTH)}")
+            output.quote(f"    {clip(text, WIDTH)}")
     return output.OK
 
 
@@ -69,7 +69,7 @@ def run_log(args: argparse.Namespace) -> int:
     plugin = plugin_of(found(home, args.name)[0])
     printed = tail(home, plugin, max(0, args.lines))
     for text in printed:
-        output.result(text)
+        output.quote(text)
     if not printed:
         output.talk(f"The plugin {line(plugin)} has printed nothing lately.")
     return output.OK
@@ -123,6 +123,6 @@ def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
     for fact in facts(row, use, time.time(), source_lines(row, use)):
-        output.result(f"  {pad(fact.label, 10)} {fact.text}")
+        output.fact(fact.label, fact.text, 10)
     for text in plain(row.description).strip().split("\n")[1:]:
         output.result(f"  {text}".rstrip())

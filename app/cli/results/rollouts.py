@@ -89,7 +89,10 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
         if args.json:
             output.result_json([records.record(one) for one in exporting.read(reader, ids)])
         else:
-            print("\n".join(records.episode_text(one) for one in exporting.episodes(reader, ids)), end="")
+            print(
+                "\n".join(records.episode_text(one, output.is_plain()) for one in exporting.episodes(reader, ids)),
+                end="",
+            )
     elif args.step is not None:
         ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
         found = reader.group_rows(ids)

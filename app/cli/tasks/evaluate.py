@@ -142,14 +142,17 @@ def _counted(versions: int) -> str:
 def _wait(args: argparse.Namespace, number: int) -> int:
     from marlaas.engine.daemon import control
 
-    from ...home.progress import Follower
+    from ...home.progress import Follower, ways
     from ...reading.opening import find_task, reading
     from ...words.measured import measured_json, measured_table
 
     home = home_of(args)
     with reading(home) as reader:
         follower = Follower(
-            read=lambda: [find_task(reader, number)], alive=lambda: control.alive(home), say=output.talk
+            read=lambda: [find_task(reader, number)],
+            alive=lambda: control.alive(home),
+            say=output.talk,
+            **ways(output.is_plain()),
         )
         (task,) = follower.follow()
         assert reader is not None

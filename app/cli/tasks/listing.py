@@ -110,7 +110,8 @@ def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
     for policy in task.policies:
         made = f"{policy.step}/{1 if policy.measured else task.steps}" if policy.trained else ""
         scores = (score(policy.reward), with_error(policy.score, policy.basis)) if policy.trained else ("", "")
-        yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
+        who = f"policy {line(policy.name)} of task {task.id}" if output.is_plain() else f"  {line(policy.name, 30)}"
+        yield ("", "", who, line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
 
 def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
@@ -188,7 +189,7 @@ def show_task(args: argparse.Namespace) -> int:
     seen: set[str] = set()
     for name, value in fields:
         if value and value != "-" and (name not in seen or name in REPEATED):
-            output.result(f"  {name:<12} {value}")
+            output.fact(name, value, 12)
         seen.add(name)
     if task.kind == "eval":
         output.result("")

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ... import output
-from ...words.format import line, pad
+from ...words.format import line
 
 if TYPE_CHECKING:
     from marlaas.engine.environments import Peek
@@ -79,7 +79,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     )
     output.result("")
     for what, how_much in told(estimates, [submission.environment for submission in linked]):
-        output.result(f"{pad(what, 8)} {how_much}")
+        output.fact(what, how_much, 8, "")
 
 
 def _print_agent_maps(linked: Sequence[Submission]) -> None:

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     """Wait, with progress on standard error."""
     from marlaas.engine.daemon import control
 
-    from ...home.progress import Follower
+    from ...home.progress import Follower, ways
     from ...reading.opening import find_task, reading
     from ...words.tasks import task_json
 
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
             read=lambda: [find_task(reader, number) for number in wanted],
             alive=lambda: control.alive(home),
             say=output.talk,
+            **ways(output.is_plain()),
         )
         tasks = follower.follow(args.timeout)
     if args.json:

@@ -35,16 +35,14 @@ def register(verbs: Verbs) -> None:
     watch.add_argument(
         "--quiet", action="store_true", help="only new states, reasons and held-out scores, not each step"
     )
-    how = watch.add_mutually_exclusive_group()
-    how.add_argument("--plain", action="store_true", help="sentences without signs or columns, for screen readers")
-    how.add_argument("--json", action="store_true", help="print one JSON object per line")
+    watch.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print changes until the given tasks have ended, or until Ctrl-C."""
     from marlaas.engine.daemon import control
 
-    from ...home.progress import Follower, progress_line, sentence
+    from ...home.progress import Follower, milestone, ways
     from ...reading.opening import find_task, reading
 
     home = home_of(args)
@@ -56,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         follower = Follower(
             read=lambda: moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
             alive=lambda: control.alive(home),
-            say=output.result,
-            words=_json if args.json else sentence if args.plain else progress_line,
+            say=output.quote if args.json else output.result,
             differs_by=milestone if args.quiet else None,
+            **({"words": _json} if args.json else ways(output.is_plain())),
         )
         if wanted is None:
             watch_all(follower)
@@ -90,8 +88,3 @@ def _json(task: TaskRow) -> str:
     from ...words.tasks import task_json
 
     return output.json_line(task_json(task))
-
-
-def milestone(task: TaskRow) -> tuple[object, ...]:
-    """What differs when a task has come further than by a step: ``--quiet`` tells of nothing else."""
-    return task.state, task.reason, task.score, *(policy.score for policy in task.policies)

@@ -64,10 +64,16 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
     )
 
 
-def all_lost(draws: int, played: Sequence[Played], component: str = "") -> Paused:
-    """The error for a group number whose draws lose all of their members; ``component``: of a mixture, which."""
+def all_lost(draws: int, played: Sequence[Played], environment: str, index: int, component: str = "") -> Paused:
+    """The error for a group number whose draws lose all of their members.
+
+    ``index``: the instance of the last draw; ``component``: of a mixture, which.
+    """
     which = f" {component}" if component else ""
-    return Paused(f"The environment{which} failed {draws} groups in a row: {first_failure(played)}.")
+    return Paused(
+        f"The environment{which} failed {draws} groups in a row: {first_failure(played)}.",
+        f"`marlaas env play {environment} --index {index}` plays the last of them; instances have no largest number.",
+    )
 
 
 def too_few(draws: int, wanted: int, played: Sequence[Played], component: str = "") -> Paused:

@@ -238,7 +238,8 @@ class Producer:
                     await environment.check()  # where it rests, the task waits instead of pausing
                     fewest = max(closing_rules(one.spec).min_members for one in left)
                     if failures >= MAX_FAILURES:
-                        raise all_lost(failures, [one.played for one in members], component.name)
+                        lost = [one.played for one in members]
+                        raise all_lost(failures, lost, lease.environment, drawn, component.name)
                     raise too_few(short, fewest, [one.played for one in members], component.name)
                 run.keeper.give_up()
                 continue

@@ -73,7 +73,8 @@ def test_compare_sets_policies_beside_each_other(filled: Home, marlaas: Commande
 def test_watch_speaks_of_each(filled: Home, marlaas: Commander, engine: FakeEngine) -> None:
     Filling(filled.database).execute("UPDATE tasks SET state = 'done'")
     out = marlaas("watch", "2", "--plain").out
-    assert "player at step 1 of 20, reward 0.60, held-out score 0.75 ± 0.10 (4 prompts), judge at step 1" in out
+    player = "player at step 1 of 20, reward 0.60, held-out score 0.75 plus or minus 0.10 (4 prompts), judge at step 1"
+    assert player in out
     assert "judge: step   1/20  reward 0.50  held-out 0.62" in marlaas("watch", "2").out
 
 

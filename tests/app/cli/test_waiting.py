@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from marlaas.app import output
 from marlaas.app.cli import waiting
 from marlaas.app.cli.waiting import Waiting
 
@@ -90,3 +91,28 @@ def test_in_a_pipe_it_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pipe.getvalue() == "One line.\n"
     with Waiting("Starting a sampler", piped=True):
         assert pipe.getvalue() == "One line.\nStarting a sampler …\n"
+
+
+def test_who_hears_it_gets_lines_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    clock, counted = count(step=10), threading.Event()
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(waiting, "_HEARD", 0.001)
+    write = terminal.write
+
+    def heard(text: str) -> int:
+        if "30 seconds" in text:
+            counted.set()
+        return write(text)
+
+    monkeypatch.setattr(terminal, "write", heard)
+    output.mean_plain(True)
+    try:
+        with Waiting("Loading sums") as shown:
+            shown.say("A large base takes minutes …")
+            assert counted.wait(30)
+    finally:
+        output.mean_plain(False)
+    lines = terminal.getvalue().splitlines()
+    assert "\r" not in terminal.getvalue() and "A large base takes minutes ..." in lines
+    assert "Loading sums: 30 seconds so far." in lines

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.source_lines import place_to_mend, source_file, source_line, source_lines
+from marlaas.app.home.source_lines import place_to_mend, source_file, source_line, source_lines, task_place
+from marlaas.engine.errors import EnvironmentMissing
+from marlaas.engine.spec import TOGETHER
 from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure
 from marlaas.engine.store.rows import EnvironmentRow
+
+from ..rows import task
 
 NOTHING = EnvironmentUse()
 
@@ -74,3 +78,18 @@ def test_the_editor_opens_where_it_is_wrong(plugins: Path) -> None:
     assert place_to_mend(row(sums, "/etc/passwd", 3), NOTHING) == (sums, 0)
     assert source_lines(row(sums, "sums.py", 3), failed) == {("sums.py", 3): "total = (1 +"}
     assert set(source_lines(row(shop, "sums.py", 3), failed)) == {("shop/goods.py", 2)}
+
+
+def test_the_editor_opens_a_task_s_environment_where_it_is_wrong(plugins: Path) -> None:
+    sums = replace(row(plugins / "sums.py", "", 0, ""), name="sums/sums", state="ready")
+    shop = replace(row(plugins / "shop", "", 0, ""), name="shop/buy", state="ready")
+    broken = replace(shop, message="NameError: x", file="shop/goods.py", line=2)
+    failed = EnvironmentUse({"error": 1}, failure=EpisodeFailure("KeyError", "shop/goods.py", 1, "v", 0.0))
+    one, mixed = task(1, environment="buy"), task(1, environment=TOGETHER.join(("sums", "shop/buy")))
+    goods = plugins / "shop" / "goods.py"
+    assert task_place(one, [sums, shop], {}) == (plugins / "shop" / "__init__.py", 0)
+    assert task_place(one, [sums, broken], {}) == task_place(mixed, [sums, broken], {}) == (goods, 2)
+    assert task_place(mixed, [sums, shop], {"shop/buy": failed}) == (goods, 1), "only its episodes tell"
+    assert task_place(mixed, [sums, shop], {}) == (plugins / "sums.py", 0), "nothing is wrong: the first"
+    with pytest.raises(EnvironmentMissing, match="There is no environment 'pig'"):
+        task_place(task(1, environment="pig"), [sums], {})

@@ -20,6 +20,7 @@ from ..filling import Filling
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
 REASON = "sums.py:12: NameError: name 'expected_sum' is not defined, on all of 8 instances; rests for 60 s."
+SOURCE = "\n" * 11 + "    return expected_sum\n"
 ESTIMATE = re.compile(r"\b\d+(s|[mhd]\d\d)\b")
 """A time such as 41s or 3m20."""
 
@@ -37,6 +38,8 @@ def blocked(filling: Filling, home: Home, made: int = 0) -> int:
     filling.engine()
     filling.task(state="running", made=12)
     filling.environment("sums/sums", "failing", REASON)
+    home.plugins.mkdir(exist_ok=True)
+    (home.plugins / "sums.py").write_text(SOURCE)
     filling.execute("UPDATE environments SET file = 'sums.py', line = 12, path = ?", str(home.plugins / "sums.py"))
     return filling.task(name="sums of five", environment="sums", state="blocked", reason=REASON, made=made)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,7 @@ async def test_reasons_name_the_component(world: World) -> None:
     ending = await ends(world)
     assert ending.state == "paused"
     assert ending.reason.words.startswith("The environment words failed 5 groups in a row: it broke (env.py, line 3).")
+    assert re.search(r"`marlaas env play words --index \d+` plays the last of them", ending.reason.words)
 
 
 async def test_what_one_holds_out_no_other_trains_on(world: World) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander
 from ...filling import Filling
+from ...filling_policies import fill_duel
 from ...filling_rollouts import fill_rollouts
 
 
@@ -46,3 +50,27 @@ def test_mistakes(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = marlaas("report", "1", "--out", str(tmp_path / "file"))
     assert refused.code == 1 and "cannot be written" in refused.err and "--out" in refused.err
+
+
+def test_several_policies_say_whom_they_speak_for(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    fill_duel(home.database)
+    marlaas("report", "2", "--out", str(tmp_path / "r"))
+    text = (tmp_path / "r" / "report.md").read_text()
+    assert "| Policy player | trained; speaks for " in text and "| Policy judge | trained; speaks for " in text
+    assert "## Curves of player" in text and "## Scores of judge" in text
+    heads = re.findall(r"(?m)^\*\*.* reward .*\*\*$", text)
+    assert heads and not any(re.search(r" v(\d+) · version \1\b", head) for head in heads), "a version is said once"
+    assert not re.search(r"\b(\w+): \1 v\d", text), "nobody is named twice"
+
+
+def test_of_many_the_best_are_drawn(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
+    for number in range(1, 7):
+        filling.task(name=f"rate {number}", made=4)
+        filling.execute(
+            "UPDATE evals SET score = ? WHERE policy = (SELECT id FROM policies WHERE task = ?)", number / 10, number
+        )
+    marlaas("report", *map(str, range(1, 7)), "--out", str(tmp_path / "r"))
+    text = (tmp_path / "r" / "report.md").read_text()
+    drawn = next(row for row in text.splitlines() if "pictures/rewards.svg" in row)
+    assert "of the 4 with the best scores" in drawn
+    assert re.findall(r"rate (\d)", drawn) == ["3", "4", "5", "6"]

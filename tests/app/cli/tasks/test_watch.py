@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from marlaas.app.cli.tasks import watch
-from marlaas.app.home.progress import Follower, sentence
+from marlaas.app.home.progress import Follower, milestone, sentence, ways
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
 
@@ -25,7 +25,8 @@ def test_given_tasks_that_have_ended(filling: Filling, marlaas: Commander, engin
     assert (said.code, said.err) == (0, "")
     assert (
         said.out
-        == "Task 1, physics-lab, sums: done, step 20 of 20, reward 0.63, held-out score 0.58 ± 0.03 (64 prompts).\n"
+        == "Task 1, physics-lab, sums: done, step 20 of 20, reward 0.63, held-out score 0.58 plus or minus 0.03"
+        " (64 prompts).\n"
     )
     said = marlaas("watch", "1", "2", "--quiet")
     assert said.code == 1 and ["✓" in line for line in said.out.splitlines()] == [True, False]
@@ -67,13 +68,34 @@ def test_quiet_tells_of_milestones_alone(filling: Filling, home: Home) -> None:
     filling.task(made=3)
     said: list[str] = []
     with opened(home) as reader:
-        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch.milestone)
+        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=milestone)
         follower.poll()
         filling.execute("UPDATE policies SET step = 4")
         follower.poll()
         filling.execute("UPDATE evals SET score = 0.9")
         follower.poll()
     assert len(said) == 2 and "held-out 0.90" in said[1]
+
+
+def test_who_hears_it_has_time_to(filling: Filling, home: Home) -> None:
+    filling.task(made=3)
+    said: list[str] = []
+    now = [0.0]
+    with opened(home) as reader:
+        follower = Follower(reader.tasks, lambda: True, said.append, clock=lambda: now[0], **ways(plain=True))
+        follower.poll()
+        for step, seconds in ((4, 1.0), (5, 9.9)):
+            filling.execute("UPDATE policies SET step = ?", step)
+            now[0] = seconds
+            follower.poll()
+        assert len(said) == 1, "steps alone wait"
+        now[0] = 10.0
+        follower.poll()
+        assert len(said) == 2 and "step 5 of" in said[1]
+        filling.execute("UPDATE tasks SET state = 'paused'")
+        now[0] = 11.0
+        follower.poll()
+    assert len(said) == 3 and "paused" in said[2], "a new state does not wait"
 
 
 def test_hostile_names_stay_on_their_line(filling: Filling, marlaas: Commander, engine: FakeEngine) -> None:
