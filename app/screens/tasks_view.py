@@ -13,12 +13,12 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
-from ..context.editor import opened
 from ..context.source_place import source_place
 from ..reading.opening import reading
 from ..words.format import line
 from ..words.tasks import task_json, tasks_named
 from .dialogs.confirm import Confirm
+from .editing import edit_source
 from .view import View
 
 _VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
@@ -112,9 +112,7 @@ class TasksView(View):
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)
             return
-        if not opened(self.marlaas, place.path, place.line):
-            at = f", line {place.line}" if place.line else ""
-            self.marlaas.say(f"No editor was opened; the file is {place.path}{at}. EDITOR says which one is yours.")
+        edit_source(self.marlaas, place.path, place.line)
 
     def action_copy_row(self) -> None:
         """Copy the tasks in words, a line each."""
