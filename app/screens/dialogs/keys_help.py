@@ -14,13 +14,15 @@ from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Resize
-from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
 from ...words.format import clip, pad
+from .dialog import Dialog
 from .explain import Explain
 
 _KEY, _ENTRY = 11, 36
+_AROUND = 3
+"""Lines of the frame and of the keys at its bottom."""
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
@@ -53,34 +55,33 @@ def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
     return list(lines.values())
 
 
-class KeysHelp(ModalScreen[None]):
+class KeysHelp(Dialog[None]):
     """A page to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,escape,q", "app.pop_screen", "close", id="help.close"),
-        Binding("w", "words", "what words mean", id="help.words"),
+        Binding("w", "words", "what words and metrics mean", id="help.words"),
+        Binding("enter,escape,question_mark,q", "app.pop_screen", "close", key_display="⏎ esc", id="help.close"),
         Binding("j,down", "scroll(1)", show=False, id="help.down"),
         Binding("k,up", "scroll(-1)", show=False, id="help.up"),
     ]
     DEFAULT_CSS = """
-    KeysHelp { align: center middle; }
-    KeysHelp > VerticalScroll { width: 78; max-width: 100%; height: auto; max-height: 100%; padding: 0 1;
-                                background: $surface; border: round $primary; }
+    KeysHelp > Vertical { width: 78; max-width: 100%; }
+    KeysHelp VerticalScroll { height: auto; }
     KeysHelp Label { width: 100%; margin-bottom: 1; }
-    .-wide KeysHelp > VerticalScroll { width: 116; }
+    .-wide KeysHelp > Vertical { width: 116; }
     """
 
     def __init__(self, title: str, text: str, lines: list[KeyLine]) -> None:
         super().__init__()
         self._title, self._text, self._lines = title, text, lines
 
-    def compose(self) -> ComposeResult:
+    def heading(self) -> str:
+        """Whose keys they are."""
+        return self._title
+
+    def content(self) -> ComposeResult:
         """Lay out text and keys."""
-        with VerticalScroll() as page:
-            page.border_title, page.border_subtitle = (
-                self._title,
-                "j k scroll · w explains words and metrics · esc closes",
-            )
+        with VerticalScroll():
             if self._text:
                 paragraphs = [" ".join(each.split()) for each in self._text.split("\n\n")]
                 yield Label("\n\n".join(paragraphs), markup=False)
@@ -91,6 +92,7 @@ class KeysHelp(ModalScreen[None]):
         self.call_after_refresh(self._write)
 
     def _write(self) -> None:
+        self.query_one(VerticalScroll).styles.max_height = max(1, self.size.height - _AROUND)
         keys = self.query_one("#keys", Static)
         columns = max(1, keys.size.width // _ENTRY)
         parts: list[Content] = []
