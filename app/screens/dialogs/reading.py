@@ -14,6 +14,9 @@ from textual.widgets import Static
 
 from .dialog import Dialog
 
+_AROUND = 3
+"""Lines of the frame and of the keys."""
+
 
 class Reading(Dialog[None]):
     """Scrolls over a text that is made for its width."""
@@ -27,9 +30,13 @@ class Reading(Dialog[None]):
     Reading > Vertical { width: 96%; max-width: 130; height: 92%; }
     Reading #legend { height: 1; color: $text-muted; }
     Reading VerticalScroll { height: 1fr; }
+    Reading.-fitted > Vertical { height: auto; max-height: 100%; }
+    Reading.-fitted VerticalScroll { height: auto; }
     Reading #text { width: 100%; }
     """
     AUTO_FOCUS = "VerticalScroll"
+    TALL = True
+    """Whether it is as high as the screen however short its text is, which may come or change later."""
 
     def legend(self) -> Content:
         """A line above the text that does not scroll; empty where there is none."""
@@ -41,6 +48,7 @@ class Reading(Dialog[None]):
 
     def content(self) -> ComposeResult:
         """Lay out legend and text."""
+        self.set_class(not self.TALL, "-fitted")
         yield Static(id="legend", markup=False)
         with VerticalScroll():
             yield Static(id="text", markup=False)
@@ -51,9 +59,11 @@ class Reading(Dialog[None]):
 
     def draw(self) -> None:
         """Show legend and text as they are now."""
-        legend, width = self.legend(), self.query_one(VerticalScroll).scrollable_content_region.width
+        legend, scrolled = self.legend(), self.query_one(VerticalScroll)
         self.query_one("#legend", Static).update(legend)
         self.query_one("#legend").display = bool(legend.plain)
+        scrolled.styles.max_height = max(1, self.size.height - _AROUND - bool(legend.plain))
+        width = scrolled.scrollable_content_region.width
         self.query_one("#text", Static).update(self.text(max(1, width)))
 
     def action_scroll(self, lines: int) -> None:

@@ -30,7 +30,7 @@ _NONE = (
     "A policy meets others where several speak in an episode: other policies, a pool of its earlier versions,"
     ' a frozen one, or under [eval] with agents = { second = "player@0" }.'
 )
-_LEGEND = "row against column: mean reward ± standard error, n episodes in which both spoke"
+_LEGEND = "row against column: mean reward ± error, n episodes of both; · none"
 
 
 class WinRates(Reading):
@@ -38,6 +38,7 @@ class WinRates(Reading):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "dismiss", "close", show=False, id="rates.close")]
     DEFAULT_CSS = "WinRates > Vertical { max-width: 150; }"
+    TALL = False
 
     def __init__(self, home: Home, learner: Learner) -> None:
         super().__init__()

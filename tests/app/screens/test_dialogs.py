@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.containers import Vertical
@@ -38,7 +39,7 @@ from ..filling import Filling, fill_full
 from ..rows import task
 
 LONG = "\n".join(f"line {number}" for number in range(200))
-MADE: dict[str, Callable[[Home], Screen[object]]] = {
+MADE: dict[str, Callable[[Home], Screen[Any]]] = {
     "ask": lambda home: Ask("For how long?"),
     "choose": lambda home: ChooseTasks("Which?", {Learner(1): task(1)}, (), 3),
     "configuration": lambda home: Configuration([1], [Setting(f"k{n}", ("1",), False, False) for n in range(200)]),

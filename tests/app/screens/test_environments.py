@@ -40,6 +40,13 @@ async def test_environments(home: Home, kind: str, size: tuple[int, int]) -> Non
         assert_snapshot(f"environments-{kind}-{size[0]}x{size[1]}", driver.text())
 
 
+async def test_a_short_terminal_shows_rows_of_the_table(home: Home) -> None:
+    fill_environments(home.database)
+    async with driving(home, (60, 15)) as driver:
+        await driver.press(KEY)
+        assert all(name in driver.text() for name in ("buy", "guess", "arithmetic"))
+
+
 async def test_reload_asks_the_engine_for_the_plugin(home: Home) -> None:
     fill_environments(home.database)
     async with driving(home) as driver:
