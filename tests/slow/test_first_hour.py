@@ -135,7 +135,7 @@ def test_an_engine_that_was_killed(lab: Lab, size: Size) -> None:
         screen.until("engine: ● alive", "● running")
         assert lab.until(task, step + 2).state == "running"
         screen.press("x")
-        screen.until("Yes")
+        screen.until("Yes (y)")
         screen.press("y")
         screen.until("cancelled")
         leave(screen)
@@ -207,7 +207,7 @@ def test_an_adapter_used_elsewhere(lab: Lab, size: Size, tmp_path: Path) -> None
         screen.press("5")
         screen.until("e export", f"task-{task}/")
         screen.press("e")
-        screen.until(f"Export version 2 of task {task}", "PEFT")
+        screen.until(f"Export version 2 of task {task}", "PEFT (enter)")
         screen.press(f"\x15{folder}\r")
         screen.until("how to use", "Use this adapter", "PeftModel")
         screen.press("q")

@@ -23,7 +23,7 @@ class Reading(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,escape,q", "dismiss", "close", key_display="⏎ esc", id="reading.close"),
-        Binding("j", "scroll(1)", "down", show=False, id="reading.down"),
+        Binding("j", "scroll(1)", "scroll", key_display="j k", id="reading.down"),
         Binding("k", "scroll(-1)", "up", show=False, id="reading.up"),
     ]
     DEFAULT_CSS = """
