@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import MarlaasError
@@ -19,7 +20,7 @@ from marlaas.engine.home import Home, check_folder, find_home
 
 from .. import output
 from ..home.demo import begin
-from .verbs import Verbs, add_verb, home_of
+from .verbs import Verbs, add_verb, home_of, place_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
@@ -43,15 +44,29 @@ def register(verbs: Verbs) -> None:
 
 
 def demo_home(args: argparse.Namespace) -> Home:
-    """The demo's own home, unless one was given explicitly."""
-    if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):
-        return home_of(args)
+    """The demo's own home, unless one was given explicitly, which the demo makes where there is nothing.
+
+    Raises ``ConfigError`` where the folder holds other things.
+    """
     default = find_home().root
-    sampler = getattr(args, "sampler", None)
-    home = Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
+    if getattr(args, "home", None) or os.environ.get("MARLAAS_HOME"):
+        home = place_of(args)
+        if home.root == default or not _is_free(home.root):
+            return home_of(args)
+    else:
+        sampler = getattr(args, "sampler", None)
+        home = Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
     check_folder(home)
     output.mean_home(str(home.root))
     return home
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether there is no such folder, or an empty one."""
+    try:
+        return not folder.exists() or not any(folder.iterdir())
+    except OSError:  # a file, or what cannot be read
+        return False
 
 
 def run(args: argparse.Namespace) -> int:

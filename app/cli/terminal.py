@@ -66,6 +66,10 @@ def open_application(
 
     application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
     application.begun = _collect_garbage
+    if not web:
+        from ..frame.hangup import end_with_terminal
+
+        end_with_terminal(sys.stdin.fileno())
     application.run()
     if application.farewell:
         output.talk(application.farewell)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from marlaas.engine.home import find_home
+from marlaas.engine.home import check_folder, check_home, find_home
 
 from ..reading.opening import find_task, reading
 from .table import Tasks
@@ -45,7 +45,12 @@ class Home:
     """A home by its folder; without one what ``MARLAAS_HOME`` names, else your platform's state folder."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        """Raises ``ConfigError`` where ``folder`` is no home: it is mistyped, or `marlaas home new` has to make one."""
         self._home = find_home(None if folder is None else os.fspath(folder))
+        if self._home.root == find_home().root:
+            check_folder(self._home)
+        else:
+            check_home(self._home)
 
     def __repr__(self) -> str:
         return f"Home({str(self._home.root)!r})"

@@ -138,5 +138,5 @@ def _allowed(kind: str, low: float | None, high: float | None, choices: Sequence
 
 
 def _bound(bound: float | None) -> str:
-    """An end of a range; whole numbers without an exponent."""
-    return f"{bound:.0f}" if bound is not None and float(bound).is_integer() else shown(bound)
+    """An end of a range; whole numbers without an exponent, in groups of three digits."""
+    return f"{bound:,.0f}" if bound is not None and float(bound).is_integer() else shown(bound)

@@ -118,6 +118,10 @@ class Form:
         key = f"{POLICIES}.{version.policy}.start" if several else "policy.start"
         return replace(self.typed(key, reference(version)), touched=self.touched)
 
+    def on(self, environment: str) -> Form:
+        """The form of a task on this environment."""
+        return replace(self.typed("environment", environment), touched=self.touched)
+
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
         """The form with the parameters of an environment that no engine serves yet."""
         return replace(self, looked_up=(environment, parameters))

@@ -90,8 +90,8 @@ class Noticing(KeyOrder):
     def _show_notices(self) -> None:
         """Show what is to be told now, and come back when the next of it goes."""
         notices = self.notices
-        for screen in self.screen_stack:
-            for each in screen.query(NoticeLine):
+        if self.screen_stack:  # a view below a dialog shows them once it is in sight again
+            for each in self.screen.query(NoticeLine):
                 each.show(notices)
         if self._renewal is not None:
             self._renewal.stop()

@@ -40,12 +40,12 @@ furthest behind is served next. Draining finishes the steps under way; stopping 
 frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
-        Binding("minus", "zoom_time(1)", "further", show=False, key_display="-", id="engine.further"),
         Binding("S", "start", "start", id="engine.start"),
         Binding("D", "drain", "drain", id="engine.drain"),
         Binding("X", "stop", "stop", id="engine.stop"),
         Binding("F", "yield_machine", "yield", id="engine.yield"),
+        Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
+        Binding("minus", "zoom_time(1)", "further", show=False, key_display="-", id="engine.further"),
         Binding("B", "take_back", "take back", show=False, id="engine.take_back"),
         Binding("j", "scroll(1)", "down", show=False, id="engine.down"),
         Binding("k", "scroll(-1)", "up", show=False, id="engine.up"),

@@ -19,7 +19,6 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 from ..context.child_verb import verb_command, verb_output
-from ..context.editor import opened
 from ..context.foreground import hand_over
 from ..context.snapshot import Snapshot
 from ..home.source_lines import place_to_mend
@@ -32,6 +31,7 @@ from ..words.environments import plugin_of
 from ..words.findings import spoken, verdict
 from ..words.format import line
 from .dialogs.new_environment import write_environment
+from .editing import edit_source
 from .view import View
 
 CHECK_SECONDS = 300.0
@@ -52,15 +52,16 @@ class EnvironmentsScreen(View):
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 Broken ones come first.
 
-C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, E opens your
-editor on it, at the line that is wrong. N writes a template of another one. i shows which libraries one waits for,
-and installs them if you agree."""
+C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, a opens the
+form for a task on it. E opens your editor on it, at the line that is wrong. N writes a template of another one. i
+shows which libraries one waits for, and installs them if you agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("N", "new", "new", id="environments.new"),
         Binding("R", "reload", "reload", show=False, id="environments.reload"),
         Binding("C", "check", "check", id="environments.check"),
         Binding("v", "prompts", "prompts", id="environments.prompts"),
         Binding("P", "play", "play", id="environments.play"),
+        Binding("a", "add", "add task", id="environments.add"),
         Binding("E", "edit", "edit", show=False, id="environments.edit"),
         Binding("i", "allow", "allow libraries", show=False, id="environments.allow"),
         Binding("y", "copy", "copy", show=False, id="environments.copy"),
@@ -139,6 +140,8 @@ and installs them if you agree."""
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: reading alone, or a browser, allows fewer of them."""
+        if action == "add":
+            return self.marlaas.may_act()
         if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
             return ""
         if action in ("play", "edit", "new", "allow") and self.marlaas.web:
@@ -211,6 +214,15 @@ and installs them if you agree."""
         title = "Its first prompts" if not peek.problem else f"Its prompts cannot be shown: {peek.problem}"
         return Asked(title, tuple(lines))
 
+    def action_add(self) -> None:
+        """Open the form for a task on the environment under the cursor."""
+        from .submit import SubmitScreen
+
+        if row := self.current:
+            self.app.push_screen(SubmitScreen(environment=row.name))
+        else:
+            self.marlaas.action_add()
+
     # Actions that need the whole terminal get it.
 
     def action_play(self) -> None:
@@ -227,10 +239,7 @@ and installs them if you agree."""
     def action_edit(self) -> None:
         """Open the plugin in an editor, at the line at which something is wrong."""
         if row := self.current:
-            path, place = place_to_mend(row, self._answer.use_of(row))
-            if not opened(self.marlaas, path, place):
-                where = f"{path}, line {place}" if place else f"{path}"
-                self.marlaas.say(f"No editor was opened. Set EDITOR to yours; the file is {where}.")
+            edit_source(self.marlaas, *place_to_mend(row, self._answer.use_of(row)))
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""

@@ -15,7 +15,7 @@ from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.events import Key
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.spec import parse
@@ -31,6 +31,7 @@ from ..form.sources import Sources, read_sources
 from ..form.words import about, beyond_fields, missing, standing
 from ..home.submitting import enqueue
 from ..widgets.elapsed import Elapsed
+from ..widgets.key_bar import KeyBar
 from ..widgets.notice_line import NoticeLine
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
@@ -48,7 +49,7 @@ class SubmitScreen(ModalScreen[None]):
         Binding("ctrl+t", "turn", "task file", priority=True, id="submit.turn"),
         Binding("ctrl+o", "save", "save as", priority=True, id="submit.save"),
         Binding("ctrl+e", "edit", "editor", priority=True, id="submit.edit"),
-        Binding("escape", "leave", "leave", key_display="esc", id="submit.leave"),
+        Binding("escape", "leave", "close", key_display="esc", id="submit.leave"),
         Binding("tab", "app.focus_next", show=False, priority=True, id="submit.tab"),  # before letters typed after it
         Binding("shift+tab", "app.focus_previous", show=False, priority=True, id="submit.backtab"),
         Binding("down", "app.focus_next", show=False, id="submit.next"),
@@ -71,12 +72,13 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
     """
 
-    def __init__(self, copy_from: int | None = None, start: VersionRow | None = None) -> None:
+    def __init__(self, copy_from: int | None = None, start: VersionRow | None = None, environment: str = "") -> None:
         """``copy_from``: the number of the task that the form begins as a copy of; ``start``: the version that the new
-        task is to begin from."""
+        task is to begin from; ``environment``: the name of the one that it is to train on."""
         super().__init__()
         self._copy_from = copy_from
         self._start = start
+        self._environment = environment
         self._form = Form()
         self._checked = Checked()
         self._sending = False
@@ -103,7 +105,7 @@ class SubmitScreen(ModalScreen[None]):
         yield Static(id="beyond", markup=False)
         yield Static(id="about", markup=False)
         yield NoticeLine()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Read what the form is filled from."""
@@ -140,6 +142,8 @@ class SubmitScreen(ModalScreen[None]):
         self._form = Form.begun(sources)
         if self._start:
             self._form = self._form.beginning_with(self._start)
+        if self._environment:
+            self._form = self._form.on(self._environment)
         self.run_worker(self._fill_fields())
 
     # What is typed.

@@ -14,12 +14,12 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
-from ..context.editor import opened
 from ..home.source_lines import task_place
 from ..reading.opening import reading
 from ..words.format import line
 from ..words.tasks import task_json, tasks_named
 from .dialogs.confirm import Confirm
+from .editing import edit_source
 from .view import View
 
 _VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
@@ -114,9 +114,7 @@ class TasksView(View):
         except MarlaasError as error:
             self.marlaas.say(str(error), bad=True)
             return
-        if not opened(self.marlaas, path, place):
-            where = f"{path}, line {place}" if place else f"{path}"
-            self.marlaas.say(f"No editor was opened. Set EDITOR to yours; the file is {where}.")
+        edit_source(self.marlaas, path, place)
 
     def action_copy_row(self) -> None:
         """Copy the tasks in words, a line each."""

@@ -1,4 +1,6 @@
-"""The last line of every view: the keys that act here, dim where they cannot, and the palette at the right.
+"""The last line of every view and dialog: the keys that act here, dim where they cannot, and the palette at the right.
+
+Where there is no room for all, whole keys are left out, the last first. How to get help and how to leave stays.
 
 Textual's own footer makes a widget for each key, and makes all of them anew whenever one changes. With a cursor that
 moves over tasks in different states, that would be the most expensive part of a key press. This one is a single line.
@@ -6,8 +8,10 @@ moves over tasks in different states, that would be the most expensive part of a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual.binding import Binding
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
@@ -17,6 +21,8 @@ from textual.widget import Widget
 from ..words.format import cells
 
 _EDGE = "▏"
+_KEPT = ("help", "all panes", "close", "leave")
+"""Descriptions of the keys that are left out last: where one is, and how one gets away."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,17 @@ class ShownKey:
         return f" {self.display} {self.description} "
 
 
+def fitting(keys: Sequence[ShownKey], room: int) -> tuple[ShownKey, ...]:
+    """The keys that fit into so many cells, in their order: those that are kept to the last, then the first ones."""
+    shown: list[ShownKey] = []
+    room += 1  # the space behind the last one may be cut
+    for key in sorted(keys, key=lambda each: each.description not in _KEPT):
+        if cells(key.text) <= room:
+            shown.append(key)
+            room -= cells(key.text)
+    return tuple(key for key in keys if key in shown)
+
+
 class KeyBar(Widget):
     """Shows the bindings of its screen; a click on a key presses it."""
 
@@ -46,8 +63,10 @@ class KeyBar(Widget):
     keys: reactive[tuple[ShownKey, ...]] = reactive(())
     palette: reactive[ShownKey | None] = reactive(None)
 
-    def __init__(self) -> None:
+    def __init__(self, enter: str = "") -> None:
+        """``enter`` is what that key does in the line of text that has the focus, where no binding says it."""
         super().__init__()
+        self._enter = enter
         self._will_look = False
 
     def on_mount(self) -> None:
@@ -66,6 +85,9 @@ class KeyBar(Widget):
             return
         active = self.screen.active_bindings
         shown: dict[str, ShownKey] = {}
+        if self._enter:
+            display = self.app.get_key_display(Binding("enter", ""))
+            shown["enter"] = ShownKey("enter", display, self._enter, True)
         zoom = next((each.binding for each in active.values() if each.binding.action == "zoom"), None)
         if zoom is not None and self.screen.maximized is not None:
             shown["zoom"] = ShownKey(zoom.key, f"esc {self.app.get_key_display(zoom)}", "all panes", True)
@@ -73,30 +95,34 @@ class KeyBar(Widget):
             if binding.show and binding.action not in shown:
                 display = self.app.get_key_display(binding)
                 shown[binding.action] = ShownKey(binding.key, display, binding.description, enabled)
-        self.keys = tuple(shown.values())
+        self.keys = tuple(sorted(shown.values(), key=lambda key: key.description == "close"))  # that one is the last
         palette = active.get(self.app.COMMAND_PALETTE_BINDING)
         if palette is not None:
             display = self.app.get_key_display(palette.binding)
             self.palette = ShownKey(palette.binding.key, display, palette.binding.description, palette.enabled)
 
+    @property
+    def _room(self) -> int:
+        """Cells beside the palette's key, which is there where the keys that are kept leave room for it."""
+        kept = sum(cells(key.text) for key in self.keys if key.description in _KEPT)
+        beside = self.size.width - (cells(self.palette.text) if self.palette else 0)
+        return beside if beside + 1 >= kept else self.size.width
+
     def render(self) -> Content:
         """As many keys as fit beside the palette's key."""
-        right = f"{_EDGE}{self.palette.text[1:]}" if self.palette else ""
-        room, parts = self.size.width - cells(right), list[Content]()
-        left = Content("").join([_drawn(key) for key in self.keys]).truncate(max(0, room), pad=True)
-        parts.append(left)
-        if self.palette and room >= 0:
-            parts += [Content.styled(_EDGE, "$foreground 20%"), _drawn(self.palette)[1:]]
-        return Content("").join(parts)
+        room = self._room
+        left = Content("").join([_drawn(key) for key in fitting(self.keys, room)]).truncate(max(0, room), pad=True)
+        if not self.palette or room == self.size.width:
+            return left
+        return Content("").join([left, Content.styled(_EDGE, "$foreground 20%"), _drawn(self.palette)[1:]])
 
     def on_click(self, event: Click) -> None:
         """Press the key under the mouse."""
-        right = cells(self.palette.text) if self.palette else 0
-        if self.palette and event.x >= self.size.width - right:
+        place, room = 0, self._room
+        if self.palette and event.x >= room:
             self._press(self.palette)
             return
-        place = 0
-        for key in self.keys:
+        for key in fitting(self.keys, room):
             place += cells(key.text)
             if event.x < place:
                 self._press(key)
@@ -110,5 +136,5 @@ def _drawn(key: ShownKey) -> Content:
     dim = "" if key.enabled else " dim"
     return Content.assemble(
         (f" {key.display} ", f"bold $footer-key-foreground{dim}"),
-        (f"{key.description} ", f"$footer-description-foreground{dim}"),
+        (f"{key.description} ", dim.strip()),
     )

@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -79,6 +80,30 @@ def test_a_terminal_without_unicode_has_ascii(home: Home, filling: Filling) -> N
             pass
     assert process.wait() == 0
     os.close(terminal)
+
+
+@pytest.mark.parametrize("started", ["with a terminal of its own", "without one", "deaf to hangups"])
+def test_ends_once_its_terminal_is_gone(home: Home, filling: Filling, started: str) -> None:
+    filling.task(name="two-digit sums", made=3)
+    terminal, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    begin = {
+        "with a terminal of its own": "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);",
+        "without one": "",
+        "deaf to hangups": "signal.signal(signal.SIGHUP, signal.SIG_IGN);",
+    }[started]
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL);"  # whatever started the tests
+    command = [sys.executable, "-P", "-c", f"{heard} {begin} {ENTRY}"]
+    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, start_new_session=True)
+    try:
+        os.close(other)
+        read_until(terminal, b"two-digit sums")
+        os.close(terminal)
+        code = process.wait(15)  # a second where it is told; the rest is for a machine that is busy
+        assert code == (128 + signal.SIGHUP if started == "deaf to hangups" else -signal.SIGHUP)
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ... import output
 from ..verbs import Verbs, add_verb, place_of
@@ -18,14 +19,18 @@ def register(family: Verbs) -> None:
         json=True,
         epilog="All other verbs refuse a --home that is none, so that a mistyped one is noticed. The default place"
         " needs no such step: the first task that is submitted makes a home there.",
-    )
+    ).add_argument("folder", nargs="?", help=argparse.SUPPRESS)  # where people first write it: told how, below
 
 
 def run(args: argparse.Namespace) -> int:
     """Make it; one that is there already stays as it is."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.home import check_folder, command_for, is_home
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.home import Home, check_folder, command_for, is_home
 
+    if args.folder is not None:
+        meant = command_for(Home(Path(args.folder)), "home new")
+        raise ConfigError("The folder of a new home stands behind --home.", f"Write `{meant}`.")
     home = place_of(args)
     check_folder(home)
     there = is_home(home.root)

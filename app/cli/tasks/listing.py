@@ -20,6 +20,8 @@ _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
     " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
+_SCORES = 6
+"""Most held-out scores that are all printed."""
 OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 """Lines that the table of an evaluation's versions makes needless."""
 REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
@@ -170,14 +172,14 @@ def show_task(args: argparse.Namespace) -> int:
         _made(task, own),
         ("epoch", newest_text("epoch", newest.metrics) if newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
-        ("held-out", _held_out(evals)),
+        ("held-out", scores_in_words(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
         *(("component", words) for words in components),
         *held_out_lines([row for row in evals if row.suite not in shares]),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
-        ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
+        ("on disk", f"{len(kept)} version{'s' * (len(kept) > 1)}, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", number(own.staleness)),
         ("tokens", count(own.tokens)),
         ("running time", duration(task.seconds)),
@@ -227,14 +229,21 @@ def _policy(policy: PolicyRow, steps: int) -> str:
     return ", ".join(words)
 
 
-def _held_out(evals: Sequence[EvalRow]) -> str:
-    """The scores of the newest series, which alone compare, and how many others there are."""
+def scores_in_words(evals: Sequence[EvalRow]) -> str:
+    """The scores of the newest series, which alone compare: all, or the first, the best and the last of many."""
     from ...words.tasks import measured_on, newest_series
 
     shown = newest_series(evals)
     earlier = sum(not measured_on(row) for row in evals) - len(shown)
-    scores = ", ".join(scored_at(row.score, row.basis, row.step, "step") for row in shown)
-    return f"{scores}; {earlier} of earlier series" if earlier else scores
+    picked = [(row, "") for row in shown]
+    if len(shown) > _SCORES:
+        best = max(shown, key=lambda row: float("-inf") if row.score is None else row.score)
+        last = "best and last " if best is shown[-1] else "last "
+        between = [(best, "best ")] if best is not shown[0] and best is not shown[-1] else []
+        picked = [(shown[0], "best " if best is shown[0] else ""), *between, (shown[-1], last)]
+    scores = ", ".join(f"{label}{scored_at(row.score, row.basis, row.step, 'step')}" for row, label in picked)
+    left_out = f"; {len(shown)} in all" if len(picked) < len(shown) else ""
+    return f"{scores}{left_out}" + (f"; {earlier} of earlier series" if earlier else "")
 
 
 def _tries(task: TaskRow, config: dict[str, Any]) -> str:

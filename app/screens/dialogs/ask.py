@@ -6,21 +6,17 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from .dialog import Dialog
 
-class Ask(ModalScreen[str]):
+
+class Ask(Dialog[str]):
     """Answers with what was typed; with an empty text where the person left."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="ask.leave")]
-    DEFAULT_CSS = """
-    Ask { align: center middle; }
-    Ask > Vertical { width: 70; max-width: 90%; height: auto; padding: 1 2; background: $surface;
-                     border: round $primary; }
-    Ask Label { width: 100%; margin-bottom: 1; }
-    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc", id="ask.leave")]
+    DEFAULT_CSS = "Ask Label { width: 100%; margin-bottom: 1; }"
+    ENTER = "done"
 
     def __init__(self, question: str, text: str = "") -> None:
         """``text`` is the answer to begin with."""
@@ -28,11 +24,10 @@ class Ask(ModalScreen[str]):
         self._question = question
         self._text = text
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """Lay out question and line."""
-        with Vertical():
-            yield Label(self._question, markup=False)
-            yield Input(self._text, max_length=1000, select_on_focus=False)
+        yield Label(self._question, markup=False)
+        yield Input(self._text, max_length=1000, select_on_focus=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with the line."""

@@ -7,9 +7,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store import TaskRow
@@ -20,6 +18,7 @@ from ...widgets.filter_bar import FilterBar
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
 from ...words.format import clip, line, score
 from ...words.tasks import short_name, state_word
+from .dialog import Dialog
 
 _COLUMNS = (
     Column("", 1),
@@ -34,7 +33,7 @@ _SHOWN = 300
 """Tasks in the list; the filter finds the others."""
 
 
-class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
+class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
     """Answers with the chosen tasks or policies, or with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -42,12 +41,12 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         Binding("enter", "done", "done", priority=True, id="choose.done"),
         Binding("slash", "filter", "filter", key_display="/", id="choose.filter"),
         Binding("backspace", "none", "mark none", id="choose.none"),
-        Binding("escape", "leave", "leave", id="choose.leave"),
+        Binding("escape", "leave", "close", key_display="esc", id="choose.leave"),
     ]
     DEFAULT_CSS = """
-    ChooseTasks { align: center middle; }
-    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; background: $surface; border: round $primary; }
+    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; padding: 0; }
     ChooseTasks #question { height: 1; padding: 0 1; }
+    ChooseTasks KeyBar { offset-x: 0; }
     """
     AUTO_FOCUS = "KeyedTable"
 
@@ -61,13 +60,11 @@ class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
         self._before, self._chosen = tuple(chosen), list(chosen)
         self._query = Query()
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """Lay out question, filter and list."""
-        with Vertical():
-            yield Static(self._question, id="question", markup=False)
-            yield FilterBar("state:running tenant:bio reward>0.5 name")
-            yield KeyedTable()
-        yield Footer(show_command_palette=False)
+        yield Static(self._question, id="question", markup=False)
+        yield FilterBar("state:running tenant:bio reward>0.5 name")
+        yield KeyedTable()
 
     def on_mount(self) -> None:
         """Show all tasks."""

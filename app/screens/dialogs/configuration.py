@@ -5,38 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
 
 from ...home.configuration import Setting
 from ...words.format import cells, clip, pad
+from .reading import Reading
 
 _KEY, _LEAST = 34, 9
 
 
-class Configuration(ModalScreen[None]):
+class Configuration(Reading):
     """A table with a column for each task."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,d,q", "dismiss", "close", key_display="esc", id="configuration.close"),
         Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
-        Binding("j", "down", show=False, id="configuration.down"),
-        Binding("k", "up", show=False, id="configuration.up"),
+        Binding("d", "dismiss", "close", show=False, id="configuration.close"),
     ]
-    DEFAULT_CSS = """
-    Configuration { align: center middle; }
-    Configuration > Vertical { width: 96%; max-width: 130; height: 92%; background: $surface; border: round $primary;
-                               padding: 0 1; }
-    Configuration VerticalScroll { height: 1fr; }
-    Configuration #legend { height: 1; }
-    Configuration #keys { width: 100%; }
-    """
-    AUTO_FOCUS = "VerticalScroll"
 
     def __init__(self, tasks: Sequence[int], settings: Sequence[Setting], compared: Sequence[str] = ()) -> None:
         """``tasks``: the number of each column; ``compared``: lines about their scores, above the table."""
@@ -45,46 +30,33 @@ class Configuration(ModalScreen[None]):
         self._tasks, self._settings = tasks, settings
         self._all = True
 
-    def compose(self) -> ComposeResult:
-        """Lay out head, table and keys."""
-        with Vertical():
-            yield Static(id="legend", markup=False)
-            with VerticalScroll():
-                yield Static(id="keys", markup=False)
-        yield Footer(show_command_palette=False)
+    def heading(self) -> str:
+        """Whose configuration it is."""
+        if len(self._tasks) == 1:
+            return f"configuration of task {self._tasks[0]}"
+        return f"configurations of {len(self._tasks)} tasks"
 
-    def on_mount(self) -> None:
-        """Show the table."""
-        self._show()
+    def legend(self) -> Content:
+        """What the marks mean, and how much is hidden."""
+        differing = Content.styled("   ≠ differs between tasks", "$text-warning") if len(self._tasks) > 1 else ""
+        hidden = len(self._settings) - len(self._shown)
+        return Content.assemble(
+            ("● chosen", "$text-primary"), differing, f"   {hidden} defaults hidden" if hidden else ""
+        )
 
-    def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
-        self.call_after_refresh(self._show)
+    def text(self, width: int) -> Content:
+        """Scores, then a line for each key."""
+        scores = [Content(f"{text}\n") for text in (*self._compared, *([""] if self._compared else []))]
+        return Content.assemble(*scores, table(self._tasks, self._shown, width))
+
+    @property
+    def _shown(self) -> list[Setting]:
+        return [row for row in self._settings if self._all or row.differs or not row.default]
 
     def action_toggle_all(self) -> None:
         """Show all keys, or those that were chosen or that differ."""
         self._all = not self._all
-        self._show()
-
-    def action_down(self) -> None:
-        """Scroll down."""
-        self.query_one(VerticalScroll).scroll_down()
-
-    def action_up(self) -> None:
-        """Scroll up."""
-        self.query_one(VerticalScroll).scroll_up()
-
-    def _show(self) -> None:
-        shown = [row for row in self._settings if self._all or row.differs or not row.default]
-        width = self.query_one("#keys").content_size.width or 70
-        title = f"Configuration of task {self._tasks[0]}" if len(self._tasks) == 1 else "Configurations"
-        hidden = f" · {len(self._settings) - len(shown)} defaults hidden" if not self._all else ""
-        differing = "   ≠ differs between tasks" if len(self._tasks) > 1 else ""
-        self.query_one("#legend", Static).update(
-            Content.assemble((title, "bold"), (hidden, "$text-muted"), ("   ● chosen", "$text-primary"), differing)
-        )
-        scores = [Content(f"{text}\n") for text in (*self._compared, *([""] if self._compared else []))]
-        self.query_one("#keys", Static).update(Content.assemble(*scores, table(self._tasks, shown, width)))
+        self.draw()
 
 
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:

@@ -6,27 +6,26 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
+from textual.containers import Horizontal
 from textual.widgets import Button, Input, Label
 
+from .dialog import Dialog
 
-class Confirm(ModalScreen[bool]):
+
+class Confirm(Dialog[bool]):
     """Answers with True or False. What cannot be undone asks for a word to be typed; enter then means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "yes", id="confirm.yes"),
-        Binding("n", "answer(False)", "no", id="confirm.no"),
-        Binding("escape", "answer(False)", "no", show=False, id="confirm.leave"),
+        Binding("y", "say(True)", "yes", id="confirm.yes"),
+        Binding("n", "say(False)", "no", id="confirm.no"),
+        Binding("escape", "answer(False)", "close", key_display="esc", id="confirm.leave"),
         Binding("left,h,right,l", "app.focus_next", show=False, id="confirm.other"),
     ]
     DEFAULT_CSS = """
-    Confirm { align: center middle; }
-    Confirm > Vertical { width: 64; max-width: 90%; height: auto; padding: 1 2; background: $surface;
-                         border: round $warning; }
+    Confirm > Vertical { border: round $warning; }
     Confirm Label { width: 100%; margin-bottom: 1; }
     Confirm Input { margin-bottom: 1; }
-    Confirm Horizontal { height: auto; align-horizontal: center; }
+    Confirm Horizontal { height: auto; margin-bottom: 1; align-horizontal: center; }
     Confirm Button { margin: 0 1; }
     """
     AUTO_FOCUS = "Input, #no"
@@ -36,16 +35,20 @@ class Confirm(ModalScreen[bool]):
         super().__init__()
         self._question = question
         self._typed = typed
+        self.ENTER = "yes" if typed else "choose"
 
-    def compose(self) -> ComposeResult:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Whether a key means something: y and n are letters where a word is asked for."""
+        return action != "say" or not self._typed
+
+    def content(self) -> ComposeResult:
         """Lay out question and buttons."""
-        with Vertical():
-            yield Label(self._question, markup=False)
-            if self._typed:
-                yield Input(placeholder=f"type {self._typed} to say yes", max_length=40)
-            with Horizontal():
-                yield Button("No (n)" if not self._typed else "No (esc)", id="no", compact=True)
-                yield Button("Yes" if self._typed else "Yes (y)", id="yes", variant="error", compact=True)
+        yield Label(self._question, markup=False)
+        if self._typed:
+            yield Input(placeholder=f"type {self._typed} to say yes", max_length=40)
+        with Horizontal():
+            yield Button("No", id="no", compact=True)
+            yield Button("Yes", id="yes", variant="error", compact=True)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer with the button that was chosen."""
@@ -54,6 +57,10 @@ class Confirm(ModalScreen[bool]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer yes if the word is right."""
         self.action_answer(True)
+
+    def action_say(self, yes: bool) -> None:
+        """Answer by a letter."""
+        self.action_answer(yes)
 
     def action_answer(self, yes: bool) -> None:
         """Answer; a yes counts only with the word that was asked for."""

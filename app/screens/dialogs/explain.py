@@ -6,34 +6,33 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ...widgets.filter_bar import FilterBar
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
 from ...words.explaining import heading, paragraphs, search
 from ...words.format import clip, line
 from ...words.terms import TERMS, Term, UnknownTerm, find_term
+from .dialog import Dialog
 
 _COLUMN = Column("term", 16)
 
 
-class Explain(ModalScreen[None]):
+class Explain(Dialog[None]):
     """Explains the term under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "close", key_display="esc", id="explain.close"),
         Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
         Binding("slash", "filter", "find", key_display="/", id="explain.find"),
         Binding("space", "more", "more", id="explain.more"),
+        Binding("escape,q", "leave", "close", key_display="⏎ esc", id="explain.close"),
     ]
     DEFAULT_CSS = """
-    Explain { align: center middle; }
-    Explain > Vertical { width: 96%; max-width: 100; height: 22; max-height: 96%; background: $surface;
-                         border: round $primary; }
+    Explain > Vertical { width: 96%; max-width: 100; height: 22; max-height: 96%; padding: 0; }
     Explain #both { height: 1fr; }
+    Explain KeyBar { offset-x: 0; }
     Explain KeyedTable { width: 19; background: $surface; overflow-x: hidden; }
     Explain VerticalScroll { width: 1fr; padding: 0 1; }
     Explain #text { width: 100%; }
@@ -49,16 +48,17 @@ class Explain(ModalScreen[None]):
         self._problem = ("", "")
         """What is to be said beside a term, and beside which."""
 
-    def compose(self) -> ComposeResult:
+    def heading(self) -> str:
+        """What the list is of."""
+        return "what words and metrics mean"
+
+    def content(self) -> ComposeResult:
         """Lay out filter, list and text."""
-        with Vertical() as frame:
-            frame.border_title = "what words and metrics mean"
-            yield FilterBar("drift, reward, held-out, staleness")
-            with Horizontal(id="both"):
-                yield KeyedTable(show_header=False)
-                with VerticalScroll(can_focus=False):
-                    yield Static(id="text", markup=False)
-        yield Footer(show_command_palette=False)
+        yield FilterBar("drift, reward, held-out, staleness")
+        with Horizontal(id="both"):
+            yield KeyedTable(show_header=False)
+            with VerticalScroll(can_focus=False):
+                yield Static(id="text", markup=False)
 
     def on_mount(self) -> None:
         """Show the list, with the cursor on the word that was asked for."""

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, RadioButton, RadioSet
+
+from .dialog import Dialog
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,15 @@ class Export:
     file: Path
 
 
-class ExportRollouts(ModalScreen[Export | None]):
+class ExportRollouts(Dialog[Export | None]):
     """Answers with what to write, or None. Enter in the name writes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="export.leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc", id="export.leave")]
     DEFAULT_CSS = """
-    ExportRollouts { align: center middle; }
-    ExportRollouts > Vertical { width: 76; max-width: 95%; height: auto; padding: 1 2; background: $surface;
-                                border: round $primary; }
     ExportRollouts RadioSet { width: 100%; margin-bottom: 1; }
-    ExportRollouts #hint { color: $text-muted; margin-top: 1; }
+    ExportRollouts #hint { color: $text-muted; margin-bottom: 1; }
     """
+    ENTER = "write, from the name"
 
     def __init__(self, scopes: Mapping[str, str], file: Path) -> None:
         """``scopes``: what may be written, with its name; ``file``: the name that is proposed."""
@@ -40,17 +38,17 @@ class ExportRollouts(ModalScreen[Export | None]):
         self._scopes = dict(scopes)
         self._file = file
 
-    def compose(self) -> ComposeResult:
+    def heading(self) -> str:
+        """What is done."""
+        return "export rollouts"
+
+    def content(self) -> ComposeResult:
         """Lay out the choice and the file."""
-        with Vertical():
-            yield Label("Export", markup=False)
-            with RadioSet():
-                for place, words in enumerate(self._scopes.values()):
-                    yield RadioButton(words.replace("[", "\\["), value=place == 0)
-            yield Input(str(self._file), max_length=500, select_on_focus=False)
-            yield Label(
-                "One record per line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
-            )
+        with RadioSet():
+            for place, words in enumerate(self._scopes.values()):
+                yield RadioButton(words.replace("[", "\\["), value=place == 0)
+        yield Input(str(self._file), max_length=500, select_on_focus=False)
+        yield Label("One record per line; a name that ends with .txt gets plain text.", id="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with what to write."""

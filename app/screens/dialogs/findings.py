@@ -9,12 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
@@ -24,40 +20,30 @@ from ...reading.opening import opened
 from ...rollouts.records import episode_text
 from ...words.format import excerpt
 from ...words.learning import MARK, Told, findings
+from .reading import Reading
 
 _LINES, _CHARACTERS = 24, 2000
 """What is shown of a rollout at most; the rollouts view has all of it."""
 _GONE = "It is not stored any more."
 
 
-class Findings(ModalScreen[None]):
-    """Scrolls over the findings of one task."""
+class Findings(Reading):
+    """Shows the findings of one task."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f,q", "dismiss", "close", key_display="esc", id="findings.close"),
-        Binding("j", "down", show=False, id="findings.down"),
-        Binding("k", "up", show=False, id="findings.up"),
-    ]
-    DEFAULT_CSS = """
-    Findings { align: center middle; }
-    Findings > Vertical { width: 96%; max-width: 130; height: 92%; background: $surface; border: round $primary;
-                          padding: 0 1; }
-    Findings VerticalScroll { height: 1fr; }
-    Findings #findings { width: 100%; }
-    """
-    AUTO_FOCUS = "VerticalScroll"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "dismiss", "close", show=False, id="findings.close")]
 
     def __init__(self, home: Home, task: TaskRow) -> None:
         super().__init__()
         self._home, self._number, self._findings = home, task.id, findings(task)
+        self._said: Mapping[int, str] = {}
 
-    def compose(self) -> ComposeResult:
-        """Lay out the findings and keys."""
-        with Vertical() as frame:
-            frame.border_title = Content(f"what goes wrong in task {self._number}")
-            with VerticalScroll():
-                yield Static(drawn(self._findings, {}), id="findings", markup=False)
-        yield Footer(show_command_palette=False)
+    def heading(self) -> str:
+        """Which task it is about."""
+        return f"what goes wrong in task {self._number}"
+
+    def text(self, width: int) -> Content:
+        """All findings, with the rollouts that were read by now."""
+        return drawn(self._findings, self._said)
 
     def on_mount(self) -> None:
         """Read the rollouts."""
@@ -76,15 +62,8 @@ class Findings(ModalScreen[None]):
         self.app.call_from_thread(self._came, said)
 
     def _came(self, said: Mapping[int, str]) -> None:
-        self.query_one("#findings", Static).update(drawn(self._findings, said))
-
-    def action_down(self) -> None:
-        """Scroll down."""
-        self.query_one(VerticalScroll).scroll_down()
-
-    def action_up(self) -> None:
-        """Scroll up."""
-        self.query_one(VerticalScroll).scroll_up()
+        self._said = said
+        self.draw()
 
 
 def drawn(findings: list[Told], said: Mapping[int, str]) -> Content:

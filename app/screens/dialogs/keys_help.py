@@ -9,19 +9,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import ActiveBinding, Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.events import Resize
-from textual.screen import ModalScreen
-from textual.widgets import Label, Static
 
-from ...words.format import clip, pad
+from ...words.format import cells, clip, pad
 from .explain import Explain
+from .reading import Reading
 
-_KEY, _ENTRY = 11, 36
+_KEY, _ENTRY = 13, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")
+_PLAIN = {
+    **{f"{what} {way}": way for what in ("cursor", "scroll") for way in ("up", "down", "left", "right")},
+    "focus next": "next pane",
+    "focus previous": "pane before",
+}
+"""Textual's words for what it does itself, in ours."""
+_PAIRS = (
+    ("up", "down"),
+    ("left", "right"),
+    ("page up", "page down"),
+    ("first", "last"),
+    ("top", "bottom"),
+    ("home", "end"),
+    ("page left", "page right"),
+    ("next pane", "pane before"),
+)
+"""Ways to move that are told in one line."""
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
 
@@ -39,80 +52,69 @@ def key_lines(active: Iterable[tuple[ActiveBinding, str]]) -> list[KeyLine]:
     """Active keys in their names on the keyboard, one line an action, by section; Textual's for scrolling last."""
     lines: dict[tuple[str, str], KeyLine] = {}
     for (node, binding, enabled, _), name in active:
-        if not binding.description or binding.system:
+        if not binding.description or binding.system or name.startswith("super+"):
             continue
-        moves = not binding.id or binding.description in _MOVES
-        everywhere = node.parent is None or binding.id in ("view.back", "view.zoom", "app.help")
+        ours = bool(binding.id) or node.parent is None or "copy" in binding.action
+        moves = not ours or binding.description in _MOVES
+        everywhere = not binding.id or node.parent is None or binding.id in ("view.back", "view.zoom", "app.help")
         section = MOVING if moves else EVERYWHERE if everywhere else HERE
         view = binding.action.startswith("open_view")
         what = "the views" if view else binding.description if binding.id else binding.description.lower()
+        what = _PLAIN.get(what, what) if moves else what
         known = lines.get((section, what))
         names = known.keys.split() if known else []
         names = [*names[:1], "-", name] if view and names else [*names, *([name] if name not in names else [])]
         lines[section, what] = KeyLine(section, " ".join(names), what, enabled)
+    for one, other in _PAIRS:
+        if (first := lines.get((MOVING, one))) and (MOVING, other) in lines:
+            second = lines.pop((MOVING, other))
+            lines[MOVING, one] = KeyLine(MOVING, f"{first.keys} {second.keys}", f"{one}, {other}", first.enabled)
     return list(lines.values())
 
 
-class KeysHelp(ModalScreen[None]):
+class KeysHelp(Reading):
     """A page to read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,escape,q", "app.pop_screen", "close", id="help.close"),
-        Binding("w", "words", "what words mean", id="help.words"),
-        Binding("j,down", "scroll(1)", show=False, id="help.down"),
-        Binding("k,up", "scroll(-1)", show=False, id="help.up"),
+        Binding("w", "words", "what words and metrics mean", id="help.words"),
+        Binding("question_mark", "dismiss", "close", show=False, id="help.close"),
     ]
     DEFAULT_CSS = """
-    KeysHelp { align: center middle; }
-    KeysHelp > VerticalScroll { width: 78; max-width: 100%; height: auto; max-height: 100%; padding: 0 1;
-                                background: $surface; border: round $primary; }
-    KeysHelp Label { width: 100%; margin-bottom: 1; }
-    .-wide KeysHelp > VerticalScroll { width: 116; }
+    KeysHelp > Vertical { width: 78; max-width: 100%; }
+    .-wide KeysHelp > Vertical { width: 116; }
     """
+    TALL = False
 
     def __init__(self, title: str, text: str, lines: list[KeyLine]) -> None:
         super().__init__()
         self._title, self._text, self._lines = title, text, lines
 
-    def compose(self) -> ComposeResult:
-        """Lay out text and keys."""
-        with VerticalScroll() as page:
-            page.border_title, page.border_subtitle = (
-                self._title,
-                "j k scroll · w explains words and metrics · esc closes",
-            )
-            if self._text:
-                paragraphs = [" ".join(each.split()) for each in self._text.split("\n\n")]
-                yield Label("\n\n".join(paragraphs), markup=False)
-            yield Static(id="keys", markup=False)
+    def heading(self) -> str:
+        """Whose keys they are."""
+        return self._title
 
-    def on_resize(self, event: Resize) -> None:
-        """Make as many columns as there is room for."""
-        self.call_after_refresh(self._write)
-
-    def _write(self) -> None:
-        keys = self.query_one("#keys", Static)
-        columns = max(1, keys.size.width // _ENTRY)
-        parts: list[Content] = []
+    def text(self, width: int) -> Content:
+        """What the view is, then keys in as many columns as there is room for."""
+        paragraphs = [" ".join(each.split()) for each in self._text.split("\n\n") if each]
+        parts = [part for each in paragraphs for part in (Content(each), Content(""))]
+        columns = max(1, width // _ENTRY)
         for section in (HERE, EVERYWHERE, MOVING):
             lines = [line for line in self._lines if line.section == section]
             if not lines:
                 continue
             parts.append(Content.styled(section, "$text-accent"))
-            rows = -(-len(lines) // columns)
-            parts += [Content("").join(_entry(line) for line in lines[row::rows]) for row in range(rows)]
-        keys.update(Content("\n").join(parts))
+            rows, key = -(-len(lines) // columns), min(_KEY, max(cells(line.keys) for line in lines))
+            room = width // columns - 1 - key - 1
+            parts += [Content(" ").join(_entry(line, key, room) for line in lines[row::rows]) for row in range(rows)]
+        return Content("\n").join(parts)
 
     def action_words(self) -> None:
         """Go on to what words and metrics mean."""
         self.app.switch_screen(Explain())
 
-    def action_scroll(self, lines: int) -> None:
-        """Scroll by some lines."""
-        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
 
-
-def _entry(line: KeyLine) -> Content:
-    what = pad(clip(line.what, _ENTRY - _KEY - 3), _ENTRY - _KEY - 1)
+def _entry(line: KeyLine, key: int, room: int) -> Content:
+    """A key in ``key`` cells, and what it does in ``room``."""
+    what = pad(clip(line.what, room), room)
     style = "" if line.enabled else "$text-muted"
-    return Content.assemble((pad(clip(line.keys, _KEY), _KEY, right=True), "bold"), " ", (what, style))
+    return Content.assemble((pad(clip(line.keys, key), key, right=True), "bold"), " ", (what, style))

@@ -8,13 +8,12 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from marlaas.engine.rollout import Manner, Truncation
 
 from ...chat.sampling_options import max_tokens, min_p, temperature, top_k, top_p
+from .dialog import Dialog
 
 LONGEST = 10_000
 """Most characters of a system message."""
@@ -28,39 +27,40 @@ class Settings:
     system: str = ""
 
 
-class MannerDialog(ModalScreen[Settings | None]):
+class MannerDialog(Dialog[Settings | None]):
     """Answers with the settings, or with None where the person left."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="manner.leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next", id="manner.next"),
+        Binding("escape", "leave", "close", key_display="esc", id="manner.leave"),
+    ]
     DEFAULT_CSS = """
-    MannerDialog { align: center middle; }
-    MannerDialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 1 2; background: $surface;
-                              border: round $primary; }
+    MannerDialog Label { width: 100%; }
     MannerDialog Input { margin-bottom: 1; }
     MannerDialog #problem { color: $text-error; }
     """
+    ENTER = "apply"
 
     def __init__(self, now: Settings) -> None:
         super().__init__()
         self._now = now
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """Lay out a field for each."""
         manner = self._now.manner
-        with Vertical():
-            yield Label("System message (another one begins a new conversation)", markup=False)
-            yield Input(self._now.system, id="system", max_length=LONGEST, select_on_focus=False, compact=True)
-            yield Label("Temperature (0 is greedy)", markup=False)
-            yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
-            yield Label("Tokens of an answer", markup=False)
-            yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
-            yield Label("Draw from the likeliest that have this probability together (top-p; 1 is all)", markup=False)
-            yield Input(f"{manner.truncation.top_p:g}", id="top-p", max_length=10, compact=True)
-            yield Label("Draw from this many of the likeliest (top-k; 0 is all)", markup=False)
-            yield Input(str(manner.truncation.top_k), id="top-k", max_length=10, compact=True)
-            yield Label("Draw from what is this likely relative to the likeliest (min-p; 0 is all)", markup=False)
-            yield Input(f"{manner.truncation.min_p:g}", id="min-p", max_length=10, compact=True)
-            yield Label("enter applies, esc cancels, tab goes to the next field", id="problem", markup=False)
+        yield Label("System message (another one begins a new conversation)", markup=False)
+        yield Input(self._now.system, id="system", max_length=LONGEST, select_on_focus=False, compact=True)
+        yield Label("Temperature (0 is greedy)", markup=False)
+        yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
+        yield Label("Tokens of an answer", markup=False)
+        yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
+        yield Label("Likeliest tokens with this sum of probabilities (top-p; 1 is all)", markup=False)
+        yield Input(f"{manner.truncation.top_p:g}", id="top-p", max_length=10, compact=True)
+        yield Label("This many of the likeliest tokens (top-k; 0 is all)", markup=False)
+        yield Input(str(manner.truncation.top_k), id="top-k", max_length=10, compact=True)
+        yield Label("Tokens this likely relative to the likeliest (min-p; 0 is all)", markup=False)
+        yield Input(f"{manner.truncation.min_p:g}", id="min-p", max_length=10, compact=True)
+        yield Label("", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with the settings, on enter in any field."""

@@ -8,9 +8,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from marlaas.engine.errors import ConfigError
@@ -20,39 +18,37 @@ from ...context.application import Application
 from ...context.editor import opened
 from ...home.templates import LONGEST, SHAPES, write_template
 from ...words.format import line
+from .dialog import Dialog
 
 
-class NewEnvironment(ModalScreen[Path | None]):
+class NewEnvironment(Dialog[Path | None]):
     """Answers with the path of what was written; with None where the person left."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", "leave", id="new.leave"),
-        Binding("up", "shape(-1)", "shape", show=False, priority=True, id="new.up"),
+        Binding("up", "shape(-1)", "shape", key_display="↑↓", priority=True, id="new.up"),
         Binding("down", "shape(1)", "shape", show=False, priority=True, id="new.down"),
+        Binding("escape", "leave", "close", key_display="esc", id="new.leave"),
     ]
     DEFAULT_CSS = """
-    NewEnvironment { align: center middle; }
-    NewEnvironment > Vertical { width: 70; max-width: 95%; height: auto; padding: 0 2; background: $surface;
-                                border: round $primary; }
     NewEnvironment Label { width: 100%; }
     NewEnvironment Label#problem { color: $text-error; }
     NewEnvironment #shapes { padding: 0 1; }
     """
     AUTO_FOCUS = "Input"
+    ENTER = "write the template"
 
     def __init__(self, home: Home) -> None:
         super().__init__()
         self._home = home
         self._shape = 0
 
-    def compose(self) -> ComposeResult:
+    def content(self) -> ComposeResult:
         """Lay out name, shapes and a place for errors."""
-        with Vertical():
-            yield Label("What is the environment called? Letters, digits and _.", markup=False)
-            yield Input(max_length=LONGEST)
-            yield Label("What does it do? ↑ and ↓ choose, enter writes the template.", markup=False)
-            yield Static(self._shapes(), id="shapes")
-            yield Label("", id="problem", markup=False)
+        yield Label("What is the environment called? Letters, digits and _.", markup=False)
+        yield Input(max_length=LONGEST)
+        yield Label("What does it do?", markup=False)
+        yield Static(self._shapes(), id="shapes")
+        yield Label("", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Write the template, or show why it cannot be written."""

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Resize
-from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
@@ -25,6 +20,7 @@ from ...lists.learners import Learner
 from ...reading.opening import opened
 from ...words.format import pad
 from ...words.matrix import CELL, Matrix, Meeting, cell_text, matrices, shown
+from .reading import Reading
 
 _VERSION = 6
 _ROWS = 300
@@ -34,25 +30,15 @@ _NONE = (
     "A policy meets others where several speak in an episode: other policies, a pool of its earlier versions,"
     ' a frozen one, or under [eval] with agents = { second = "player@0" }.'
 )
-_LEGEND = "row against column: mean reward ± standard error, n episodes in which both spoke"
+_LEGEND = "row against column: mean reward ± error, n episodes of both; · none"
 
 
-class WinRates(ModalScreen[None]):
-    """Scrolls over the tables."""
+class WinRates(Reading):
+    """Shows the tables."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,w,q", "dismiss", "close", key_display="esc", id="rates.close"),
-        Binding("j", "down", show=False, id="rates.down"),
-        Binding("k", "up", show=False, id="rates.up"),
-    ]
-    DEFAULT_CSS = """
-    WinRates { align: center middle; }
-    WinRates > Vertical { width: 96%; max-width: 150; height: 92%; background: $surface; border: round $primary;
-                          padding: 0 1; }
-    WinRates VerticalScroll { height: 1fr; }
-    WinRates #legend { height: 1; color: $text-muted; }
-    """
-    AUTO_FOCUS = "VerticalScroll"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "dismiss", "close", show=False, id="rates.close")]
+    DEFAULT_CSS = "WinRates > Vertical { max-width: 150; }"
+    TALL = False
 
     def __init__(self, home: Home, learner: Learner) -> None:
         super().__init__()
@@ -60,14 +46,20 @@ class WinRates(ModalScreen[None]):
         self._found: Sequence[Matrix] | None = None
         self._problem = ""
 
-    def compose(self) -> ComposeResult:
-        """Lay out legend, tables and keys."""
-        with Vertical() as frame:
-            frame.border_title = Content(f"win-rates of {self._learner.words}")
-            yield Static(_LEGEND, id="legend", markup=False)
-            with VerticalScroll():
-                yield Static("Reading …", id="tables", markup=False)
-        yield Footer(show_command_palette=False)
+    def heading(self) -> str:
+        """Whose win-rates they are."""
+        return f"win-rates of {self._learner.words}"
+
+    def legend(self) -> Content:
+        """How to read a cell."""
+        return Content(_LEGEND)
+
+    def text(self, width: int) -> Content:
+        """The tables, or why there are none."""
+        if self._found is None:
+            return Content("Reading …")
+        tables = [drawn(matrix, max(_VERSION + CELL, width)) for matrix in self._found]
+        return Content("\n\n").join(tables) if tables else Content.styled(self._problem or _NONE, "$text-muted")
 
     def on_mount(self) -> None:
         """Read the tables."""
@@ -86,27 +78,7 @@ class WinRates(ModalScreen[None]):
 
     def _came(self, found: Sequence[Matrix], problem: str) -> None:
         self._found, self._problem = found, problem
-        self._draw()
-
-    def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
-        if self._found is None:
-            return
-        tables = self.query_one("#tables", Static)
-        width = max(_VERSION + CELL, self.query_one(VerticalScroll).scrollable_content_region.width)
-        text = Content("\n\n").join([drawn(matrix, width) for matrix in self._found])
-        tables.update(text if self._found else Content.styled(self._problem or _NONE, "$text-muted"))
-
-    def action_down(self) -> None:
-        """Scroll one line down."""
-        self.query_one(VerticalScroll).scroll_down()
-
-    def action_up(self) -> None:
-        """Scroll one line up."""
-        self.query_one(VerticalScroll).scroll_up()
+        self.draw()
 
 
 def drawn(matrix: Matrix, width: int) -> Content:

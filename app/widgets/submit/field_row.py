@@ -49,6 +49,7 @@ class FieldRow(Widget):
     FieldRow .-told { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FieldRow .problem { height: auto; padding-left: 2; color: $text-error; display: none; }
     FieldRow.-wrong .problem { display: block; }
+    FieldRow.-choosing .problem { display: none; }
     FieldRow.-wrong .name { color: $text-error; }
     FieldRow.-missing .name { color: $text-warning; }
     """
@@ -131,7 +132,9 @@ class FieldRow(Widget):
     def _open(self, choices: Sequence[Choice], typed: str | None = None) -> None:
         typed = self._text if typed is None else typed
         fit = () if chosen(choices, typed) else fitting(choices, typed)
-        self.query_one(ChoiceList).show(fit, first=self._strict and bool(typed))
+        listed = self.query_one(ChoiceList)
+        listed.show(fit, first=self._strict and bool(typed))
+        self.set_class(listed.is_open, "-choosing")  # what is wrong is said once nobody chooses any more
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Leave the arrows and esc to the form while no list is open."""
@@ -147,6 +150,7 @@ class FieldRow(Widget):
     def action_close(self) -> None:
         """Close the list; the text stays."""
         self.query_one(ChoiceList).close()
+        self.remove_class("-choosing")
 
     def action_list(self) -> None:
         """List all choices, whatever was typed."""
@@ -169,7 +173,7 @@ class FieldRow(Widget):
             field = self.query_one(Input)
             self._taken = field.value = taken(self._text, choice)
             field.cursor_position = len(field.value)
-        listed.close()
+        self.action_close()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Report that the cursor is here."""
@@ -180,7 +184,7 @@ class FieldRow(Widget):
 
     def on_descendant_blur(self, event: DescendantBlur) -> None:
         """Close the list of a field that was left."""
-        self.query_one(ChoiceList).close()
+        self.action_close()
 
 
 def _cleaned(text: str) -> str:

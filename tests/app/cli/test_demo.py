@@ -12,6 +12,7 @@ from marlaas.app import output
 from marlaas.app.cli import demo
 from marlaas.app.home.demo import unfinished_run
 from marlaas.app.home.progress import Follower
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import load_settings
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store import submissions
@@ -178,3 +179,27 @@ def test_a_home_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert demo.demo_home(argparse.Namespace(home=str(tmp_path))).root == tmp_path
     monkeypatch.setenv("MARLAAS_HOME", str(tmp_path / "given"))
     assert demo.demo_home(argparse.Namespace()).root == tmp_path / "given"
+
+
+def test_a_folder_that_is_free_becomes_the_home(
+    marlaas: Commander, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Home] = []
+
+    def begin(home: Home, say: object, sampler: str | None) -> list[int]:
+        begun.append(home)
+        raise MarlaasError("that is all.")
+
+    monkeypatch.setattr(demo, "begin", begin)
+    (tmp_path / "empty").mkdir()
+    for name in ("new", "empty"):
+        marlaas("--home", str(tmp_path / name), "demo", "--json")
+        assert begun.pop().root == tmp_path / name
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    (tmp_path / "file").touch()
+    for name, why in (("full", "the folder holds other things"), ("file", "is a file")):
+        said = marlaas("--home", str(tmp_path / name), "demo", "--json")
+        assert said.code == 2 and why in said.err and not begun
+    said = marlaas("--home", str(tmp_path / "newer"), "list")
+    assert said.code == 2 and "No home at" in said.err, "other verbs make none"

@@ -11,8 +11,10 @@ from contextlib import closing
 
 import pytest
 
+from marlaas.app.cli.tasks.listing import scores_in_words
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.task import TaskSpec, parse
+from marlaas.engine.store.rows import EvalRow
 
 from ..commanding import Commander
 from ..filling import Filling, fill_full, fill_hostile
@@ -204,3 +206,20 @@ def test_show_says_what_a_score_rests_on_and_why_there_is_none(marlaas: Commande
     assert "no score" in marlaas("compare", "1", "2").out
     exported = marlaas("metrics", "1", "--csv").out.splitlines()
     assert {"failures", "prompts", "samples", "pass_at", "best_of", "series"} <= set(exported[0].split(","))
+
+
+def evaluated(*scores: float | None) -> list[EvalRow]:
+    return [EvalRow(10 * place, score, 0.04, 64, None, "v") for place, score in enumerate(scores)]
+
+
+def test_of_many_scores_the_first_the_best_and_the_last_are_told() -> None:
+    few = scores_in_words(evaluated(0.1, 0.2, None, 0.3, 0.4, 0.5))
+    assert few.count(" at step ") == 6 and "in all" not in few
+    assert scores_in_words(evaluated(0.1, 0.2, 0.9, None, 0.4, 0.5, 0.6)) == (
+        "0.10 ± 0.04 at step 0, best 0.90 ± 0.04 at step 20, last 0.60 ± 0.04 at step 60; 7 in all"
+    )
+    rising = scores_in_words(evaluated(*(place / 10 for place in range(8))))
+    assert rising == "0.00 ± 0.04 at step 0, best and last 0.70 ± 0.04 at step 70; 8 in all"
+    flat = scores_in_words(evaluated(None, *[0.5] * 6, None))
+    assert flat.startswith("no score at step 0, best 0.50 ± 0.04 at step 10, last no score at step 70")
+    assert scores_in_words(evaluated(0.9, *[0.5] * 6)).startswith("best 0.90 ± 0.04 at step 0, last 0.50")

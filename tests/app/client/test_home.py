@@ -15,7 +15,7 @@ from marlaas.app.home import commands
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 from marlaas.engine.home import paths
 
-from ..commanding import FakeEngine
+from ..commanding import Commander, FakeEngine
 from ..filling import HOSTILE, Filling
 
 TASK = {"tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": 5}
@@ -34,6 +34,17 @@ def test_an_empty_home(home: paths.Home) -> None:
         client.task(1)
     assert not home.root.exists(), "looking makes no home"
     assert Home().folder == home.root and repr(client) == f"Home({str(home.root)!r})"
+
+
+def test_a_mistyped_folder_is_refused_as_by_the_verbs(marlaas: Commander, filling: Filling, tmp_path: Path) -> None:
+    filling.task("bio", "one")
+    (tmp_path / "notes.txt").touch()
+    for folder in (tmp_path / "hom", tmp_path / "notes.txt"):
+        with pytest.raises(ConfigError) as refused:
+            Home(folder)
+        said = marlaas("--home", str(folder), "list").err
+        assert refused.value.message in said and str(refused.value.hint) in said
+    assert len(Home(str(tmp_path / "home")).tasks()) == 1
 
 
 def test_looking(home: paths.Home, filling: Filling) -> None:

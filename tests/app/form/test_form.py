@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
@@ -111,7 +112,7 @@ def test_any_specification_survives_the_form(data: st.DataObject) -> None:
     table: dict[str, Any] = {"tenant": "t", "name": "n", "environment": "e"}
     for field in task_fields():
         if field.kind in ("int", "float") and " to " in field.allowed and data.draw(st.booleans()):
-            low, high = (float(end) for end in field.allowed.split(" to "))
+            low, high = (float(end.replace(",", "")) for end in field.allowed.split(" to "))
             value: Any = data.draw(st.integers(int(low), int(high)) if field.kind == "int" else st.floats(low, high))
             inner = table.setdefault(field.table, {}) if field.table else table
             inner[field.name] = value
@@ -166,3 +167,9 @@ def test_a_mixture_needs_no_environment() -> None:
     assert checked.ready and checked.submissions[0].environment == "arithmetic"
     assert tomllib.loads(checked.text)["mixture"] == parts
     assert check(task_fields(), texts, SERVED).missing == {"environment"}
+
+
+def test_numbers_in_hints_are_in_groups_of_three_digits() -> None:
+    hints = {field.key: field.allowed for field in task_fields()}
+    assert hints["steps"] == "1 to 10,000,000"
+    assert not [hint for hint in hints.values() if re.search(r"\d{5}", hint)]

@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from marlaas.app.context.notices import LONGEST, MOST, SHORTEST, Notice, current, lasting
 from marlaas.app.frame import noticing
+from marlaas.app.screens.dialogs.ask import Ask
 from marlaas.app.widgets.notice_line import NoticeLine
 from marlaas.app.widgets.status_line import StatusLine
 from marlaas.engine.home.paths import Home
@@ -120,3 +121,16 @@ async def test_what_is_under_way_is_told_with_its_seconds(home: Home, monkeypatc
         ended()
         await driver.settle()
         assert driver.text() == before
+
+
+async def test_below_a_dialog_nothing_is_told_twice(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (120, 40)) as driver:
+        driver.app.push_screen(Ask("Which?"))
+        await driver.settle()
+        driver.app.say("It is written.")
+        await driver.settle()
+        assert "It is written." not in driver.text(), "a pilot shows no toasts"
+        assert [toast.message for toast in driver.app._notifications] == ["It is written."]
+        await driver.press("escape")
+        assert "· It is written." in driver.text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -105,12 +106,32 @@ async def test_the_editor_opens_at_the_line(
     assert heard.read_text() == f"+12 {home.plugins / 'sums.py'}\n"
 
 
+@pytest.mark.parametrize("view", ["queue", "task"])
+@pytest.mark.parametrize(("does", "said"), [("printf 'x = 1\\n' >> $2", "is saved"), ("true", "is as it was")])
+async def test_whether_the_file_was_saved_is_said(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, view: str, does: str, said: str
+) -> None:
+    task = blocked(filling, home)
+    home.plugins.mkdir(exist_ok=True)
+    (home.plugins / "sums.py").write_text("")
+    os.utime(home.plugins / "sums.py", (1.0, 1.0))
+    editor = tmp_path / "vi"
+    editor.write_text(f"#!/bin/sh\n{does}\n")
+    editor.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(editor))
+    async with driving(home) as driver:
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        driver.app.open_task(task, view)
+        await driver.press("E")
+        assert f"{home.plugins / 'sums.py'} {said}." in driver.notices()
+
+
 @pytest.mark.parametrize("option", ["readonly", "web"])
 async def test_whoever_only_looks_opens_no_editor(
     home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     blocked(filling, home)
-    monkeypatch.setattr("marlaas.app.screens.tasks_view.opened", lambda *given: pytest.fail("it was opened"))
+    monkeypatch.setattr("marlaas.app.screens.editing.opened", lambda *given: pytest.fail("it was opened"))
     async with driving(home, readonly=option == "readonly", web=option == "web") as driver:
         await driver.press("E")
         assert driver.notices()

@@ -14,7 +14,9 @@ from textual.widgets import Input
 
 from marlaas.app.context import foreground
 from marlaas.app.frame.modes import ALL_MODES
+from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.environments.table import EnvironmentsTable
+from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving
@@ -36,6 +38,13 @@ async def test_environments(home: Home, kind: str, size: tuple[int, int]) -> Non
     async with driving(home, size) as driver:
         await driver.press(KEY)
         assert_snapshot(f"environments-{kind}-{size[0]}x{size[1]}", driver.text())
+
+
+async def test_a_short_terminal_shows_rows_of_the_table(home: Home) -> None:
+    fill_environments(home.database)
+    async with driving(home, (60, 15)) as driver:
+        await driver.press(KEY)
+        assert all(name in driver.text() for name in ("buy", "guess", "arithmetic"))
 
 
 async def test_reload_asks_the_engine_for_the_plugin(home: Home) -> None:
@@ -89,7 +98,33 @@ async def test_without_any_editor_the_place_is_said(
     async with driving(home) as driver:
         await driver.press(KEY, "E")
         said = driver.notices().replace("\n", " ")
-        assert "Set EDITOR to yours" in said and f"{home.plugins / 'spell.py'}, line 3" in said
+        assert f"No editor was opened; the file is {home.plugins / 'spell.py'}, line 3. EDITOR says" in said
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_opens_the_form_with_the_environment_under_the_cursor(home: Home, size: tuple[int, int]) -> None:
+    fill_environments(home.database)
+    async with driving(home, size) as driver:
+        await driver.press(KEY)
+        assert "a add task" in driver.text()
+        await driver.press("j", "j")
+        name = driver.app.screen.query_one(EnvironmentsTable).key
+        await driver.press("a")
+        await driver.settle()
+        form = driver.app.screen
+        assert isinstance(form, SubmitScreen) and name
+        rows = {row.field.key: row.query_one(Input) for row in form.query(FieldRow)}
+        assert rows["environment"].value == name and rows["name"].has_focus
+        assert "missing: name" in driver.text()
+        await driver.press("escape")
+        assert driver.app.screen is driver.app.get_screen_stack("environments")[0], "nothing was typed"
+
+
+async def test_whoever_only_looks_is_told_why_there_is_no_form(home: Home) -> None:
+    fill_environments(home.database)
+    async with driving(home, readonly=True) as driver:
+        await driver.press(KEY, "a")
+        assert "read-only mode" in driver.notices() and not isinstance(driver.app.screen, SubmitScreen)
 
 
 async def test_play_is_not_offered_in_a_browser(home: Home) -> None:

@@ -29,5 +29,16 @@ async def test_at_24_lines_the_keys_of_the_queue_are_seen_at_once(home: Home) ->
     async with driving(home, (80, 24), preferences=Preferences(keys={"task.pause": "f5"})) as driver:
         await driver.press("question_mark")
         assert all(each in driver.text() for each in ("f5 pause/resume", "x cancel", "r retry", "o group by tenant"))
-        await driver.press(*"jjjjjj")
+        await driver.press(*"jjjjjjjj")
         assert "moving" in driver.text()
+
+
+async def test_ways_to_move_are_told_in_pairs_and_nothing_is_cut(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 60)) as driver:
+        await driver.press("question_mark")
+        text = driver.text()
+        moving = text[text.rindex("moving") :]
+        assert all(each in moving for each in ("↑ k ↓ j up, down", "g G first, last", "next pane, pane before"))
+        assert "cursor" not in moving and "palette" not in moving.split("╰")[0]
+        assert "v hide or show the lower part" in text

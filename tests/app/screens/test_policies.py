@@ -69,7 +69,11 @@ async def test_win_rates_are_read_beside_the_screen(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home, (80, 24)) as driver:
         await driver.press("j", "enter", "w")
-        assert "win-rates of task 2, player" in driver.text() and "0.75±0.25 n2" in driver.text()
+        assert (
+            "· none" in driver.text()
+            and "win-rates of task 2, player" in driver.text()
+            and "0.75±0.25 n2" in driver.text()
+        )
         await driver.press("escape", "1", "k", "enter", "P", "w")
         assert "This task trains one policy." in driver.notices() and "has one policy" in driver.notices()
 

@@ -77,6 +77,17 @@ async def test_arrows_go_through_the_list_and_on(home: Home, several: Filling, f
         assert row(driver, "environment").query_one(Input).value == "arithmetic"
 
 
+async def test_nothing_is_wrong_while_somebody_chooses(home: Home, several: Filling, foreseen: None) -> None:
+    async with opened(home) as driver:
+        await driver.press("x", "tab", "a")
+        await driver.settle()
+        field = row(driver, "environment")
+        assert listed(driver, "environment").is_open and field.has_class("-wrong")
+        assert not field.query_one(".problem").display
+        await driver.press("escape")
+        assert field.query_one(".problem").display, "it is said once nobody chooses"
+
+
 async def test_a_name_of_one_s_own_is_not_replaced(home: Home, several: Filling, foreseen: None) -> None:
     several.task("bio-two")
     async with opened(home) as driver:

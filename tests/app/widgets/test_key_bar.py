@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
-from marlaas.app.widgets.key_bar import KeyBar
+from marlaas.app.widgets.key_bar import KeyBar, ShownKey, fitting
+from marlaas.app.words.format import cells
+from marlaas.engine.home.paths import Home
+
+from ..driving import driving
+from ..filling import fill_full
 
 
 class Keys(App[None]):
@@ -73,6 +79,36 @@ async def test_a_click_presses_the_key_and_what_does_not_fit_is_cut() -> None:
         await pilot.click(KeyBar, offset=(10, 0))
         await pilot.pause()
         assert len(app.screen_stack) == 2  # the palette
+
+
+def shown_keys(*words: str) -> list[ShownKey]:
+    return [ShownKey(word[0], word[0], word[1:].strip(), True) for word in words]
+
+
+def test_whole_keys_are_left_out_the_last_first_and_help_stays() -> None:
+    keys = shown_keys("o open", "p pause/resume", "x cancel", "? help", "q quit")
+    whole = sum(cells(key.text) for key in keys) - 1
+    assert list(fitting(keys, whole)) == keys
+    for room in range(whole):
+        shown = fitting(keys, room)
+        assert len("".join(key.text for key in shown).rstrip()) <= room
+        assert [key for key in keys if key in shown] == list(shown)
+        assert room < 7 or keys[3] in shown
+    assert [key.description for key in fitting(keys, whole - 1)] == ["open", "pause/resume", "cancel", "help"]
+    assert [key.description for key in fitting(keys, 15)] == ["open", "help"]
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "7"])
+async def test_every_view_names_whole_keys_and_help(home: Home, view: str, width: int) -> None:
+    fill_full(home.database)
+    async with driving(home, (width, 24)) as driver:
+        await driver.press(view)
+        bar = driver.app.screen.query_one(KeyBar)
+        left = driver.text().splitlines()[-1].split("▏")[0].rstrip()
+        whole = {key.text.strip() for key in bar.keys}
+        assert "? help" in left and bar.palette is not None
+        assert "".join(key.text for key in fitting(bar.keys, len(left))).rstrip() == left, whole
 
 
 async def test_a_bar_whose_screen_was_left_looks_no_more() -> None:

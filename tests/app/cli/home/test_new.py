@@ -101,6 +101,12 @@ def test_a_new_home_is_made_by_a_verb_and_is_one_from_then_on(
     }
 
 
+def test_a_folder_without_the_option_is_told_how(lab: Path, marlaas: Commander, engine: FakeEngine) -> None:
+    wanted = lab.with_name("a second")
+    said = marlaas("home", "new", str(wanted))
+    assert said.code == 2 and f"Write `marlaas --home '{wanted}' home new`." in said.err and not wanted.exists()
+
+
 def test_the_default_place_becomes_a_home_without_ceremony(lab: Path, marlaas: Commander, engine: FakeEngine) -> None:
     default = lab.with_name("default")
     assert marlaas("list").code == 0 and not default.exists()

@@ -1,0 +1,123 @@
+"""What all dialogs have in common: a frame whose last line names the keys, whatever room there is."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+
+from marlaas.app.home.configuration import Setting
+from marlaas.app.lists.learners import Learner
+from marlaas.app.screens import dialogs
+from marlaas.app.screens.dialogs.ask import Ask
+from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
+from marlaas.app.screens.dialogs.configuration import Configuration
+from marlaas.app.screens.dialogs.confirm import Confirm
+from marlaas.app.screens.dialogs.dialog import Dialog
+from marlaas.app.screens.dialogs.explain import Explain
+from marlaas.app.screens.dialogs.export import ExportDialog
+from marlaas.app.screens.dialogs.export_rollouts import ExportRollouts
+from marlaas.app.screens.dialogs.exported import Exported
+from marlaas.app.screens.dialogs.findings import Findings
+from marlaas.app.screens.dialogs.keys_help import KeysHelp
+from marlaas.app.screens.dialogs.manner import MannerDialog, Settings
+from marlaas.app.screens.dialogs.new_environment import NewEnvironment
+from marlaas.app.screens.dialogs.reading import Reading
+from marlaas.app.screens.dialogs.win_rates import WinRates
+from marlaas.app.widgets.key_bar import KeyBar
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout import Manner
+
+from ..driving import Driver, driving
+from ..filling import Filling, fill_full
+from ..rows import task
+
+LONG = "\n".join(f"line {number}" for number in range(200))
+MADE: dict[str, Callable[[Home], Screen[Any]]] = {
+    "ask": lambda home: Ask("For how long?"),
+    "choose": lambda home: ChooseTasks("Which?", {Learner(1): task(1)}, (), 3),
+    "configuration": lambda home: Configuration([1], [Setting(f"k{n}", ("1",), False, False) for n in range(200)]),
+    "confirm": lambda home: Confirm("Cancel?"),
+    "confirm, typed": lambda home: Confirm("Delete?", "7"),
+    "explain": lambda home: Explain(),
+    "export": lambda home: ExportDialog("version 3", Path("/somewhere")),
+    "export rollouts": lambda home: ExportRollouts({"one": "this group", "all": "all groups"}, Path("out.jsonl")),
+    "exported": lambda home: Exported(Path("/somewhere"), LONG),
+    "findings": lambda home: Findings(home, task(1)),
+    "help": lambda home: KeysHelp("keys", LONG.replace("\n", "\n\n"), []),
+    "manner": lambda home: MannerDialog(Settings(Manner())),
+    "new": NewEnvironment,
+    "rates": lambda home: WinRates(home, Learner(1)),
+}
+
+
+def test_every_dialog_is_made_here() -> None:
+    found = set()
+    for entry in pkgutil.iter_modules(dialogs.__path__):
+        module = importlib.import_module(f"{dialogs.__name__}.{entry.name}")
+        found |= {
+            each
+            for each in vars(module).values()
+            if isinstance(each, type) and issubclass(each, ModalScreen) and each.__module__ == module.__name__
+        }
+    assert all(issubclass(each, Dialog) for each in found)
+    home = Home(Path("/nowhere"))
+    assert {type(make(home)) for make in MADE.values()} == found - {Dialog, Reading}
+
+
+async def opened(driver: Driver, home: Home, name: str) -> None:
+    driver.app.push_screen(MADE[name](home))
+    await driver.settle()
+    await driver.settle()
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
+@pytest.mark.parametrize("name", MADE)
+async def test_the_last_line_of_the_frame_names_the_keys(home: Home, name: str, size: tuple[int, int]) -> None:
+    fill_full(home.database)
+    async with driving(home, size) as driver:
+        await opened(driver, home, name)
+        bar = driver.app.screen.query_one(KeyBar)
+        frame = driver.app.screen.query_one(Vertical).region
+        assert bar.region.bottom == frame.bottom - 1 and frame.bottom <= size[1]
+        line = driver.text().splitlines()[bar.region.y]
+        assert any(part.rstrip().endswith(" esc close") and "⏎" in part for part in line.split("│")), line
+
+
+@pytest.mark.parametrize("key", ["escape", "enter"])
+@pytest.mark.parametrize("name", ["configuration", "exported", "findings", "rates", "help", "explain"])
+async def test_what_is_read_closes_with_enter_and_esc(home: Home, name: str, key: str) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        await opened(driver, home, name)
+        assert isinstance(driver.app.screen, Dialog)
+        await driver.press(key)
+        assert not isinstance(driver.app.screen, Dialog)
+
+
+async def test_a_long_text_scrolls_under_the_keys(home: Home) -> None:
+    async with driving(home, (80, 24)) as driver:
+        await opened(driver, home, "exported")
+        assert "line 0 " in driver.text()
+        await driver.press("j")
+        assert "line 0 " not in driver.text() and "line 1 " in driver.text()
+        await driver.press("k")
+        assert "line 0 " in driver.text() and "esc close" in driver.text()
+
+
+async def test_letters_answer_a_question_unless_a_word_is_asked_for(home: Home, filling: Filling) -> None:
+    answers: list[bool | None] = []
+    async with driving(home, (80, 24)) as driver:
+        for dialog, keys in ((Confirm("Sure?"), "y"), (Confirm("Sure?"), "n"), (Confirm("Delete?", "yes"), "yes")):
+            driver.app.push_screen(dialog, answers.append)
+            await driver.settle()
+            await driver.press(*keys)
+        assert answers == [True, False], "y is a letter of the word"
+        await driver.press("enter")
+    assert answers == [True, False, True]
