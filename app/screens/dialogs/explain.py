@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from ...widgets.filter_bar import FilterBar
+from ...widgets.filter_bar import FilterBar, FilterLine
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
 from ...words.explaining import heading, paragraphs, search
 from ...words.format import clip, line
@@ -25,7 +25,7 @@ class Explain(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "leave", "close", key_display="esc", id="explain.close"),
-        Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
+        Binding("enter", "done", "close", show=False, priority=True, id="explain.enter"),
         Binding("slash", "filter", "find", key_display="/", id="explain.find"),
         Binding("space", "more", "more", id="explain.more"),
     ]
@@ -119,9 +119,14 @@ class Explain(ModalScreen[None]):
         """Go back to the list."""
         self.query_one(KeyedTable).focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave enter to the filter while one types there."""
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
+    def action_done(self) -> None:
+        """Close."""
+        self.dismiss()
+
     def action_leave(self) -> None:
-        """Close; enter in the filter goes back to the list."""
-        if self.query_one(FilterBar).has_focus_within:
-            self.query_one(FilterBar).action_leave()
-        else:
-            self.dismiss()
+        """Close."""
+        self.dismiss()

@@ -37,6 +37,8 @@ class Asked:
     """Safe text."""
     checks: bool = False
     """Whether these are findings, which then stand nowhere else."""
+    version: str = ""
+    """The version that was served when they came: they are not about a later one."""
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
