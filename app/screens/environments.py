@@ -61,7 +61,7 @@ and installs them if you agree."""
         Binding("C", "check", "check", id="environments.check"),
         Binding("v", "prompts", "prompts", id="environments.prompts"),
         Binding("P", "play", "play", id="environments.play"),
-        Binding("E", "edit", "edit", id="environments.edit"),
+        Binding("E", "edit", "edit", show=False, id="environments.edit"),
         Binding("i", "allow", "allow libraries", show=False, id="environments.allow"),
         Binding("y", "copy", "copy", show=False, id="environments.copy"),
     ]

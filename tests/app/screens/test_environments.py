@@ -170,6 +170,7 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         await driver.press("C")
         text = driver.text()
         assert text.count("The answer '0' wins.") == 1 and "Checked by hand: 1 error" in text
+        assert "E opens your editor" in text
         assert "not checked yet" not in text
         assert name is not None
         short = name.rpartition("/")[2]
