@@ -33,7 +33,7 @@ test-slow: dev
 	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
 		-m "hypothesis and not slow and not libraries and not vllm"
 
-# Tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
+# The ten tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
 test-slow-first-hour: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m first_hour
 

@@ -98,6 +98,8 @@ shows which libraries one waits for, and installs them if you agree."""
         """Show table and details."""
         if isinstance(answer, EnvironmentsAnswer):
             self._answer = self._with_checks(answer)
+            versions = {row.name: row.version for row in answer.rows}
+            self._asked = {name: each for name, each in self._asked.items() if each.version == versions.get(name)}
         known = bool(self._answer.rows)
         self.query_one("#environments").display = known
         self.query_one(Nothing).display = not known and self.marlaas.has_read
@@ -197,7 +199,9 @@ shows which libraries one waits for, and installs them if you agree."""
         self.app.call_from_thread(self._tell, row.name, asked)
 
     def _tell(self, name: str, asked: Asked) -> None:
-        self._asked[name], self._answer = asked, self._with_checks(self._answer)
+        version = next((row.version for row in self._answer.rows if row.name == name), "")
+        self._asked[name] = replace(asked, version=version)
+        self._answer = self._with_checks(self._answer)
         self.show_again()
 
     def _checked(self, row: EnvironmentRow) -> Asked:

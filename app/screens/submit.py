@@ -50,7 +50,7 @@ class SubmitScreen(ModalScreen[None]):
         Binding("ctrl+o", "save", "save as", priority=True, id="submit.save"),
         Binding("ctrl+e", "edit", "editor", priority=True, id="submit.edit"),
         Binding("escape", "leave", "close", key_display="esc", id="submit.leave"),
-        Binding("tab", "app.focus_next", show=False, priority=True, id="submit.tab"),  # before letters typed after it
+        Binding("tab", "app.focus_next", "next field", priority=True, id="submit.tab"),  # before letters typed after it
         Binding("shift+tab", "app.focus_previous", show=False, priority=True, id="submit.backtab"),
         Binding("down", "app.focus_next", show=False, id="submit.next"),
         Binding("up", "app.focus_previous", show=False, id="submit.previous"),

@@ -18,6 +18,15 @@ LONGEST = 300
 """Most characters: nobody types more, and somebody may paste a megabyte."""
 
 
+class FilterLine(Input):
+    """What is typed; it names enter itself, because a text's own key for it would hide the one of the bar."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "to the list", id="filter.leave"),
+        Binding("down", "submit", "to the list", show=False, id="filter.down"),
+    ]
+
+
 class FilterBar(Horizontal):
     """Hidden while it is empty and nobody types."""
 
@@ -33,7 +42,6 @@ class FilterBar(Horizontal):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "clear filter", id="filter.clear"),
-        Binding("enter,down", "leave", "to the list", id="filter.leave"),
     ]
     DEFAULT_CSS = """
     FilterBar { height: 1; padding: 0 1; display: none; background: $surface; }
@@ -51,7 +59,7 @@ class FilterBar(Horizontal):
     def compose(self) -> ComposeResult:
         """Lay out a prompt, the text, and a place for the result."""
         yield Static("/", classes="prompt", markup=False)
-        yield Input(placeholder=self._hint, max_length=LONGEST, select_on_focus=False, compact=True)
+        yield FilterLine(placeholder=self._hint, max_length=LONGEST, select_on_focus=False, compact=True)
         yield Static("", id="told", markup=False)
 
     @property
@@ -83,18 +91,14 @@ class FilterBar(Horizontal):
         self.clear()
         self.post_message(self.Left())
 
-    def action_leave(self) -> None:
-        """Go back to the list, which stays filtered."""
-        if not self.text:
-            self.remove_class("-open")
-        self.post_message(self.Left())
-
     def on_input_changed(self, event: Input.Changed) -> None:
         """Report every letter."""
         event.stop()
         self.post_message(self.Changed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go back to the list on enter."""
+        """Go back to the list, which stays filtered."""
         event.stop()
-        self.action_leave()
+        if not self.text:
+            self.remove_class("-open")
+        self.post_message(self.Left())

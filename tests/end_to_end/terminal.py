@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import pyte
@@ -47,19 +47,21 @@ class Terminal:
 
     def until(self, *wanted: str) -> str:
         """The screen as soon as it shows all of these."""
-        deadline = time.monotonic() + PATIENCE
-        while not all(each in self.text() for each in wanted):
-            assert time.monotonic() < deadline, f"{wanted} never came:\n{self.text()}"
-            assert self._read(), f"The program ended with {self.process.poll()} before {wanted}:\n{self.text()}"
-        return self.text()
+        return self.until_so(lambda text: all(each in text for each in wanted), str(wanted))
 
     def until_like(self, pattern: str) -> re.Match[str]:
         """The first match of a regular expression, as soon as the screen shows one."""
-        deadline = time.monotonic() + PATIENCE
-        while not (found := re.search(pattern, self.text())):
-            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{self.text()}"
-            assert self._read(), f"The program ended with {self.process.poll()} before {pattern!r}:\n{self.text()}"
+        found = re.search(pattern, self.until_so(lambda text: bool(re.search(pattern, text)), repr(pattern)))
+        assert found
         return found
+
+    def until_so(self, suits: Callable[[str], bool], what: str) -> str:
+        """The screen as soon as its text suits; ``what`` says in errors what was waited for."""
+        deadline = time.monotonic() + PATIENCE
+        while not suits(text := self.text()):
+            assert time.monotonic() < deadline, f"{what} never came:\n{text}"
+            assert self._read(), f"The program ended with {self.process.poll()} before {what}:\n{text}"
+        return text
 
     def resize(self, columns: int, rows: int) -> None:
         """As when a window is dragged."""
@@ -108,18 +110,20 @@ def _log_in(terminal: int) -> None:
 
 
 @contextlib.contextmanager
-def terminal(home: Home, *words: str, columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
-    """``marlaas`` on a home, as its users start it; killed at the end if it still runs."""
+def terminal(
+    home: Home, *words: str, columns: int = 80, rows: int = 24, environment: Mapping[str, str] | None = None
+) -> Iterator[Terminal]:
+    """``marlaas`` on a home, as its users start it, with these variables; killed at the end if it still runs."""
     mine, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in _OURS}
+    inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
     command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words]
     process = subprocess.Popen(
         command,
         preexec_fn=partial(_log_in, other),
-        env=environment
+        env=inherited
         | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config"), "COLUMNS": "80"}
-        | {"MARLAAS_HOME": str(home.root)},
+        | {"MARLAAS_HOME": str(home.root), **(environment or {})},
     )
     os.close(other)
     screen = Terminal(process, mine, columns, rows)

@@ -14,7 +14,7 @@ from marlaas.engine.store import TaskRow
 
 from ...lists.filters import Query, matches, parse
 from ...lists.learners import Learner
-from ...widgets.filter_bar import FilterBar
+from ...widgets.filter_bar import FilterBar, FilterLine
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
 from ...words.format import clip, line, score
 from ...words.tasks import short_name, state_word
@@ -111,11 +111,12 @@ class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
         self._chosen.clear()
         self._show()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave enter to the filter while one types there."""
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
     def action_done(self) -> None:
         """Answer with the marked ones, or without marks with the one under the cursor."""
-        if self.query_one(FilterBar).has_focus_within:
-            self.query_one(FilterBar).action_leave()
-            return
         if not self._before and not self._chosen and self._current is not None:
             self._chosen.append(self._current)
         self.dismiss(tuple(self._chosen))

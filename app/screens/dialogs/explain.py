@@ -10,7 +10,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...widgets.filter_bar import FilterBar
+from ...widgets.filter_bar import FilterBar, FilterLine
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
 from ...words.explaining import heading, paragraphs, search
 from ...words.format import clip, line
@@ -24,7 +24,7 @@ class Explain(Dialog[None]):
     """Explains the term under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "leave", "close", show=False, priority=True, id="explain.enter"),
+        Binding("enter", "done", "close", show=False, priority=True, id="explain.enter"),
         Binding("slash", "filter", "find", key_display="/", id="explain.find"),
         Binding("space", "more", "more", id="explain.more"),
         Binding("escape,q", "leave", "close", key_display="⏎ esc", id="explain.close"),
@@ -119,9 +119,22 @@ class Explain(Dialog[None]):
         """Go back to the list."""
         self.query_one(KeyedTable).focus()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave enter to the filter while one types there."""
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
+    def action_done(self) -> None:
+        """Close."""
+        self.dismiss()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave enter to the filter while one types there."""
+        return action != "done" or not isinstance(self.focused, FilterLine)
+
+    def action_done(self) -> None:
+        """Close."""
+        self.dismiss()
+
     def action_leave(self) -> None:
-        """Close; enter in the filter goes back to the list."""
-        if self.query_one(FilterBar).has_focus_within:
-            self.query_one(FilterBar).action_leave()
-        else:
-            self.dismiss()
+        """Close."""
+        self.dismiss()

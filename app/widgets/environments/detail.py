@@ -37,6 +37,8 @@ class Asked:
     """Safe text."""
     checks: bool = False
     """Whether these are findings, which then stand nowhere else."""
+    version: str = ""
+    """The version that was served when they came: they are not about a later one."""
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
@@ -116,7 +118,10 @@ def detail_lines(
     """All that is known of an environment. Every part of it is foreign text."""
     lines: list[DetailLine] = []
     if asked is not None:
-        lines += [DetailLine(line(asked.title, 100), style="bold"), *map(DetailLine, asked.lines), DetailLine("")]
+        lines.append(DetailLine(line(asked.title, 100), style="bold"))
+        if any(text.startswith("✗") for text in asked.lines):
+            lines.append(DetailLine("E opens your editor on it", style="$text-muted"))
+        lines += [*map(DetailLine, asked.lines), DetailLine("")]
     told = False
     for fact in facts(row, use, now, code, not (asked and asked.checks)):
         lines.append(_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")))

@@ -205,6 +205,7 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         await driver.press("C")
         text = driver.text()
         assert text.count("The answer '0' wins.") == 1 and "Checked by hand: 1 error" in text
+        assert "E opens your editor" in text
         assert "not checked yet" not in text
         assert name is not None
         short = name.rpartition("/")[2]
@@ -212,3 +213,11 @@ async def test_findings_by_hand_stand_in_one_place(home: Home, monkeypatch: pyte
         await driver.press("escape")
         text = driver.text()
         assert text.count("The answer '0' wins.") == 1 and "Checked by hand" not in text and "done " in text
+        await driver.press("C")
+        assert "Checked by hand: 1 error" in driver.text()
+        with closing(sqlite3.connect(home.database)) as connection:
+            connection.execute("UPDATE environments SET version = 'mended' WHERE name = ?", [name])
+            connection.commit()
+        await driver.read()
+        text = driver.text()
+        assert "Checked by hand" not in text and "The answer '0' wins." not in text, "of an earlier version"

@@ -38,6 +38,7 @@ async def test_a_filter_works_while_one_types_and_goes_with_escape(home: Home) -
     async with driving(home) as driver:
         await driver.press("slash", *"state:pau")
         assert shown(driver) == ["4", "12", "20", "28"] and "4 of 32" in driver.text()
+        assert "⏎ to the list  esc clear filter" in driver.text()
         await driver.press("enter")
         assert driver.app.focused is driver.app.screen.query_one(QueueTable)
         await driver.press("escape")
