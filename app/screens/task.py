@@ -34,7 +34,7 @@ from ..words.format import line
 from ..words.important import important
 from ..words.learning import gone_wrong
 from ..words.measured import score_text
-from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
 from ..words.tasks import nothing_yet, short_name, shown_state
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
@@ -200,8 +200,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             self._show_versions(answer)
             return
         tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
-        newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
-        names = in_order(newest)
+        newest = newest_values(tracks)
+        names = in_order(name for name, track in tracks.items() if track.steps)
         first = important(names, newest)
         self._lists_all = self._has_room_for(len(names)) if self._all is None else self._all
         listed = names if self._lists_all else [*first, *({answer.metric} & set(names) - set(first))]

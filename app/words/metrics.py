@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from marlaas.engine.store import stale_age
+from marlaas.engine.store import Track, stale_age
 
 from .format import count, duration, line, number, score, share
 from .terms import TERMS
@@ -100,6 +100,21 @@ def value_text(name: str, value: float | None) -> str:
         return score(value)
     term = _KNOWN.get(name.rpartition(": ")[2])
     return _PRINTED.get(term.unit if term else "", number)(value)
+
+
+def newest_values(tracks: Mapping[str, Track]) -> dict[str, float]:
+    """The metrics' values at the newest step; a held-out score is the last there is.
+
+    A metric that neither of the newest two steps has is left out: what it was before is not what it is now, as where no
+    group has a signal any more. What the canary finds comes a moment after its step, so the step before counts, too.
+    """
+    known = {name: track for name, track in tracks.items() if track.steps}
+    last = max((track.steps[-1] for name, track in known.items() if held_out_on(name) is None), default=0)
+    return {
+        name: track.values[-1]
+        for name, track in known.items()
+        if held_out_on(name) is not None or track.steps[-1] >= last - 1
+    }
 
 
 def newest_text(name: str, values: Mapping[str, float]) -> str:

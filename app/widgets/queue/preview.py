@@ -20,7 +20,7 @@ from ...words.format import line
 from ...words.important import important
 from ...words.learning import gone_wrong
 from ...words.measured import score_text
-from ...words.metrics import REWARD, in_order, newest_text, words
+from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
 from ...words.tasks import short_name
 from ...words.verdict import Verdict, verdict
 from ..task.metric_chart import MetricChart
@@ -106,7 +106,7 @@ class Preview(Vertical):
     @staticmethod
     def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:
         tracks = {name: track for name, track in answer.samples.items() if track.steps}
-        newest = {name: track.values[-1] for name, track in tracks.items()}
-        names = [name for name in important(in_order(newest), newest) if name != REWARD]
+        newest = newest_values(tracks)
+        names = [name for name in important(in_order(tracks), newest) if name != REWARD]
         plots = {name: sample_plot(name, tracks[name], row.steps, LOOK.weight) for name in names}
         return tuple(SmallChart(name, words(name).title, newest_text(name, newest), plots[name]) for name in names)

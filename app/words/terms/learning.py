@@ -66,13 +66,13 @@ TERMS = (
         healthy="falls slowly",
         otherwise="near 0 within a few steps it explores no more: take a smaller learning rate, or set `entropy` under"
         " [train] to 0.001 or more",
-        formula="−Σ π log π over the vocabulary, as the mean over the trained tokens",
+        formula="−Σ π log π over the vocabulary, as the mean over the trained tokens; none where no group has a signal",
         source="arXiv 1707.06347, equation 9",
         important=True,
     ),
     Term(
         "KL",
-        "distance to the base, in nats per token; 0 where the task has no KL term",
+        "distance to the base, in nats per token; only where the task has a KL term",
         names=("kl divergence", "divergence"),
         kind="metric",
         key="kl",
@@ -222,7 +222,7 @@ TERMS = (
         unit="share",
         healthy="a few percent; with `gspo` about half",
         otherwise="less `max_staleness`, a smaller learning rate, or finer `weights` for the sampler",
-        formula="tokens outside of the bounds ÷ trained tokens",
+        formula="tokens outside of the bounds ÷ trained tokens; none where no group has a signal",
         source="PPO, arXiv 1707.06347; docs/guides/losses.md has the bounds of each loss",
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import pytest
 
-from marlaas.app.words.metrics import exact, in_order, newest_text, value_text, words
+from marlaas.app.words.metrics import exact, in_order, newest_text, newest_values, value_text, words
+from marlaas.engine.store import Track
 
 
 def test_the_important_come_first_and_edges_are_hidden() -> None:
@@ -49,3 +51,19 @@ def test_an_epoch_says_of_how_many_rows() -> None:
     assert newest_text("epoch", values) == "1.4 of 2,000 rows"
     assert (newest_text("loss", values), newest_text("epoch", {"epoch": 2.0})) == ("0.5", "2")
     assert in_order(values) == ["loss", "epoch"]
+
+
+def test_a_value_of_earlier_steps_is_not_the_newest() -> None:
+    def track(*steps: int) -> Track:
+        return Track(array("q", steps), array("d", [step / 10 for step in steps]))
+
+    tracks = {
+        "reward": track(7, 8, 9),
+        "gap_mean": track(7, 8),
+        "entropy": track(6, 7),
+        "held-out": track(5),
+        "kl": track(),
+    }
+    found = newest_values(tracks)
+    assert found == {"reward": 0.9, "gap_mean": 0.8, "held-out": 0.5}
+    assert newest_text("entropy", found) == "-", "no group of the last steps had a signal"
