@@ -45,11 +45,15 @@ WAITS = ("publish_wait_seconds", "begin_wait_seconds")
 """Metrics that are shown as a share of the step's time."""
 _PRINTED: dict[str, Callable[[float], str]] = {
     "score": score,
+    "reward": score,
     "share": share,
     "seconds": duration,
     "count": lambda value: count(round(value)),
+    "tokens": lambda value: number(value, 1) if abs(value) < 100 else count(round(value)),
+    "versions": lambda value: number(value, 1),
+    "epochs": lambda value: number(value, 1 if abs(value) >= 10 else 2),
 }
-"""How the units of the catalogue are printed."""
+"""How the units of the catalogue are printed; all others in about three digits."""
 _EDGES = {ROWS, *(edge for edges in BANDS.values() for edge in edges)}
 
 
@@ -99,7 +103,7 @@ def value_text(name: str, value: float | None) -> str:
     if held_out_on(name) is not None:
         return score(value)
     term = _KNOWN.get(name.rpartition(": ")[2])
-    return _PRINTED.get(term.unit if term else "", number)(value)
+    return _PRINTED.get(term.unit if term else "", _three_digits)(value)
 
 
 def newest_values(tracks: Mapping[str, Track]) -> dict[str, float]:
@@ -125,6 +129,11 @@ def newest_text(name: str, values: Mapping[str, float]) -> str:
         return f"{_moment(value)}, {100 * value / seconds:.1f} %"
     text = value_text(name, value)
     return f"{text} of {values[ROWS]:,.0f} rows" if name == "epoch" and ROWS in values else text
+
+
+def _three_digits(value: float) -> str:
+    """0.742, 3.14, 31.4, 314; an exponent where it is very small."""
+    return number(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0)
 
 
 def _moment(seconds: float) -> str:

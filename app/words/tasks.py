@@ -16,7 +16,7 @@ from typing import Any
 from marlaas.engine.fleet import state
 from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
-from .format import ago, clip_start, line, score
+from .format import ago, cells, clip, clip_start, line, score
 from .terms import with_new_keys, with_new_names
 from .yielding import yielding_of
 
@@ -169,9 +169,18 @@ def largest_gap(steps: Sequence[StepRow]) -> float | None:
     return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
 
 
+def swept(task: TaskRow) -> str:
+    """The values in which a sweep's member differs from the others, such as learning_rate=0.0001; empty for others."""
+    name, begins = line(task.name), f"{line(task.family)} ["
+    return name[len(begins) : -1] if task.family and name.startswith(begins) and name.endswith("]") else ""
+
+
 def short_name(task: TaskRow, width: int) -> str:
-    """A task's name in ``width`` cells; of a sweep's member the end, in which it differs from the others."""
-    return clip_start(line(task.name), width) if task.family else line(task.name, width)
+    """A task's name in ``width`` cells; of a sweep's member what it does not share with the others goes first."""
+    name = line(task.name)
+    if not task.family or cells(name) <= width:
+        return clip(name, width)
+    return clip_start(swept(task) or name, width)
 
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
@@ -192,7 +201,7 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
     if not scored:
         return text
     best = max(scored, key=lambda task: task.best or 0.0)
-    return f"{text}; best held-out {score(best.best)}: task {best.id}, {line(best.name)}"
+    return f"{text}; best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
 
 
 def task_json(task: TaskRow) -> dict[str, Any]:

@@ -132,8 +132,7 @@ class MetricChart(Widget, can_focus=True):
         if plot.points:
             legend.append(("◆ held-out", STYLES["point"]))
         if plot.baseline is not None:
-            name = "best constant answer" if self.content_size.width >= 100 else "baseline"
-            legend.append((f"╌ {name} {plot.baseline:.2f}", STYLES["baseline"]))
+            legend.append((f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]))
         if any(point.earlier for point in plot.points):
             legend.append(("◇ on an earlier environment", STYLES["earlier"]))
         if plot.marks:

@@ -13,7 +13,7 @@ TERMS = (
         key="reward",
         unit="score",
         healthy="rises, with noise from step to step",
-        otherwise="where it stays flat, look at no signal and at the best constant answer; where it rises and held-out"
+        otherwise="where it stays flat, look at no signal and at the baseline; where it rises and held-out"
         " does not, the policy learns the training prompts by heart or cheats the grader",
         formula="Σ rewards ÷ members with a reward",
         source="engine/run/step_metrics.py",
@@ -37,6 +37,7 @@ TERMS = (
         names=("spread", "reward std"),
         kind="metric",
         key="reward_spread",
+        unit="reward",
         healthy="above 0",
         otherwise='at 0 nothing is learned: choose easier or harder prompts, or `sampling = "difficulty"`',
         formula="√(mean of (reward − group mean)²), as the mean over the groups",
@@ -63,6 +64,7 @@ TERMS = (
         names=("policy entropy",),
         kind="metric",
         key="entropy",
+        unit="nats",
         healthy="falls slowly",
         otherwise="near 0 within a few steps it explores no more: take a smaller learning rate, or set `entropy` under"
         " [train] to 0.001 or more",
@@ -76,6 +78,7 @@ TERMS = (
         names=("kl divergence", "divergence"),
         kind="metric",
         key="kl",
+        unit="nats",
         healthy="grows slowly",
         otherwise="where it jumps, take a smaller learning rate or a larger `kl` under [train]",
         formula="mean of exp(d) − d − 1, with d = log π_base − log π",
@@ -88,6 +91,7 @@ TERMS = (
         names=("reply length", "tokens per episode"),
         kind="metric",
         key="length",
+        unit="tokens",
         healthy="changes slowly",
         otherwise="where it runs up to the limit, look at cut: raise `max_tokens`, or set `overlong`. Where it falls"
         " to a few tokens, read some rollouts",
@@ -115,6 +119,7 @@ TERMS = (
         kind="metric",
         key="gap",
         old=("gap_mean",),
+        unit="nats",
         healthy="about 0.00001 with `f32` weights, up to 0.1 with quantised ones",
         otherwise="finer `weights` under [rollout]; `marlaas base check` compares them",
         formula="mean of |log π_sampler − log π_trainer| over the canary's tokens",
@@ -175,6 +180,7 @@ TERMS = (
         "how far the step moved the policy: mean change of a written token's log-probability, in nats",
         kind="metric",
         key="moved",
+        unit="nats",
         healthy="about 0.1",
         otherwise="above 0.8 the steps are too large: take a smaller learning rate",
         formula="mean of |log π_new − log π_old| over the tokens that the canary compares",
@@ -186,6 +192,7 @@ TERMS = (
         names=("sampled entropy",),
         kind="metric",
         key="surprisal",
+        unit="nats",
         healthy="falls slowly",
         otherwise="at a tenth of its start, with rewards left to gain, the policy has collapsed: take a smaller"
         " learning rate, or set `entropy` under [train]",
