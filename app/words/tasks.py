@@ -38,7 +38,6 @@ _MOVED_ON = ("submitted", "queued", "running")
 """States that only an engine moves a task out of, and in which it lacks nothing else."""
 NO_ENGINE = "waiting for the engine"
 MENDED = "Once that is mended, the task goes on by itself."
-NO_STEP = "No step yet: the first comes when enough groups are complete."
 _PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
 """The file and line with which a reason begins that lies in an environment's code."""
 _FILE = 28
@@ -83,16 +82,6 @@ def remedy(task: TaskRow) -> str:
     if _PLACE.match(line(task.reason)):
         return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
     return MENDED
-
-
-def nothing_yet(task: TaskRow, serving: bool) -> str:
-    """What stands in place of a task's numbers before its first step: why there are none, and what to do. Nothing of a
-    blocked task: its head says both."""
-    if task.state == "blocked":
-        return ""
-    if shown_state(task, serving) == WAITING:
-        return "No step yet: it is waiting for the engine. S starts one."
-    return NO_STEP
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
