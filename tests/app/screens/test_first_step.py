@@ -10,7 +10,7 @@ import pytest
 from marlaas.app.widgets.task.metric_chart import MetricChart
 from marlaas.engine.home.paths import Home
 
-from ..driving import Driver, driving
+from ..driving import driving
 from ..filling import NOW, Filling
 
 SIZES = [(80, 24), (120, 36), (200, 50)]
@@ -30,10 +30,6 @@ def begun(tmp_path: Path) -> Filling:
     group = {"policy": 1, "split": "train", "number": 0, "instance": 1, "version": 0, "environment_version": "e"}
     fill.insert("groups", **group, state="complete", created=NOW)
     return fill
-
-
-def regions(driver: Driver) -> list[object]:
-    return [widget.region for widget in driver.app.screen.walk_children()]
 
 
 @pytest.mark.parametrize("size", SIZES)
