@@ -69,3 +69,8 @@ class Plot:
     """The step that is inspected."""
     band: bool = True
     """Whether a single curve has its band, and what it was before it was smoothed."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to draw: no curve has a value, and there is no point."""
+        return not self.points and not any(len(curve.steps) for curve in self.curves)

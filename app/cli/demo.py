@@ -165,7 +165,7 @@ def _verdict(entry: dict[str, Any]) -> str:
     who = line(f"{entry['tenant']}/{entry['name']}", 36)
     return (
         f"{who}: {entry['state']} after {entry['steps']} steps and {duration(entry['seconds'])}, held-out"
-        f" {score(entry['eval_before'])} → {score(entry['eval_after'])} (best constant answer {score(entry['floor'])})"
+        f" {score(entry['eval_before'])} → {score(entry['eval_after'])} (baseline {score(entry['floor'])})"
     )
 
 

@@ -128,10 +128,10 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
-    """How many tasks are shown in which state, and of how many the learning goes wrong: !1 ●2 ○1 ✓5.
+    """How many tasks are shown in which state, and of how many the learning goes wrong: ●2 ○1 ✓5 !1.
 
     ``serving``: whether an engine works on them.
     """
     states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(goes_wrong, tasks))
     counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
-    return f"{MARK}{wrong} {counted}" if wrong else counted
+    return f"{counted} {MARK}{wrong}" if wrong else counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store import EvalRow, Track, TrajectoryRow
+from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
@@ -27,6 +27,8 @@ class PreviewAnswer:
     """Its newest trajectory."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
     """Of an evaluation: what it measures, with the newest score of each."""
+    first: FirstStep | None = None
+    """Before the first step: what it waits for."""
 
 
 @dataclass(frozen=True)
@@ -54,4 +56,5 @@ class PreviewQuestion:
             reader.recent_means(task, policy=policy),
             reader.newest_rollout(task, policy),
             {words: next(reversed(reader.evals(task, words)), None) for words in versions},
+            reader.first_step(task, policy),
         )

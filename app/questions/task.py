@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store import EvalRow, Track, TrajectoryRow
+from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
 from ..home.comparing import Scored, scored
 from ..lists.learners import Learner
@@ -43,6 +43,8 @@ class TaskAnswer:
     """By which held-out scores it and those laid over it are compared, its own first; empty where nothing is."""
     versions: Mapping[str, EvalRow | None] = field(default_factory=dict)
     """Of an evaluation: what it measures, with the newest score of each."""
+    first: FirstStep | None = None
+    """Before the first step: what it waits for."""
 
     @property
     def task(self) -> int:
@@ -82,6 +84,7 @@ class TaskQuestion:
             tuple(reader.newest_group(task, policy)),
             {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
             {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
+            reader.first_step(task, policy),
         )
 
 

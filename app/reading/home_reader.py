@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         EvalRow,
         EventFilter,
         EventRow,
+        FirstStep,
         GroupSummary,
         History,
         KeptMarks,
@@ -134,6 +135,9 @@ class HomeReader(Protocol):
 
     def recent_means(self, task: int, over: int = 10, policy: str | None = None) -> dict[str, float]:
         """The mean of each metric over the last ``over`` steps."""
+
+    def first_step(self, task: int, policy: str | None = None) -> FirstStep | None:
+        """How many episodes of its first step are there; None once it has made one."""
 
     # Versions
 

@@ -13,6 +13,7 @@ from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, 
 from marlaas.engine.store.queries import (
     conversations,
     devices as cards,
+    first_step as first,
     history as steps_made,
     kept,
     matchups as pairs,
@@ -66,6 +67,7 @@ class SqliteReader(Statistics, Recordings):
     evals_made = steps_made.measured
     group_ages = steps_made.ages
     recent_means = steps_made.recent
+    first_step = first.first_step
 
     newest_samples = timeline.newest
     stage_spans = timeline.spans

@@ -54,6 +54,8 @@ class Chart:
     unit: bool = False
     """Whether the vertical axis covers 0 to 1, whatever the values are."""
     large: bool = False
+    metric: str = ""
+    """The metric of its curves, which says how values are printed."""
 
 
 @dataclass(frozen=True)

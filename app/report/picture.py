@@ -12,7 +12,8 @@ from html import escape
 
 from ..chart.buckets import Bucket, decimate
 from ..chart.scale import Scale, linear, short
-from ..words.format import number, plain, score
+from ..words.format import plain, score
+from ..words.metrics import value_text
 from .document import Chart
 
 WIDE, NARROW = (720, 300), (350, 190)
@@ -63,7 +64,7 @@ def svg(chart: Chart, alone: bool) -> str:
     if chart.baseline is not None:
         y = frame.y(chart.baseline)
         parts.append(f'<path class="base" d="M{LEFT} {y}H{width - RIGHT}"/>')
-        parts.append(_text(width - RIGHT, y - 4, f"constant answer {score(chart.baseline)}", "", "end"))
+        parts.append(_text(width - RIGHT, y - 4, f"baseline {score(chart.baseline)}", "", "end"))
     parts += _points(frame, chart)
     return "\n".join([*parts, "</svg>\n"])
 
@@ -74,11 +75,11 @@ def described(chart: Chart) -> str:
     for line in chart.lines:
         finite = [(s, v) for s, v in zip(line.curve.steps, line.curve.values, strict=True) if math.isfinite(v)]
         if finite:
-            (begin, first), (end, last) = finite[0], finite[-1]
-            said.append(f"{line.name}: {number(first)} at step {begin}, {number(last)} at step {end}.")
+            ends = (f"{value_text(chart.metric, value)} at step {step}" for step, value in (finite[0], finite[-1]))
+            said.append(f"{line.name}: {', '.join(ends)}.")
     if chart.points:
-        begun, ended = chart.points[0], chart.points[-1]
-        said.append(f"Held-out: {score(begun.score)} at step {begun.step}, {score(ended.score)} at step {ended.step}.")
+        one, other = chart.points[0], chart.points[-1]
+        said.append(f"Held-out: {score(one.score)} at step {one.step}, {score(other.score)} at step {other.step}.")
     return " ".join(said)
 
 

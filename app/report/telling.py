@@ -85,7 +85,7 @@ def _overview(tasks: Sequence[TaskFacts]) -> Section:
     if any(each.curve.steps for each in lines):
         which = f", of the {MOST_CURVES} with the best scores" if len(drawn) < len(faces) else ""
         about = f"The mean reward of each step's episodes{which}."
-        pieces.append(Chart("rewards", "Reward by step", about, lines, unit=True))
+        pieces.append(Chart("rewards", "Reward by step", about, lines, unit=True, metric=REWARD))
     apart = differences([dict(task.config) for task in tasks], False)
     if apart.keys() - set(NAMED):
         columns = ("Key", *(str(task.row.id) for task in tasks))
@@ -170,12 +170,13 @@ def _charts(task: int, policy: PolicyFacts) -> Iterator[Chart]:
             policy.row.floor,
             unit=True,
             large=True,
+            metric=REWARD,
         )
     for name in SMALL:
         one = _curve(policy, name)
         if len(one.steps) > 1 and any(one.values):
             own = words(name)
-            yield Chart(f"{prefix}-{name}", own.title, own.meaning, [Line(own.title, one)])
+            yield Chart(f"{prefix}-{name}", own.title, own.meaning, [Line(own.title, one)], metric=name)
 
 
 def _curve(policy: PolicyFacts, name: str, place: int = 0) -> Curve:

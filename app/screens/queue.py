@@ -166,7 +166,8 @@ A click on a column's head sorts."""
         serving = self.marlaas.snapshot.serving
         rows = {each: replace(row, state=shown_state(row, serving)) for each, row in rows.items()}
         asked = tuple(rows)
-        self.query_one(Preview).show(rows, self._answers.get(asked))
+        snapshot = self.marlaas.snapshot
+        self.query_one(Preview).show(rows, self._answers.get(asked), snapshot.now, snapshot.problem)
         if asked != self._asked:
             self._asked = asked
             if self._rest is not None:

@@ -30,12 +30,13 @@ from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task.verdict_line import VerdictLine
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
+from ..words.awaiting import awaiting
 from ..words.format import line
 from ..words.important import important
 from ..words.learning import gone_wrong
 from ..words.measured import score_text
-from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, words
-from ..words.tasks import nothing_yet, short_name, shown_state
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
+from ..words.tasks import short_name, shown_state
 from ..words.verdict import verdict
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
@@ -162,8 +163,9 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         self._turn()
         if task is not None and own is not None and isinstance(answer, TaskAnswer):
             self._show_verdict(learners(task)[own], answer)
-            if not (answer.versions or answer.samples):
-                self.query_one(MetricList).missing = nothing_yet(task, snapshot.serving)
+            title = words(answer.metric).title
+            missing = awaiting(learners(task)[own], answer.first, title, snapshot.now, snapshot.serving)
+            self.query_one(MetricChart).missing = missing
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
@@ -200,15 +202,14 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             self._show_versions(answer)
             return
         tracks = {**answer.samples, **{name: answer.own.track(name) for name in answer.own.measured_by}}
-        newest = {name: track.values[-1] for name, track in tracks.items() if track.steps}
-        names = in_order(newest)
+        newest = newest_values(tracks)
+        names = in_order(name for name, track in tracks.items() if track.steps)
         first = important(names, newest)
         self._lists_all = self._has_room_for(len(names)) if self._all is None else self._all
         listed = names if self._lists_all else [*first, *({answer.metric} & set(names) - set(first))]
         metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
         hidden = len(names) - len(listed)
-        if answer.samples:
-            metrics.missing = f"D: {hidden} diagnostics more" if hidden else ""
+        metrics.missing = f"D: {hidden} diagnostics more" if hidden else ""
         metrics.chosen = small.chosen = answer.metric
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)

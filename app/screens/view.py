@@ -20,6 +20,7 @@ from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
 from ..words.overview import overview
 from ..words.tasks import liveness
+from ..words.yielding import yielding_hint, yielding_of
 
 _NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
 _SILENT = "The engine is suspended or very busy; actions wait until it answers."
@@ -97,13 +98,15 @@ class View(Screen[None]):
         self._stopped = self.marlaas.has_read and alive.word in ("down", "never")
         top, base = self.query_one(TopBar), snapshot.engine.base if snapshot.engine else ""
         top.engine = alive
-        top.overview = overview(snapshot.tasks, snapshot.speeds, base, snapshot.parameters, snapshot.turns, alive.alive)
+        rest = yielding_hint(yielding_of(snapshot.engine), snapshot.now) if alive.alive else ""
+        works = alive.alive and not rest
+        top.overview = overview(snapshot.tasks, snapshot.speeds, base, snapshot.parameters, snapshot.turns, works)
         self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
         status.note = snapshot.note
         stalled = snapshot.unfinished and self._stopped
-        status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else ""
+        status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else rest
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()

@@ -8,9 +8,10 @@ from textual.widget import Widget
 
 from marlaas.engine.store import PaceRow, TaskRow
 
-from ..words.format import bar, cells, count, duration, line, number, score, short_duration
+from ..words.format import bar, cells, count, duration, line, score, short_duration
 from ..words.held_out import held_out
 from ..words.learning import state_text
+from ..words.metrics import value_text
 from ..words.pace import seconds_left
 from ..words.tasks import remedy, shown_reason
 
@@ -75,7 +76,7 @@ class TaskLine(Widget):
         numbers = [
             f"reward {score(task.reward)}",
             f"held-out {held_out(task.score, task.basis)}",
-            f"staleness {number(task.staleness, 1)}",
+            f"staleness {value_text('staleness', task.staleness)}",
             f"{count(task.tokens)} tokens",
             duration(task.seconds),
         ]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from .metrics import HELD_OUT, HELD_OUT_ON, known
 
-IMPORTANT = tuple(name for name, own in known().items() if own.important and name not in ("errors", "cut"))
+IMPORTANT = tuple(name for name, own in known().items() if own.important)
 """What says whether a task learns, in the order of the catalogue."""
 _UNLESS_ZERO = ("kl", "errors", "lost", "cut", "on_error", "epoch")
 """Important as soon as they are not 0; those that stand in ``IMPORTANT`` keep their place there."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from marlaas.engine.store import stale_age
+from marlaas.engine.store import Track, stale_age
 
 from .format import count, duration, line, number, score, share
 from .terms import TERMS
@@ -45,11 +45,15 @@ WAITS = ("publish_wait_seconds", "begin_wait_seconds")
 """Metrics that are shown as a share of the step's time."""
 _PRINTED: dict[str, Callable[[float], str]] = {
     "score": score,
+    "reward": score,
     "share": share,
     "seconds": duration,
     "count": lambda value: count(round(value)),
+    "tokens": lambda value: number(value, 1) if abs(value) < 100 else count(round(value)),
+    "versions": lambda value: number(value, 1),
+    "epochs": lambda value: number(value, 1 if abs(value) >= 10 else 2),
 }
-"""How the units of the catalogue are printed."""
+"""How the units of the catalogue are printed; all others in about three digits."""
 _EDGES = {ROWS, *(edge for edges in BANDS.values() for edge in edges)}
 
 
@@ -99,7 +103,22 @@ def value_text(name: str, value: float | None) -> str:
     if held_out_on(name) is not None:
         return score(value)
     term = _KNOWN.get(name.rpartition(": ")[2])
-    return _PRINTED.get(term.unit if term else "", number)(value)
+    return _PRINTED.get(term.unit if term else "", _three_digits)(value)
+
+
+def newest_values(tracks: Mapping[str, Track]) -> dict[str, float]:
+    """The metrics' values at the newest step; a held-out score is the last there is.
+
+    A metric that neither of the newest two steps has is left out: what it was before is not what it is now, as where no
+    group has a signal any more. What the canary finds comes a moment after its step, so the step before counts, too.
+    """
+    known = {name: track for name, track in tracks.items() if track.steps}
+    last = max((track.steps[-1] for name, track in known.items() if held_out_on(name) is None), default=0)
+    return {
+        name: track.values[-1]
+        for name, track in known.items()
+        if held_out_on(name) is not None or track.steps[-1] >= last - 1
+    }
 
 
 def newest_text(name: str, values: Mapping[str, float]) -> str:
@@ -110,6 +129,11 @@ def newest_text(name: str, values: Mapping[str, float]) -> str:
         return f"{_moment(value)}, {100 * value / seconds:.1f} %"
     text = value_text(name, value)
     return f"{text} of {values[ROWS]:,.0f} rows" if name == "epoch" and ROWS in values else text
+
+
+def _three_digits(value: float) -> str:
+    """0.742, 3.14, 31.4, 314; an exponent where it is very small."""
+    return number(value, 3 if abs(value) < 1 else 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0)
 
 
 def _moment(seconds: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from marlaas.engine.fleet import state
 from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
-from .format import ago, clip_start, line, score
+from .format import ago, cells, clip, clip_start, line, score
 from .terms import with_new_keys, with_new_names
 from .yielding import yielding_of
 
@@ -38,7 +38,6 @@ _MOVED_ON = ("submitted", "queued", "running")
 """States that only an engine moves a task out of, and in which it lacks nothing else."""
 NO_ENGINE = "waiting for the engine"
 MENDED = "Once that is mended, the task goes on by itself."
-NO_STEP = "No step yet: the first comes when enough groups are complete."
 _PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
 """The file and line with which a reason begins that lies in an environment's code."""
 _FILE = 28
@@ -83,16 +82,6 @@ def remedy(task: TaskRow) -> str:
     if _PLACE.match(line(task.reason)):
         return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
     return MENDED
-
-
-def nothing_yet(task: TaskRow, serving: bool) -> str:
-    """What stands in place of a task's numbers before its first step: why there are none, and what to do. Nothing of a
-    blocked task: its head says both."""
-    if task.state == "blocked":
-        return ""
-    if shown_state(task, serving) == WAITING:
-        return "No step yet: it is waiting for the engine. S starts one."
-    return NO_STEP
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:
@@ -169,9 +158,18 @@ def largest_gap(steps: Sequence[StepRow]) -> float | None:
     return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
 
 
+def swept(task: TaskRow) -> str:
+    """The values in which a sweep's member differs from the others, such as learning_rate=0.0001; empty for others."""
+    name, begins = line(task.name), f"{line(task.family)} ["
+    return name[len(begins) : -1] if task.family and name.startswith(begins) and name.endswith("]") else ""
+
+
 def short_name(task: TaskRow, width: int) -> str:
-    """A task's name in ``width`` cells; of a sweep's member the end, in which it differs from the others."""
-    return clip_start(line(task.name), width) if task.family else line(task.name, width)
+    """A task's name in ``width`` cells; of a sweep's member what it does not share with the others goes first."""
+    name = line(task.name)
+    if not task.family or cells(name) <= width:
+        return clip(name, width)
+    return clip_start(swept(task) or name, width)
 
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
@@ -192,7 +190,7 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
     if not scored:
         return text
     best = max(scored, key=lambda task: task.best or 0.0)
-    return f"{text}; best held-out {score(best.best)}: task {best.id}, {line(best.name)}"
+    return f"{text}; best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
 
 
 def task_json(task: TaskRow) -> dict[str, Any]:

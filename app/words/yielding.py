@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.fleet import TAKEN_BACK, state
+from marlaas.engine.fleet import TAKEN_BACK, clock, state
 from marlaas.engine.store import HOURS, IDLE, YIELDED, EngineRow, Yielding
 
 IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
@@ -21,6 +21,17 @@ def yielding_text(yielding: Yielding, now: float) -> str:
     if yielding.kind == HOURS:
         return f"The engine is {state(yielding, now)}, and tasks wait."
     return IDLENESS
+
+
+def yielding_hint(yielding: Yielding | None, now: float) -> str:
+    """Why tasks wait while the engine has no workers, and how to take the machine again, for screens; empty: no more
+    than that nothing runs."""
+    if yielding is None or not yielding.holds:
+        return ""
+    until = "" if yielding.until is None else f" until {clock(yielding.until, now)}"
+    if yielding.kind == YIELDED:
+        return f"The machine is yielded{until}; tasks wait. 6, then B takes it back."
+    return f"It is outside of the active hours{until}, and tasks wait."
 
 
 def yielding_effect(yielding: Yielding) -> str:

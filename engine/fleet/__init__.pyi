@@ -71,6 +71,7 @@ from .worker_specs import (
 )
 from .yielding.decision import (
     TAKEN_BACK as TAKEN_BACK,
+    clock as clock,
     reason as reason,
     state as state,
 )

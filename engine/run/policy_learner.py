@@ -155,7 +155,7 @@ class PolicyLearner:
         The new version is published and checked beside the next step.
         """
         services, started = self._services, monotonic()
-        tally = StepTally(self._batch)
+        tally = StepTally(self._batch, kl=self.spec.train.kl > 0.0)
         wanted = set(step_groups(step, self._batch))
         while wanted:
             ready = await self.pool.take_ready(wanted, one_by_one=self.spec.train.deterministic)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..store import stale
 from ..training import ClosedGroup, GroupStats, StepResult, TrainGroup, spread
-from ..trajectories import Episode
+from ..trajectories import Episode, Trajectory
 from .admission import staleness
 
 
@@ -20,6 +20,8 @@ class StepTally:
     """Collects a step's groups in whatever order they were trained on."""
 
     groups_per_step: int
+    kl: bool = False
+    """Whether the loss has a KL term."""
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
@@ -54,6 +56,10 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
 
+        What was not computed is left out, for 0 would be a measurement: ``entropy``, ``clipped``, ``kl``, ``drift_…``
+        and ``weight_…`` where no group had a signal, so that no pass was made (``kl`` also where the loss has no KL
+        term); ``surprisal``, ``same_reply``, ``length`` and ``cut`` where the policy said nothing.
+
         - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
           rewards are 0 or 1, the second is the share of instances that were solved at least once.
         - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
@@ -71,9 +77,6 @@ class StepTally:
         - ``dropped`` and what follows: see ``_dropped``; only where members are redundant.
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
-        measured = max(1, sum(stats.measured for stats in self.stats))
-        found = [np.exp(moved.astype(np.float64)) for stats in self.stats for moved in stats.weights.values()]
-        weights = np.concatenate([part for part in found if len(part)] or [np.ones(1)])
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
@@ -89,23 +92,14 @@ class StepTally:
             "replaced": float(replaced),
             "discarded": replaced / (replaced + len(self.groups)),
             "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
-            "entropy": math.fsum(stats.entropy for stats in self.stats) / measured,
-            "clipped": sum(stats.clipped for stats in self.stats) / measured,
-            "kl": math.fsum(stats.kl for stats in self.stats) / measured,
             "grad_norm": result.grad_norm,
             "learning_rate": result.learning_rate,
-            "drift_mean": math.fsum(stats.gap_sum for stats in self.stats) / measured,
-            "drift_max": max(stats.gap_max for stats in self.stats),
-            "weight_mean": float(weights.mean()),
-            "weight_ess": float(weights.sum() ** 2 / (weights @ weights) / len(weights)),
+            **_passed(self.stats, self.kl),
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
             "tokens": float(sum(lengths)),
-            "surprisal": _surprise(episodes) / max(1, sum(lengths)),
-            **_same(self.groups),
-            "length": sum(lengths) / max(1, len(episodes)),
-            "length_max": float(max(lengths, default=0)),
-            "cut": sum(any(t.cut for t in episode.trajectories) for episode in episodes) / max(1, len(episodes)),
+            "first_prompts": float(_first_prompts(episodes)),
+            **(_said(episodes, lengths) if any(lengths) else {}),
             "errors": float(sum(episode.status != "ok" for episode in episodes)),
             "lost": float(sum(closed.group.lost for closed in self.groups)),
             "replayed": float(sum(closed.group.replayed for closed in self.groups)),
@@ -144,24 +138,50 @@ def _dropped(groups: Sequence[ClosedGroup], length: float) -> dict[str, float]:
     return found | {name: math.fsum(values) / len(values) for name, values in means.items() if values}
 
 
-def _surprise(episodes: Sequence[Episode]) -> float:
-    """The sum of -log p over the tokens that the policy wrote."""
-    return 0.0 - math.fsum(float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+def _passed(stats: Sequence[GroupStats], kl: bool) -> dict[str, float]:
+    """What the passes over the groups measured, as means over their tokens; empty where no pass was made."""
+    measured = sum(one.measured for one in stats)
+    if not measured:
+        return {}
+    found = {
+        "entropy": math.fsum(one.entropy for one in stats) / measured,
+        "clipped": sum(one.clipped for one in stats) / measured,
+        "drift_mean": math.fsum(one.gap_sum for one in stats) / measured,
+        "drift_max": max(one.gap_max for one in stats),
+    }
+    if kl:
+        found["kl"] = math.fsum(one.kl for one in stats) / measured
+    logarithms = [moved.astype(np.float64) for one in stats for moved in one.weights.values() if len(moved)]
+    if logarithms:
+        weights = np.exp(np.concatenate(logarithms))
+        found["weight_mean"] = float(weights.mean())
+        found["weight_ess"] = float(weights.sum() ** 2 / (weights @ weights) / len(weights))
+    return found
 
 
-def _same(groups: Sequence[ClosedGroup]) -> dict[str, float]:
-    """How many episodes have the commonest reply, as a share, and how many first prompts differ."""
-    replies: Counter[bytes] = Counter()
-    prompts: set[bytes] = set()
-    for closed in groups:
-        for episode in closed.group.episodes:
-            spoken = [one for one in episode.trajectories if one.mask.any()]  # one that was stored may be empty
-            if spoken:
-                replies[b"|".join(one.tokens[one.mask != 0].tobytes() for one in spoken)] += 1
-                first = spoken[0]
-                prompts.add(first.tokens[: int(np.argmax(first.mask))].tobytes())
-    most = max(replies.values(), default=0)
-    return {"same_reply": most / max(1, replies.total()), "first_prompts": float(len(prompts))}
+def _said(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, float]:
+    """What is known of the replies; ``lengths``: tokens that the policy wrote in each episode, in one at least."""
+    logprobs = (float(t.logprobs.sum(dtype=np.float64)) for one in episodes for t in one.trajectories)
+    replies = Counter(b"|".join(t.tokens[t.mask != 0].tobytes() for t in spoken) for spoken in map(_spoken, episodes))
+    del replies[b""]  # of episodes without a reply
+    return {
+        "surprisal": (0.0 - math.fsum(logprobs)) / sum(lengths),
+        "same_reply": max(replies.values()) / replies.total(),
+        "length": sum(lengths) / len(episodes),
+        "length_max": float(max(lengths)),
+        "cut": sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes),
+    }
+
+
+def _first_prompts(episodes: Sequence[Episode]) -> int:
+    """How many of the prompts differ that replies begin with."""
+    first = (spoken[0] for spoken in map(_spoken, episodes) if spoken)
+    return len({one.tokens[: int(np.argmax(one.mask))].tobytes() for one in first})
+
+
+def _spoken(episode: Episode) -> list[Trajectory]:
+    """The trajectories in which the policy wrote something: one that was stored may be empty."""
+    return [one for one in episode.trajectories if one.mask.any()]
 
 
 def _sampled(episode: Episode) -> int:

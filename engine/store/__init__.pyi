@@ -72,6 +72,9 @@ from .queries.environment_use import (
 from .queries.findings import (
     FindingRow as FindingRow,
 )
+from .queries.first_step import (
+    FirstStep as FirstStep,
+)
 from .queries.history import (
     History as History,
     Track as Track,

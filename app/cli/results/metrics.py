@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import output
-from ...words.format import duration, number, score
+from ...words.format import duration
 from ...words.held_out import held_out
 from ..choosing import add_policy, add_tasks, chosen, policy_of
 from ..verbs import Verbs, add_verb, home_of
@@ -90,8 +90,10 @@ def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:
 
         basis = ScoreBasis(**{one.name: row[one.name] for one in fields(ScoreBasis)})
         return [*first, str(row["step"]), *("" for _ in columns), "", held_out(row["score"], basis)]
+    from ...words.metrics import value_text
+
     measured = row["metrics"]
-    values = [score(measured.get(name)) if name == "reward" else number(measured.get(name)) for name in columns]
+    values = [value_text(name, measured.get(name)) for name in columns]
     return [*first, str(row["step"]), *values, duration(row["seconds"]), ""]
 
 

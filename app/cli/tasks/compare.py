@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ... import output
-from ...words.format import count, duration, line, number, score
+from ...words.format import count, duration, line, score
 from ...words.held_out import rests_on, with_error
 from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
@@ -103,6 +103,8 @@ def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
 
 
 def _results(task: Compared) -> list[tuple[str, str]]:
+    from ...words.metrics import value_text
+
     row = task.row
     return [
         ("tenant", line(row.tenant, CELLS)),
@@ -116,7 +118,7 @@ def _results(task: Compared) -> list[tuple[str, str]]:
         ("measured on", rests_on(row.basis) if row.basis else "-"),
         ("best", score(row.best)),
         ("baseline", score(row.floor)),
-        ("staleness", number(row.staleness)),
+        ("staleness", value_text("staleness", row.staleness)),
         ("tokens", count(row.tokens)),
         ("running time", duration(row.seconds)),
     ]

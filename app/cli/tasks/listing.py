@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ... import output
-from ...words.format import count, duration, line, number, score, size, sparkline
+from ...words.format import cells, count, duration, line, score, size, sparkline
 from ...words.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, add_task, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of
@@ -26,6 +26,8 @@ OF_ONE = ("policy", "shown", "held-out", "measured on", "best", "baseline")
 """Lines that the table of an evaluation's versions makes needless."""
 REPEATED = ("policy", "warning", "component", "finding", "evidence", "what to do", "rollouts")
 """Lines of which there may be several."""
+_LABEL = 24
+"""Cells that the names of a task's lines take at most; values begin below each other behind the longest."""
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
 
@@ -128,7 +130,7 @@ def show_task(args: argparse.Namespace) -> int:
     from ...reading.opening import find_task, reading
     from ...words.learning import fields as findings, findings_json, state_text
     from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
-    from ...words.metrics import all_in_order, newest_text
+    from ...words.metrics import all_in_order, newest_text, value_text
     from ...words.tasks import MENDED, shown_reason, task_detail_json
 
     home = home_of(args)
@@ -180,7 +182,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
         ("adapter", own.adapter_version),
         ("on disk", f"{len(kept)} version{'s' * (len(kept) > 1)}, {size(sum(v.size for v in kept))}" if kept else ""),
-        ("staleness", number(own.staleness)),
+        ("staleness", value_text("staleness", own.staleness)),
         ("tokens", count(own.tokens)),
         ("running time", duration(task.seconds)),
         *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
@@ -188,15 +190,24 @@ def show_task(args: argparse.Namespace) -> int:
     output.result(f"task {task.id}: {line(task.name)}")
     if task.kind == "eval":
         fields = [field for field in fields if field[0] not in OF_ONE]
-    seen: set[str] = set()
-    for name, value in fields:
-        if value and value != "-" and (name not in seen or name in REPEATED):
-            output.fact(name, value, 12)
-        seen.add(name)
+    _tell(fields)
     if task.kind == "eval":
         output.result("")
         output.result_table(*measured_table(measured))
     return output.OK
+
+
+def _tell(fields: Sequence[tuple[str, str]]) -> None:
+    """Print the fields that have a value, each once, with all values below each other."""
+    first = {name: place for place, (name, _) in reversed(list(enumerate(fields)))}
+    shown = [
+        (name, value)
+        for place, (name, value) in enumerate(fields)
+        if value and value != "-" and (first[name] == place or name in REPEATED)
+    ]
+    width = min(_LABEL, max((cells(name) for name, _ in shown), default=0))
+    for name, value in shown:
+        output.fact(name, value, width)
 
 
 def _metric(name: str) -> str:

@@ -127,14 +127,6 @@ class Explain(Dialog[None]):
         """Close."""
         self.dismiss()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave enter to the filter while one types there."""
-        return action != "done" or not isinstance(self.focused, FilterLine)
-
-    def action_done(self) -> None:
-        """Close."""
-        self.dismiss()
-
     def action_leave(self) -> None:
         """Close."""
         self.dismiss()

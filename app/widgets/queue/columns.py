@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
-from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
+from ...words.format import bar, clip, count, line, score, share, short_duration, sparkline
 from ...words.learning import state_text, why
+from ...words.metrics import value_text
 from ...words.pace import seconds_left, tokens_per_second
 from ...words.policies import kind, names
 from ...words.tasks import blocking, short_name
@@ -134,7 +135,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
         case "best":
             return "" if task.best is None else score(task.best)
         case "stale":
-            return number(task.staleness, 1)
+            return value_text("staleness", task.staleness)
         case "time":
             return short_duration(task.seconds) if task.seconds else ""
         case "tokens":

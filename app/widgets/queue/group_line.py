@@ -12,8 +12,8 @@ from textual.widget import Widget
 from marlaas.engine.store import TaskRow
 
 from ...lists.queue_lines import spread
-from ...words.format import line, score
-from ...words.tasks import shown_state, state_word
+from ...words.format import cells, line, score
+from ...words.tasks import shown_state, state_word, swept
 
 
 class GroupLine(Widget):
@@ -32,12 +32,12 @@ class GroupLine(Widget):
         width = self.content_size.width
         if not self.tasks:
             return Content("")
-        first, second = group_texts(self.tasks, self.serving)
+        first, second = group_texts(self.tasks, self.serving, width)
         return Content.assemble((line(first, width), "bold"), "\n", (line(second, width), "$text-muted"))
 
 
-def group_texts(tasks: Sequence[TaskRow], serving: bool = True) -> tuple[str, str]:
-    """Two lines about these tasks: their name and states, and their progress."""
+def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 1000) -> tuple[str, str]:
+    """Two lines about these tasks: their name and states, and their best score; the range where ``width`` has room."""
     states = Counter(shown_state(task, serving) for task in tasks)
     standing = ", ".join(f"{states[state]} {state_word(state)}" for state in sorted(states))
     title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
@@ -45,5 +45,6 @@ def group_texts(tasks: Sequence[TaskRow], serving: bool = True) -> tuple[str, st
     if over is None:
         return title, "No held-out score yet. Enter unfolds."
     best = max((task for task in tasks if task.best is not None), key=lambda task: task.best or 0.0)
-    held_out = f"held-out, best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
-    return title, f"{held_out} · best: task {best.id}, {best.name}"
+    found = f"best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
+    each = f" · best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
+    return title, found + each if cells(found + each) <= width else found

@@ -26,12 +26,14 @@ class NewestRollout(Widget):
     """
 
     row: reactive[TrajectoryRow | None] = reactive(None)
+    silent: reactive[bool] = reactive(False)
+    """Whether nothing is said where there is none: because something else says why."""
 
     def render(self) -> Content:
         """The trajectory."""
         width, height = self.content_size
         if self.row is None:
-            return Content.styled(clip(_NONE, width), "$text-muted")
+            return Content.styled("" if self.silent else clip(_NONE, width), "$text-muted")
         return Content("\n").join(rollout_lines(self.row, width, height))
 
 

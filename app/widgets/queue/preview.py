@@ -16,11 +16,12 @@ from ...chart.task_plot import Look, plot_of, sample_plot
 from ...lists.learners import Learner
 from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
+from ...words.awaiting import awaiting
 from ...words.format import line
 from ...words.important import important
 from ...words.learning import gone_wrong
 from ...words.measured import score_text
-from ...words.metrics import REWARD, in_order, newest_text, words
+from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
 from ...words.tasks import short_name
 from ...words.verdict import Verdict, verdict
 from ..task.metric_chart import MetricChart
@@ -62,19 +63,27 @@ class Preview(Vertical):
         for pane in (MetricChart, MetricList, SmallMultiples):
             self.query_one(pane).can_focus = False
 
-    def show(self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None) -> None:
+    def show(
+        self, rows: Mapping[Learner, TaskRow], answer: PreviewAnswer | None, now: float = 0.0, problem: str = ""
+    ) -> None:
         """Show learners with their tasks' rows as they see them, the first in full.
 
+        ``now``: the time; ``problem``: why the home cannot be read, which is shown where nothing is known of it.
         Without an answer yet, what was shown stays for the moment until it comes: a blank part would flicker.
         """
         if answer is None and rows:
             return
         curves = answer.curves if answer is not None else {}
         known = {each: row for each, row in rows.items() if each in curves}
+        chart = self.query_one(MetricChart)
+        chart.missing = problem
+        self.query_one(NewestRollout).silent = bool(problem) or any(row.state == "blocked" for row in rows.values())
+        if answer is not None and known:
+            chart.missing = awaiting(next(iter(known.values())), answer.first, REWARD, now)
         if (answer, known) == self._shown:
             return
         self._shown = (answer, known)
-        chart, small = self.query_one(MetricChart), self.query_one(SmallMultiples)
+        small = self.query_one(SmallMultiples)
         if answer is None or not known:
             chart.plot, chart.names, small.charts = Plot(), (), ()
             self.query_one(VerdictLine).verdict = Verdict()
@@ -106,7 +115,7 @@ class Preview(Vertical):
     @staticmethod
     def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:
         tracks = {name: track for name, track in answer.samples.items() if track.steps}
-        newest = {name: track.values[-1] for name, track in tracks.items()}
-        names = [name for name in important(in_order(newest), newest) if name != REWARD]
+        newest = newest_values(tracks)
+        names = [name for name in important(in_order(tracks), newest) if name != REWARD]
         plots = {name: sample_plot(name, tracks[name], row.steps, LOOK.weight) for name in names}
         return tuple(SmallChart(name, words(name).title, newest_text(name, newest), plots[name]) for name in names)

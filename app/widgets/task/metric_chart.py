@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -61,6 +62,8 @@ class MetricChart(Widget, can_focus=True):
     """What the chart shows, in a sentence."""
     smoothing: reactive[str] = reactive("")
     """How the curves are smoothed, in a few words; empty: they are not."""
+    missing: reactive[str] = reactive("")
+    """Why there is no value yet, in the place of axes without a curve."""
     readout: reactive[Sequence[str]] = reactive(())
     """What is known of the point under the cursor; it replaces the legend."""
 
@@ -88,11 +91,23 @@ class MetricChart(Widget, can_focus=True):
     def render(self) -> Content:
         """Legend and chart."""
         width, height = self.content_size
+        if self.plot.empty:
+            return self._nothing(width, height)
         drawing = self._drawing(width, height)
         lines = [self._head(width, drawing.notes)]
         colours = not (self.app.no_color or self.app.current_theme.ansi)
         lines += [Content.assemble(*looks(runs, colours)) for runs in drawing.lines]
         return Content("\n").join(lines[: max(1, height)])
+
+    def _nothing(self, width: int, height: int) -> Content:
+        """The title, and in the middle why there is no curve."""
+        head = clip(self.title, width)
+        if not self.missing or height < 2:
+            return Content.styled(clip(self.missing, width) or head, "$text-muted")
+        lines = wrap(self.missing, max(1, width - 4))[: height - 1]
+        above = max(0, (height - 1 - len(lines)) // 2)
+        middle = "\n".join(" " * ((width - cells(text)) // 2) + text for text in lines)
+        return Content.assemble((head, "$text-muted"), "\n" * (above + 1), (middle, "$text-muted"))
 
     def _drawing(self, width: int, height: int) -> Drawing:
         """The chart below a line for the head. It is cached, because the head changes more often."""
@@ -132,8 +147,7 @@ class MetricChart(Widget, can_focus=True):
         if plot.points:
             legend.append(("◆ held-out", STYLES["point"]))
         if plot.baseline is not None:
-            name = "best constant answer" if self.content_size.width >= 100 else "baseline"
-            legend.append((f"╌ {name} {plot.baseline:.2f}", STYLES["baseline"]))
+            legend.append((f"╌ baseline {plot.baseline:.2f}", STYLES["baseline"]))
         if any(point.earlier for point in plot.points):
             legend.append(("◇ on an earlier environment", STYLES["earlier"]))
         if plot.marks:

@@ -33,7 +33,8 @@ class Term:
     """Names that an older JSON had for it, which it still has beside ``key``; deprecated. Steps are recorded under the
     first."""
     unit: str = ""
-    """share (0 to 1, shown as a percentage), score (two decimals), seconds, count, or empty."""
+    """In what it is measured, which says how it is printed (``app/words/metrics.py``): share (0 to 1, as a percentage),
+    score or reward (two decimals; a score is 0 to 1), seconds, count, tokens, versions, epochs, nats, or empty."""
     healthy: str = ""
     """What it is like where all is well."""
     otherwise: str = ""

@@ -38,7 +38,8 @@ NAMES = (
 )
 """Metrics that are looked at."""
 OF_PASSES = ("drift_mean", "weight_ess")
-"""Those of them that a pass measures: they say nothing where no group had a signal, and ``entropy`` is exactly 0."""
+"""Those of them that a pass measures. Where no group had a signal they are left out; version 0.1 recorded them, with an
+``entropy`` of exactly 0, and other values that say nothing."""
 
 
 @dataclass

@@ -88,7 +88,7 @@ def test_standing_counts_states() -> None:
 def test_standing_counts_what_goes_wrong() -> None:
     wrong = task(2, findings=(FindingRow("policy", 3, "one_reply"),))
     over = task(4, findings=(FindingRow("policy", 3, "one_reply", holds=False),))
-    assert standing([task(1), wrong, task(3, state="queued"), over]) == "!1 ○1 ●3"
+    assert standing([task(1), wrong, task(3, state="queued"), over]) == "○1 ●3 !1"
 
 
 def test_each_policy_of_a_task_has_a_line_that_folds() -> None:

@@ -144,6 +144,21 @@ async def test_a_yield_asks_for_how_long_and_is_taken_back(home: Home) -> None:
         assert asked(home)[-1] == "resume_engine"
 
 
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_view_says_that_the_machine_is_yielded(home: Home, size: tuple[int, int]) -> None:
+    filling = fill_machine(home)
+    async with driving(home, size) as driver:
+        assert "2 running" in driver.text()
+        filling.execute("UPDATE engines SET rest = 'yielded', rest_until = ? WHERE incarnation = 3", NOW + 7200)
+        await driver.read()
+        head, *_, status, keys = driver.text().splitlines()
+        assert "running" not in head and "done in" not in head and "yielded until" in head
+        assert "The machine is yielded until" in status and "6, then B takes it back" in status
+        assert "S start engine" not in keys
+        await driver.press("6", "B")
+        assert asked(home) == ["resume_engine"]
+
+
 def untils(home: Home) -> list[float | None]:
     """Ends of the yields so far."""
     with closing(sqlite3.connect(home.database)) as connection:

@@ -53,7 +53,11 @@ async def test_a_task_without_a_step(filling: Filling, home: Home) -> None:
     async with driving(home, (80, 24)) as driver:
         await driver.press("enter", "i")
         text = driver.text()
-        assert "No step yet" in text and "No trajectory yet" in text and "waits for a free place" in text
+        assert (
+            "Not begun: it waits for its turn." in text
+            and "No trajectory yet" in text
+            and "waits for a free place" in text
+        )
         assert "no point to inspect" in driver.notices()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from array import array
 
 import pytest
 
-from marlaas.app.words.metrics import exact, in_order, newest_text, value_text, words
+from marlaas.app.words.metrics import exact, in_order, newest_text, newest_values, value_text, words
+from marlaas.engine.store import Track
 
 
 def test_the_important_come_first_and_edges_are_hidden() -> None:
@@ -25,6 +27,19 @@ def test_the_important_come_first_and_edges_are_hidden() -> None:
         ("tokens", math.nan, "nan"),
         ("clipped", math.inf, "inf"),
         ("loss", None, "-"),
+        ("length", 43.2519, "43.3"),
+        ("length", 431.7, "432"),
+        ("sums: length", 3.0, "3"),
+        ("length_max", 64.0, "64"),
+        ("reward_spread", 0.31279, "0.31"),
+        ("entropy", 0.74153, "0.742"),
+        ("entropy", 2.74153, "2.74"),
+        ("grad_norm", 53.4321, "53.4"),
+        ("grad_norm", 534.321, "534"),
+        ("gap_mean", 0.00041, "4.1e-04"),
+        ("staleness", 0.8333, "0.8"),
+        ("epoch", 1.3751, "1.38"),
+        ("epoch", 13.751, "13.8"),
     ],
 )
 def test_values(name: str, value: float | None, text: str) -> None:
@@ -49,3 +64,19 @@ def test_an_epoch_says_of_how_many_rows() -> None:
     assert newest_text("epoch", values) == "1.4 of 2,000 rows"
     assert (newest_text("loss", values), newest_text("epoch", {"epoch": 2.0})) == ("0.5", "2")
     assert in_order(values) == ["loss", "epoch"]
+
+
+def test_a_value_of_earlier_steps_is_not_the_newest() -> None:
+    def track(*steps: int) -> Track:
+        return Track(array("q", steps), array("d", [step / 10 for step in steps]))
+
+    tracks = {
+        "reward": track(7, 8, 9),
+        "gap_mean": track(7, 8),
+        "entropy": track(6, 7),
+        "held-out": track(5),
+        "kl": track(),
+    }
+    found = newest_values(tracks)
+    assert found == {"reward": 0.9, "gap_mean": 0.8, "held-out": 0.5}
+    assert newest_text("entropy", found) == "-", "no group of the last steps had a signal"

@@ -10,7 +10,6 @@ from marlaas.app.words.tasks import (
     blocking,
     liveness,
     newest_series,
-    nothing_yet,
     queue_order,
     remedy,
     shown_reason,
@@ -76,7 +75,6 @@ def test_without_an_engine_a_task_waits_for_one(state: str) -> None:
     row = task(1, state=state, reason="8 of 8 slots are busy; it is next")
     assert (shown_state(row, True), shown_reason(row, True)) == (state, row.reason)
     assert (shown_state(row, False), shown_reason(row, False)) == ("waiting", "waiting for the engine")
-    assert "S starts one" in nothing_yet(row, False) and "enough groups" in nothing_yet(row, True)
 
 
 @pytest.mark.parametrize("state", ["blocked", "paused", "done", "failed", "cancelled"])
@@ -97,7 +95,6 @@ def test_a_blocked_task_says_what_to_do() -> None:
     assert "E opens the file" in remedy(broken) and "goes on by itself" in remedy(broken)
     assert "E opens" not in remedy(full) and "goes on by itself" in remedy(full)
     assert remedy(task(3)) == blocking(task(3)) == ""
-    assert nothing_yet(broken, True) == "", "its head says why, and what to do"
     assert blocking(task(4, state="blocked", reason="")) != ""
 
 

@@ -48,7 +48,7 @@ NO_FIGURES = {
 
 async def test_every_metric_that_steps_record_is_known(tmp_path: Path) -> None:
     """A whole run, with rows by difficulty and redundant members; then the form that a name has in a mixture."""
-    train = replace(SPEC.train, group_size=3, redundant=1, sampling="difficulty", dynamic_sampling=True)
+    train = replace(SPEC.train, group_size=3, redundant=1, sampling="difficulty", dynamic_sampling=True, kl=0.01)
     world = World(tmp_path, replace(SPEC, steps=6, train=train))
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.score = lambda spec: float(spec.member % 2)

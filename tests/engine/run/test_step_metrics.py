@@ -41,7 +41,7 @@ def group(
 
 
 def test_means_are_over_what_was_measured() -> None:
-    tally = StepTally(groups_per_step=2)
+    tally = StepTally(groups_per_step=2, kl=True)
     first = group(4, 1, RewardSummary(4, 0.5, 0.5, False, 0.0, 1.0), cut=1)
     paid = replace(first.group.episodes[0], failure=Failure("ValueError: no number", "env.py", 3))
     first = replace(first, group=replace(first.group, episodes=(paid, first.group.episodes[1])))
@@ -123,7 +123,28 @@ def test_what_is_said_is_compared_over_all_episodes() -> None:
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
     assert metrics["same_reply"] == 3 / 6 and metrics["first_prompts"] == 2.0
     assert metrics["surprisal"] == pytest.approx(np.log(2), rel=1e-6)  # float32 log-probabilities
-    assert metrics["entropy"] == 0.0, "no group went through a pass"
+
+
+PASSED = {"entropy", "clipped", "kl", "drift_mean", "drift_max", "weight_mean", "weight_ess"}
+"""What only a pass over the groups measures."""
+SAID = {"surprisal", "same_reply", "length", "length_max", "cut"}
+
+
+@pytest.mark.parametrize("kl", [False, True])
+def test_what_no_pass_measured_is_left_out(kl: bool) -> None:
+    tally = StepTally(groups_per_step=1, kl=kl)
+    tally.add([group(4, 1, RewardSummary(2, 1.0, 0.0, True, 1.0, 1.0))], GroupStats(6, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0))
+    metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.0, 0.5), 1.0)
+    assert not PASSED & metrics.keys()
+    assert metrics["loss"] == metrics["grad_norm"] == 0.0, "without an advantage both are 0"
+    assert metrics.keys() >= SAID, "what was said is known without a pass"
+
+
+def test_kl_is_left_out_without_a_kl_term() -> None:
+    tally = StepTally(groups_per_step=1)
+    stats = GroupStats(6, -1.5, 3.0, 3, 1.0, 0.5, 0.0, 1.0, measured=6, weights={4: HALVES})
+    tally.add([group(4, 1, RewardSummary(2, 0.5, 0.5, False, 0.0, 1.0))], stats)
+    assert PASSED - tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0).keys() == {"kl"}
 
 
 @pytest.mark.parametrize("episodes", [(), (Episode(0, "error", (SILENT,)),)], ids=["none", "failed"])
@@ -133,4 +154,5 @@ def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]
     nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([empty], nothing)
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
-    assert (metrics["same_reply"], metrics["first_prompts"], metrics["surprisal"]) == (0.0, 0.0, 0.0)
+    assert metrics["first_prompts"] == metrics["tokens"] == 0.0
+    assert not SAID & metrics.keys(), "nothing was said, so nothing is known of it"

@@ -163,8 +163,12 @@ class FakeTrainer:
         numbers = [group.number for group in groups]
         assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
         self.pending[policy].update(zip(numbers, groups, strict=True))
-        tokens = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
-        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
+        own = {group.number: sum(int(sequence.mask.sum()) for sequence in group.sequences) for group in groups}
+        tokens, weights = (
+            sum(own.values()),
+            {number: np.zeros(count, np.float16) for number, count in own.items() if count},
+        )
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         return tuple([await self.accumulate(job.policy, job.groups) for job in jobs])

@@ -56,7 +56,7 @@ def test_tables_and_json_have_one_name_for_each_figure(filling: Filling, marlaas
     table = list(csv.DictReader(io.StringIO(marlaas("metrics", "1", "--csv").out)))
     assert (table[1]["gap"], table[3]["episodes"]) == (table[1]["gap_mean"], table[3]["n"]) == ("0.0004", "64")
     shown = marlaas("show", "1")
-    assert "\n  gap          4.0e-04\n" in shown.out and "\n  largest gap  0.002\n" in shown.out
+    assert "\n  gap           4.0e-04\n" in shown.out and "\n  largest gap   0.002\n" in shown.out
     assert "gap_" not in shown.out and "grad_norm" not in shown.out
     told = marlaas("show", "1", "--json").json
     assert told["metrics"]["gap"] == told["metrics"]["gap_mean"] and told["baseline"] == told["floor"]
@@ -101,3 +101,14 @@ def test_hostile_names_of_metrics(filling: Filling, marlaas: Commander) -> None:
     for form in ("--csv", "--jsonl"):
         said = marlaas("metrics", "1", form)
         assert said.code == 0 and "\x1b" not in said.out and len(said.out.splitlines()) <= 4
+
+
+def test_values_of_a_task_stand_below_each_other(filling: Filling, marlaas: Commander) -> None:
+    task = filling.task(made=2)
+    for name in ("drift_max", "sums: prompts_solved", "a name that somebody chose, longer than all"):
+        filling.execute("INSERT INTO metrics VALUES (?, 2, ?, 1.0)", task, name)
+    lines = marlaas("show", "1").out.splitlines()[1:]
+    begins = {len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines if "  " in line[2:]}
+    assert begins == {27}, lines
+    assert "  a name that somebody chose, longer than all 1" in lines
+    assert any(line.startswith("  sums: solved  ") for line in lines)

@@ -142,6 +142,7 @@ def test_a_policy_that_is_lost_within_the_first_steps() -> None:
 def test_steps_without_a_pass_say_nothing_of_drift() -> None:
     drifting = {"entropy": [0.3, 0.0] * 10, "drift_mean": [1.2, 0.0] * 10}
     assert found(seen(**drifting))["gap_runaway"]["drift"] == 1.2
+    assert found(seen(drift_mean=[1.2, math.nan] * 10))["gap_runaway"]["drift"] == 1.2, "nor where it is left out"
 
 
 def test_what_the_task_ignores_is_not_found() -> None:
