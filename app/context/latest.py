@@ -36,7 +36,7 @@ class Latest(Generic[Wish, Answer]):
         try:
             while self._wishes:
                 answer = await asyncio.to_thread(self._work, self._wishes.pop())
-                if self._owner.is_attached:
+                if self._owner.is_attached and self._owner.is_running:  # what is being removed has lost some children
                     self._then(answer)
         finally:
             self._busy = False

@@ -17,13 +17,16 @@ Used = tuple[EnvironmentRow, EnvironmentUse]
 
 
 def broken_first(rows: Iterable[Used]) -> list[Used]:
-    """Environments by what is wrong with them, alike ones by name."""
+    """Environments by what is wrong with them, alike ones by the name that they are shown under."""
+
+    rows = list(rows)
+    names = short_names([row.name for row, _ in rows])
 
     def place(one: Used) -> tuple[int, bool, str]:
         row, use = one
         state = ORDER.index(row.state) if row.state in ORDER else 0
         fine = not count(row.findings, "error") and use.failed <= MANY
-        return state, fine, row.name
+        return state, fine, names[row.name]
 
     return sorted(rows, key=place)
 

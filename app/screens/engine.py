@@ -35,17 +35,17 @@ class EngineScreen(View):
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
-+ and - look closer and further. “behind”: how much less than the best served tenant this one got, by weight; who is
-furthest behind is served next. Draining finishes the steps under way; stopping loses the episodes under way. Yielding
-frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
++ and - zoom the timeline in and out. “behind”: how much less than the best served tenant this one got, by weight; who
+is furthest behind is served next. Draining finishes the steps under way; stopping loses the episodes under way.
+Yielding frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("S", "start", "start", id="engine.start"),
         Binding("D", "drain", "drain", id="engine.drain"),
         Binding("X", "stop", "stop", id="engine.stop"),
         Binding("F", "yield_machine", "yield", id="engine.yield"),
-        Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
-        Binding("minus", "zoom_time(1)", "further", show=False, key_display="-", id="engine.further"),
+        Binding("plus,equals_sign", "zoom_time(-1)", "zoom in", key_display="+", id="engine.closer"),
+        Binding("minus", "zoom_time(1)", "zoom out", show=False, key_display="-", id="engine.further"),
         Binding("B", "take_back", "take back", show=False, id="engine.take_back"),
         Binding("j", "scroll(1)", "down", show=False, id="engine.down"),
         Binding("k", "scroll(-1)", "up", show=False, id="engine.up"),

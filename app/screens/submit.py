@@ -186,6 +186,7 @@ class SubmitScreen(ModalScreen[None]):
         if not checked.ready:
             outlook.show_estimate((), "when nothing is missing or wrong")
             return
+        outlook.show_estimating()
         self._prospects.ask(checked.submissions)
         first = checked.submissions[0]
         name, config = environments_of(first)[0]

@@ -60,9 +60,13 @@ def trouble(row: EnvironmentRow, use: EnvironmentUse) -> EnvironmentRow | Episod
 
 
 def trouble_words(row: EnvironmentRow, use: EnvironmentUse) -> str:
-    """What is wrong with an environment, in one safe line: where, and the cause; empty where nothing is."""
-    of = trouble(row, use)
-    return line(f"{where(of)}{of.message}", 300) if of else ""
+    """What is wrong with an environment, in one safe line: where, and the cause; empty where nothing is.
+
+    Where it serves and its episodes end well, the first error that its checks found.
+    """
+    if of := trouble(row, use):
+        return line(f"{where(of)}{of.message}", 300)
+    return next((line(found.message, 300) for found in row.findings if found.level == "error"), "")
 
 
 def short(parameter: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ UPDATE = 600.0
 """Most seconds of waiting for another process that makes or changes the database."""
 POLL = 0.05
 _PATIENCE = {
-    "starting": "The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.",
+    "starting": "The engine is still starting. Where a large base is converted first, that takes minutes, once.",
     "draining": "The engine finishes the steps under way and stops; then another one starts.",
 }
 started: list[subprocess.Popen[bytes]] = []

@@ -52,6 +52,11 @@ class Outlook(VerticalScroll):
         for what, words in rows:
             self._show(what, words)
 
+    def show_estimating(self) -> None:
+        """Say that an estimate is on its way, unless an earlier one is shown."""
+        if not self.query_one(Grid).display:
+            self._show("reason", "is being estimated; where nobody has trained yet, some episodes are played first")
+
     def show_prompts(self, lines: Sequence[str]) -> None:
         """Show the prompts in safe lines."""
         self._show("prompts", "\n".join(lines))

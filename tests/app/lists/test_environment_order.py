@@ -34,6 +34,11 @@ def test_the_worst_is_the_first() -> None:
     assert broken_first([]) == []
 
 
+def test_alike_ones_go_by_the_name_that_is_shown() -> None:
+    rows = [(replace(FINE, name=name), NOTHING) for name in ("solved/hopeless", "relay/relay", "games/chess")]
+    assert [row.name for row, _ in broken_first(rows)] == ["games/chess", "solved/hopeless", "relay/relay"]
+
+
 def test_names_are_as_short_as_they_can_be() -> None:
     names = ["first_letter/first_letter", "shop/buy", "shop/sell", "market/sell", "plain"]
     assert list(short_names(names).values()) == ["first_letter", "buy", "shop/sell", "market/sell", "plain"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -188,6 +189,31 @@ async def test_a_paste_of_a_megabyte_is_refused_at_once(home: Home, filling: Fil
         driver.app.screen.post_message(Paste("short\nand a second line"))
         await driver.settle()
         assert row(driver, "name").query_one(Input).value == "short"
+
+
+async def test_an_estimate_that_takes_long_is_announced(
+    home: Home, filling: Filling, foreseen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filling.environment()
+    begun, done = threading.Event(), threading.Event()
+
+    def slowly(home: Home, submissions: Any) -> Prospect:
+        begun.set()
+        done.wait(60)
+        return Prospect(TAKES)
+
+    monkeypatch.setattr(submit, "prospect", slowly)
+    async with opened(home) as driver:
+        assert "when nothing is missing or wrong" in driver.text()
+        for key, text in (("name", "sums"), ("environment", "arithmetic")):
+            row(driver, key).query_one(Input).value = text
+        while not begun.is_set():
+            await driver.pilot.pause()
+        await driver.pilot.pause()  # drawn
+        assert "is being estimated" in driver.text() and "missing" not in driver.text()
+        done.set()
+        await driver.settle()
+        assert "about 12 min" in driver.text() and "is being estimated" not in driver.text()
 
 
 async def test_hostile_names_are_words(home: Home, foreseen: None) -> None:

@@ -37,6 +37,14 @@ def test_the_line_of_code_stands_below_what_is_wrong_with_it() -> None:
     assert trouble_words(ROW, use) == "goods.py:31: KeyError: 'x'" and trouble_words(ROW, NOTHING) == ""
 
 
+def test_what_the_checks_found_is_wrong_where_episodes_end_well() -> None:
+    found = (Finding("lengths", "note", "9 tokens."), Finding("instances", "error", "It never calls\x1b[2J `ep.ask`."))
+    row = replace(ROW, findings=found, checked=NOW)
+    assert trouble_words(row, NOTHING) == "It never calls `ep.ask`."
+    assert trouble_words(replace(row, message="NameError: x"), NOTHING) == "NameError: x"
+    assert trouble_words(replace(ROW, findings=(Finding("leaks", "warning", "x"),)), NOTHING) == ""
+
+
 def test_a_label_stands_once() -> None:
     found = (Finding("baseline", "warning", "42 earns 0.61."), Finding("lengths", "note", "9 tokens."))
     row = EnvironmentRow("shop/buy", "v", "ready", (), "", "", "", 0, "p", NOW, found, NOW - 90)
