@@ -77,7 +77,8 @@ class Person:
         """Looks a key up in the help, whose frame says how it is scrolled and closed."""
         self.presses("?", "help")
         self.sees("keys of")
-        while not re.search(rf" {re.escape(key)} +{re.escape(does)}", before := self.screen):
+        told = rf"(?<!\S){re.escape(key)} (?:\S+, )?{re.escape(does)}"  # “j down”, or “↑ k ↓ j up, down”
+        while not re.search(told, before := self.screen):
             self.presses("j", "scroll")
             self._screen.until_so(before.__ne__, f"more help, with {key} {does}")
         self._learnt.add((key, does))

@@ -10,8 +10,8 @@ from .person import Size, edits, person
 
 pytestmark = [pytest.mark.slow, pytest.mark.first_hour, pytest.mark.processes, pytest.mark.timeout(3600)]
 
-LONG = {"steps": 40_000, "train": {"patience": 40_000}}
-"""A task that no test sees the end of."""
+LONG = 40_000
+"""Steps of a task that no test sees the end of."""
 SOLVED = """
 from marlaas.plugins import env
 
@@ -62,11 +62,11 @@ def test_a_plugin_that_broke_overnight(lab: Lab, size: Size, monkeypatch: pytest
     path.write_text(sound)
     first = served(lab, f"{name}/{name}", "ready")
     edits(lab, monkeypatch, name, sound)
-    task = lab.submit(f"at night {size[0]}", name, **LONG)
+    task = lab.submit(f"at night {size[0]}", name, steps=LONG, train={"patience": LONG})
     lab.until(task, 2)
     path.write_text(broken)
     served(lab, f"{name}/{name}", "ready", other_than=first)
-    stopped = lab.until(task, LONG["steps"])
+    stopped = lab.until(task, LONG)
     lab.marlaas("wait", str(lab.submit(f"beside {size[0]}", steps=2)))
     with person(lab.home, size) as me:
         me.finds(f"at night {size[0]}")
@@ -84,7 +84,7 @@ def test_a_plugin_that_broke_overnight(lab: Lab, size: Size, monkeypatch: pytest
 
 def test_an_engine_that_was_killed(lab: Lab, size: Size) -> None:
     name = f"killed {size[0]}"
-    task = lab.submit(name, **LONG)
+    task = lab.submit(name, steps=LONG, train={"patience": LONG})
     lab.until(task, 1)
     with person(lab.home, size) as me:
         me.finds(name)
