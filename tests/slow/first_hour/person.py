@@ -48,10 +48,10 @@ class Person:
         return self._screen.text()
 
     def sees(self, *wanted: str) -> None:
-        """Waits until the screen shows all of these; a sentence may go on in the next line, in a frame too."""
+        """Waits until the screen shows all of these; a sentence may go on in the next line."""
 
         def shown(text: str) -> bool:
-            sentences = " ".join(text.replace("│", " ").split())
+            sentences = " ".join(text.split())
             return all(each in text or each in sentences for each in wanted)
 
         self._screen.until_so(shown, str(wanted))
