@@ -265,7 +265,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
             return
         name = self._form.texts.get("name", "").strip().replace(" ", "-").replace("/", "-") or "task"
-        self.app.push_screen(Ask("Save the task file as", f"{name}.toml"), self._save)
+        self.app.push_screen(Ask("Save the task file as", f"{name}.toml", "save"), self._save)
 
     def _save(self, name: str | None) -> None:
         if not name:

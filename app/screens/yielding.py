@@ -43,7 +43,7 @@ def ask_yield(app: Application) -> None:
         return
     running = sum(task.state == "running" for task in snapshot.tasks)
     now = snapshot.answer.now if isinstance(snapshot.answer, EngineAnswer) else {}
-    app.push_screen(Ask(yield_question(running, now), USUAL), act)
+    app.push_screen(Ask(yield_question(running, now), USUAL, "yield"), act)
 
 
 def take_back(app: Application) -> None:

@@ -16,11 +16,11 @@ class Ask(Dialog[str]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc", id="ask.leave")]
     DEFAULT_CSS = "Ask Label { width: 100%; margin-bottom: 1; }"
-    ENTER = "done"
 
-    def __init__(self, question: str, text: str = "") -> None:
-        """``text`` is the answer to begin with."""
+    def __init__(self, question: str, text: str = "", enter: str = "done") -> None:
+        """``text`` is the answer to begin with; ``enter`` says what giving it does."""
         super().__init__()
+        self.ENTER = enter
         self._question = question
         self._text = text
 

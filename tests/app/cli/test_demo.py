@@ -81,7 +81,7 @@ def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
 def test_lines(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     said = marlaas("demo")
     assert said.code == 0
-    assert "done after 60 steps and 1 min 30 s, held-out 0.30 → 0.90 (best constant answer 0.05)" in said.out
+    assert "done after 60 steps and 1 min 30 s, held-out 0.30 → 0.90 (baseline 0.05)" in said.out
 
 
 def test_an_unfinished_run_goes_on(home: Home, marlaas: Commander, engine: FakeEngine, trained: None) -> None:

@@ -51,6 +51,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
     "group_ages": lambda reader: reader.group_ages(OLD_TASK, 0),
     "recent_means": lambda reader: reader.recent_means(OLD_TASK),
+    "first_step": lambda reader: reader.first_step(OLD_TASK),
     "versions": lambda reader: reader.versions(),
     "kept_marks": lambda reader: reader.kept_marks(),
     "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
@@ -95,7 +96,7 @@ NO_QUESTIONS = {"close", "changed", "stale"}
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
     "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
-    "warnings", "turn_rate",
+    "warnings", "turn_rate", "first_step",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 

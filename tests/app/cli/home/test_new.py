@@ -32,7 +32,7 @@ WORDS = {
 }
 """What each verb needs besides its home."""
 OF_NO_HOME = {"keys", "completion", "explain"}
-MAKE_ONE = {"home new", "home restore"}
+MAKE_ONE = {"home new", "home restore", "demo"}
 
 
 def leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
