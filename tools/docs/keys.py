@@ -21,7 +21,7 @@ PLACES = {
     "Logs": ("logs",),
     "Add a task": ("submit",),
     "The guide of an empty home": ("guide",),
-    "Dialogs": ("ask", "choose", "confirm", "explain", "help"),
+    "Dialogs": ("reading", "ask", "choose", "confirm", "explain", "help"),
 }
 """Titles of the page, each with the first words of its keys' names."""
 SPELLED = {
