@@ -78,7 +78,7 @@ def test_the_machine_is_given_back(lab: Lab, size: Size) -> None:
         me.opens("engine")
         me.presses("F", "yield")
         me.sees("Yield the machine?", "2h")
-        me.presses("enter", "done")
+        me.presses("enter", "yield")
         me.sees("yielded until", "The machine is free of workers")
         assert not lab.worker_pids("marlaas.engine.workers.host")
         step = lab.row(task).step
