@@ -44,6 +44,7 @@ MODULES = {
     "rewards": "engine.rewards",
     "startup": "engine.startup",
     "terminal": "terminal.application",
+    "big_home": "terminal.big_home",
     "gpu": "large_base.card",
 }
 """Each benchmark and its module, which has ``measure(quick: bool) -> Section``; in the order of the page."""

@@ -31,6 +31,6 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 def _prompt(home: Home, version: VersionRow) -> str:
     """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
     with reading(home) as reader:
-        said = reader.trajectories(version.task, 20) if reader else []
+        said = reader.newest_group(version.task, version.policy) if reader else []
     own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
     return next(own, "")

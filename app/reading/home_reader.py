@@ -141,8 +141,8 @@ class HomeReader(Protocol):
 
     # Versions
 
-    def versions(self, task: int | None = None) -> list[VersionRow]:
-        """Adapter versions, newest first, without void ones."""
+    def versions(self, task: int | None = None, kept: bool = False) -> list[VersionRow]:
+        """Adapter versions, newest first, without void ones; with ``kept`` only those whose files are on the disk."""
 
     def kept_marks(self) -> KeptMarks:
         """A mark for each policy, which changes with its versions, their scores or its task."""

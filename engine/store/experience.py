@@ -272,8 +272,17 @@ class ExperienceTable:
         return next((row["environment_version"] for row in rows), None)
 
     def environment_versions(self) -> set[str]:
-        """All environment versions that stored groups were played on: a pinned task or a replay may need them."""
-        return {row["environment_version"] for row in self._db.query("SELECT DISTINCT environment_version FROM groups")}
+        """All environment versions that stored groups were played on: a pinned task or a replay may need them.
+
+        From one version to the next above it in the index, so that its groups are not read.
+        """
+        rows = self._db.query(
+            "WITH RECURSIVE known (version) AS (SELECT min(environment_version) FROM groups UNION ALL"
+            " SELECT (SELECT min(environment_version) FROM groups WHERE environment_version > known.version)"
+            " FROM known WHERE known.version IS NOT NULL)"
+            " SELECT version FROM known WHERE version IS NOT NULL"
+        )
+        return {row["version"] for row in rows}
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, tuple[Episode, list[Trajectory]]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m037_failing"
+LATEST = "m039_long_histories"
 """The name of the last migration."""
 
 

@@ -38,7 +38,7 @@ def list_versions(args: argparse.Namespace) -> int:
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task).id if args.task is not None else None
-        versions = [v for v in (reader.versions(task) if reader else []) if v.state == "committed"]
+        versions = reader.versions(task, kept=True) if reader else []
     if args.json:
         output.result_json([with_new_names(asdict(version)) for version in versions])
         return output.OK

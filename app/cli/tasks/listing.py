@@ -142,7 +142,7 @@ def show_task(args: argparse.Namespace) -> int:
         warnings = reader.warnings(task.id)
         newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
         rewards = reader.rewards(task.id, policy=policy)
-        kept = [version for version in reader.versions(task.id) if version.state == "committed"]
+        kept = reader.versions(task.id, kept=True)
         measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
     if args.toml:
         from ...home.task_text import without_steps, written

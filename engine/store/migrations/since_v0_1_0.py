@@ -233,3 +233,60 @@ def m037_failing(db: Database) -> None:
             PRIMARY KEY (plugin, version, environment, parameters)
         )"""
     )
+
+
+@migrations()
+def m039_long_histories(db: Database) -> None:
+    """What people wait for takes as long in a home of 100,000 groups as in a new one: counts are kept, not counted."""
+    db.execute(
+        """CREATE TABLE played (
+            policy INTEGER NOT NULL REFERENCES policies (id),
+            kind TEXT NOT NULL,  -- train, or eval: also of the split test and of suites
+            step INTEGER NOT NULL,  -- as of groups; -1: no step has consumed them
+            groups INTEGER NOT NULL,
+            failures INTEGER NOT NULL,  -- trajectories of the policy whose episode did not end with status ok
+            PRIMARY KEY (policy, step, kind)
+        ) WITHOUT ROWID"""
+    )
+    db.execute(
+        f"INSERT INTO played SELECT g.policy, {_kind('g')} AS kind, coalesce(g.step, -1) AS at, count(*),"
+        f" total({_FAILED.format(group='g.id')}) FROM groups g GROUP BY g.policy, kind, at"
+    )
+    for name, body in _KEEPS_COUNT.items():
+        db.execute(f"CREATE TRIGGER {name} {body}")
+    place = "CASE suite WHEN '' THEN component ELSE suite END"  # as ``ExperienceTable`` asks for the first and newest
+    db.execute(f"CREATE INDEX idx_groups_place ON groups (policy, {place})")
+    db.execute("DROP INDEX idx_groups_policy_split_step_number")
+    db.execute("CREATE INDEX idx_groups_of_step ON groups (policy, split, step, suite, number)")  # as they are listed
+    db.execute("CREATE INDEX idx_groups_environment ON groups (environment_version)")
+    db.execute("CREATE INDEX idx_evals_score ON evals (policy, suite, split, series, score)")
+    db.execute("CREATE INDEX idx_evals_version ON evals (version)")
+
+
+def _kind(row: str) -> str:
+    return f"CASE {row}.split WHEN 'train' THEN 'train' ELSE 'eval' END"
+
+
+_FAILED = """(SELECT count(*) FROM trajectories j WHERE j."group" = {group} AND j.status != 'ok' AND j.speaker = '')"""
+_SAME = "policy = {0}.policy AND kind = {1} AND step = coalesce({0}.step, -1)"
+_OLD, _NEW = (_SAME.format(row, _kind(row)) for row in ("OLD", "NEW"))
+_ADD = f"""INSERT INTO played VALUES (NEW.policy, {_kind("NEW")}, coalesce(NEW.step, -1), 1, {{failures}})
+ON CONFLICT (policy, step, kind) DO UPDATE SET groups = groups + 1, failures = failures + excluded.failures"""
+_OWNER = f"""(policy, kind, step) = (SELECT g.policy, {_kind("g")}, coalesce(g.step, -1) FROM groups g
+WHERE g.id = {{row}}."group")"""
+_MOVED = _FAILED.format(group="NEW.id")
+_KEEPS_COUNT = {
+    "played_begun": f"AFTER INSERT ON groups BEGIN {_ADD.format(failures=0)}; END",
+    "played_gone": f"""AFTER DELETE ON groups BEGIN
+        UPDATE played SET groups = groups - 1 WHERE {_OLD};
+        DELETE FROM played WHERE {_OLD} AND groups = 0; END""",
+    "played_moved": f"""AFTER UPDATE OF step ON groups WHEN OLD.step IS NOT NEW.step BEGIN
+        UPDATE played SET groups = groups - 1, failures = failures - {_MOVED} WHERE {_OLD};
+        DELETE FROM played WHERE {_OLD} AND groups = 0;
+        {_ADD.format(failures=_MOVED)}; END""",
+    "played_failed": f"""AFTER INSERT ON trajectories WHEN NEW.status != 'ok' AND NEW.speaker = '' BEGIN
+        UPDATE played SET failures = failures + 1 WHERE {_OWNER.format(row="NEW")}; END""",
+    "played_removed": f"""AFTER DELETE ON trajectories WHEN OLD.status != 'ok' AND OLD.speaker = '' BEGIN
+        UPDATE played SET failures = failures - 1 WHERE {_OWNER.format(row="OLD")}; END""",
+}
+"""Triggers that keep ``played`` right, whoever writes groups and trajectories, by name."""

@@ -20,14 +20,15 @@ SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.nu
        v.created, v.resumable, v.policy AS policy_id, {shown_state("t")} AS task_state, t.environment, t.steps
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN evals e ON e.id =
-    (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id
+    (SELECT max(id) FROM evals WHERE version = v.id AND +policy = v.policy AND step = v.number
         AND suite = '' AND split = 'eval')
 WHERE v.state = 'committed'
 """
+"""The plus sign keeps sqlite from looking through all evaluations of the policy."""
 _MARKS = f"""
-SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), {shown_state("t")}, t.steps, e.newest
+SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), {shown_state("t")}, t.steps,
+       (SELECT id FROM evals WHERE policy = v.policy AND suite = '' AND split = 'eval' ORDER BY id DESC LIMIT 1)
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
-LEFT JOIN (SELECT policy, max(id) AS newest FROM evals GROUP BY policy) e ON e.policy = v.policy
 WHERE v.state = 'committed' GROUP BY v.policy
 """
 _OWN = ("policy_id", "task_state", "environment", "steps")

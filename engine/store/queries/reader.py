@@ -241,12 +241,12 @@ class Reader:
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
         """Trajectories of a task, newest first; for the next page, ``before`` is the last id of this one."""
-        rows = self.all(
-            f"{_TRAJECTORIES} WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?",
-            task,
-            before if before is not None else 2**62,
-            limit,
+        ids = (  # from indexes alone: rows are read of the page only
+            'SELECT j.id FROM policies p JOIN groups g ON g.policy = p.id JOIN trajectories j ON j."group" = g.id'
+            " WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?"
         )
+        last = before if before is not None else 2**62
+        rows = self.all(f"{_TRAJECTORIES} WHERE j.id IN ({ids}) ORDER BY j.id DESC", task, last, limit)
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
@@ -278,11 +278,12 @@ class Reader:
         rows = self.all(of_policy, task, policy) or self.all(measured, task, policy)
         return int(rows[0]["id"]) if rows else None
 
-    def versions(self, task: int | None = None) -> list[VersionRow]:
-        """Adapter versions, newest first; void ones left out."""
+    def versions(self, task: int | None = None, kept: bool = False) -> list[VersionRow]:
+        """Adapter versions, newest first; void ones left out, and with ``kept`` those whose files were removed, too."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
-        of_version = (
-            "FROM evals WHERE policy = v.policy AND version = v.id AND suite = '' AND split = 'eval'"
+        state = "= 'committed'" if kept else "!= 'void'"
+        of_version = (  # the plus sign keeps sqlite from looking through all evaluations of the policy
+            "FROM evals WHERE +policy = v.policy AND version = v.id AND suite = '' AND split = 'eval'"
             " ORDER BY id DESC LIMIT 1"
         )
         rows = self.all(
@@ -290,7 +291,7 @@ class Reader:
             f" v.label, (SELECT score {of_version}) AS score, (SELECT {BASIS} {of_version}) AS basis,"
             " v.checksum, v.path, v.size, v.created, v.resumable"
             " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
-            f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
+            f" WHERE v.state {state} {where} ORDER BY t.id DESC, v.number DESC",
             *arguments,
         )
         return [self.version(row) for row in rows]

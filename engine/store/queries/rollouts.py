@@ -16,11 +16,15 @@ from collections.abc import Iterable, Sequence
 from .excerpts import excerpt, first_place
 from .policies import PLAY, POLICY
 from .reader import Reader
-from .rollout_rows import TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
+from .rollout_rows import EVAL, TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
 
 _OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"
 """SQL: whether a group was trained on or measured; test prompts and suites belong to the evaluation of their step."""
+_SPLITS = {TRAIN: "'train'", EVAL: "'eval', 'test'"}
+"""SQL: the splits of groups that were trained on, and of those that were measured."""
+_WAITING = -1
+"""Stands in the table ``played`` for the step of groups that no step has consumed."""
 _LISTED = "(SELECT value FROM json_each(?))"
 
 
@@ -29,27 +33,16 @@ def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) 
     whose = (task, policy)
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
     scores = _by_step(reader, f"{_OWN} AND policy = {POLICY}", "step", "score", whose, since)
-    failed = reader.all(
-        f"SELECT {_KIND} AS split, g.step, count(*) AS count FROM groups g"
-        " JOIN trajectories j ON j.\"group\" = g.id AND j.status != 'ok' AND j.speaker = ''"
-        f" WHERE g.policy = {POLICY} AND (g.step >= ? OR g.step IS NULL) GROUP BY {_KIND}, g.step",
-        *whose,
-        since,
-    )
-    failures = {(row["split"], row["step"]): row["count"] for row in failed}
-    rows = reader.all(
-        f"SELECT {_KIND} AS kind, step, count(*) AS count FROM groups g WHERE policy = {POLICY}"
-        " AND (step >= ? OR step IS NULL) GROUP BY kind, step ORDER BY step IS NULL, step, kind DESC",
-        *whose,
-        since,
-    )
+    counted = f"SELECT kind, step, groups AS count, failures FROM played WHERE policy = {POLICY}"
+    rows = reader.all(f"{counted} AND step >= ? ORDER BY step, kind DESC", *whose, since)
+    rows += reader.all(f"{counted} AND step = {_WAITING}", *whose)
     return [
         StepSummary(
             split=row["kind"],
-            step=row["step"],
+            step=None if row["step"] == _WAITING else row["step"],
             groups=row["count"],
             reward=(rewards if row["kind"] == "train" else scores).get(row["step"]),
-            failures=failures.get((row["kind"], row["step"]), 0),
+            failures=row["failures"],
         )
         for row in rows
     ]
@@ -72,7 +65,8 @@ def group_ids(
     if failures:
         where += " AND EXISTS (SELECT 1 FROM trajectories j WHERE j.\"group\" = g.id AND j.status != 'ok')"
     order = "g.suite, g.split, g.number" if split else "g.id DESC"
-    return _ids(reader.all(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", *arguments))
+    by_step = "INDEXED BY idx_groups_of_step" if split else ""  # sqlite would read all by number
+    return _ids(reader.all(f"SELECT g.id FROM groups g {by_step} WHERE {where} ORDER BY {order}", *arguments))
 
 
 def numbered(
@@ -85,11 +79,10 @@ def numbered(
     where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
     return _ids(
         reader.all(
-            f"SELECT id FROM groups g WHERE policy = {POLICY} AND {_KIND} = ? AND number = ? {where}"
+            f"SELECT id FROM groups g WHERE policy = {POLICY} AND split IN ({_SPLITS[split]}) AND number = ? {where}"
             " ORDER BY suite, split = 'test', id DESC",
             task,
             policy,
-            split,
             number,
             *arguments,
         )
@@ -151,11 +144,14 @@ def conversation_ids(
     if split is None and policy is None:
         of_groups, arguments = "g.policy IN (SELECT id FROM policies WHERE task = ?)", (task,)
     where = f'j."group" IN (SELECT g.id FROM groups g WHERE {of_groups})'
+    rows = "trajectories j"
+    if after:  # what came since are the last rows of the table: they are looked at, and no list of all groups is made
+        rows = "trajectories j NOT INDEXED"
+        where = f'j.id > ? AND EXISTS (SELECT 1 FROM groups g WHERE g.id = j."group" AND {of_groups})'
+        arguments = (after, *arguments)
     if failures:
         where += " AND j.status != 'ok'"
-    if after:
-        where, arguments = f"{where} AND j.id > ?", (*arguments, after)
-    grouped = f'SELECT min(j.id) FROM trajectories j WHERE {where} GROUP BY j."group", j.member, j.agent'
+    grouped = f'SELECT min(j.id) FROM {rows} WHERE {where} GROUP BY j."group", j.member, j.agent'
     return array("q", sorted(_ids(reader.all(grouped, *arguments)), reverse=True))
 
 
@@ -207,7 +203,7 @@ def _groups_where(task: int, policy: str | None, split: str | None, step: int | 
     where, arguments = f"g.policy = {POLICY}", (task, policy)
     if split is None:
         return where, arguments
-    return f"{where} AND g.split {'=' if split == TRAIN else '!='} 'train' AND g.step IS ?", (*arguments, step)
+    return f"{where} AND g.split IN ({_SPLITS[split]}) AND g.step IS ?", (*arguments, step)
 
 
 def _by_step(
