@@ -63,9 +63,13 @@ from .gguf.names import (
     names_of as names_of,
 )
 from .kernels import (
+    add_bfloat16_product as add_bfloat16_product,
     add_product as add_product,
+    bfloat16_gain as bfloat16_gain,
+    bfloat16_product as bfloat16_product,
     library as library,
     product as product,
+    widened_product as widened_product,
 )
 from .llama_memory import (
     MICRO_BATCH as MICRO_BATCH,
@@ -106,6 +110,7 @@ from .sealed import (
 from .sizes import (
     EXACT as EXACT,
     FLOAT as FLOAT,
+    HALVED as HALVED,
     MOST_ON_CARD as MOST_ON_CARD,
     MOST_TOKENS as MOST_TOKENS,
     PASS_BYTES as PASS_BYTES,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import BaseModel
+from ..base import BaseModel, parameters
 from ..devices import (
     NOTHING,
     Machine,
@@ -13,7 +13,7 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
-from ..fleet import PlacementPlan, Times, on_machine
+from ..fleet import PlacementPlan, Times, decides_precision, on_machine
 from ..home import Home, Settings
 
 
@@ -27,10 +27,14 @@ def plan(
 ) -> PlacementPlan:
     """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
-    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
-    where the base does not fit.
+    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the trainer's
+    precision depends on how fast the processor is, that is measured, once in a home. Raises ``MarlaasError`` where the
+    base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
+    machine, precision = seen.usable.machine, settings.training.precision
+    if not machine.gpus and machine.cpu.rates is None and decides_precision(parameters(base), precision):
+        seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 

@@ -1,6 +1,7 @@
 """The rates of each device, measured once and kept in the home.
 
-They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew.
+They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew;
+so is a device of which the file does not say all.
 Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
 neither rules nor placements.
 """
@@ -13,12 +14,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
 
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
+from .memory import address_space
 from .visible import environment
 
 SECONDS = 60.0
@@ -62,9 +64,12 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
 
 
 def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
-    machine = found.machine
+    """The machine with these rates; under a limit of the address space bfloat16 has none, because it needs oneDNN."""
+    machine, key = found.machine, key_of(found.machine.cpu, found)
+    if key in rates and address_space() is not None:
+        rates = {**rates, key: replace(rates[key], bfloat16=0.0)}
     gpus = (replace(gpu, rates=rates.get(key_of(gpu, found))) for gpu in machine.gpus)
-    return Machine(replace(machine.cpu, rates=rates.get(key_of(machine.cpu, found))), tuple(gpus))
+    return Machine(replace(machine.cpu, rates=rates.get(key)), tuple(gpus))
 
 
 def key_of(device: Cpu | Gpu, found: Inventory) -> str:
@@ -120,13 +125,14 @@ def _parsed(text: str) -> object:
 def _rates(value: object) -> Rates | None:
     if not isinstance(value, dict):
         return None
-    numbers = [value.get("matrix"), value.get("bandwidth")]
-    good = [number for number in numbers if isinstance(number, int | float) and isfinite(number) and number > 0]
-    return Rates(*map(float, good)) if len(good) == 2 else None
+    numbers = [value.get(field.name) for field in fields(Rates)]
+    good = [float(number) for number in numbers if isinstance(number, int | float) and isfinite(number)]
+    rates = Rates(*good) if len(good) == len(numbers) else None
+    return rates if rates and min(rates.matrix, rates.bandwidth) > 0 and rates.bfloat16 >= 0 else None
 
 
 def _write(path: Path, rates: Mapping[str, Rates]) -> None:
-    table = {key: {"matrix": one.matrix, "bandwidth": one.bandwidth} for key, one in sorted(rates.items())}
+    table = {key: asdict(one) for key, one in sorted(rates.items())}
     with contextlib.suppress(OSError):  # then it is measured again next time
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")

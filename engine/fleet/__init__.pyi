@@ -17,6 +17,7 @@ from .placement.balance import (
     modelled as modelled,
 )
 from .placement.processor import (
+    decides_precision as decides_precision,
     is_small as is_small,
     on_cores as on_cores,
 )

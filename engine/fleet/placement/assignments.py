@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...base import Wanted
-from ...devices import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
+from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
-from .processor import processor_sampler
+from .processor import processor_precision, processor_sampler
 from .room import chosen
 from .sharing import Way
 from .wishes import Choices, Times
@@ -22,10 +22,9 @@ def processor_sampler_assignment(where: Place, wanted: Wanted, choices: Choices,
     return SamplerAssignment("rollout", processor_sampler(wanted, choices, times), where)
 
 
-def processor_trainer_assignment(where: Place, choices: Choices) -> TrainerAssignment:
+def processor_trainer_assignment(where: Place, cpu: Cpu, wanted: Wanted, choices: Choices) -> TrainerAssignment:
     """The trainer on the processor, where it cannot keep the base in four bits."""
-    precision: Precision = "bf16" if choices.precision == "bf16" else "f32"
-    return TrainerAssignment(TRAINER, where, precision)
+    return TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices))
 
 
 def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
