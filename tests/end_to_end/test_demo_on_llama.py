@@ -16,10 +16,11 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from tools.task_rows import tasks_of
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(700)]
 
 STEPS = 2
-PATIENCE = 120.0
+PATIENCE = 300.0
+"""Seconds: it takes a tenth of that on two free cores; others may compute beside it."""
 
 
 def test_the_demo_learns_on_llama_and_goes_on_later(tmp_path: Path) -> None:
