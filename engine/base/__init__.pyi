@@ -63,6 +63,7 @@ from .gguf.names import (
     names_of as names_of,
 )
 from .kernels import (
+    REMEMBERED as REMEMBERED,
     add_product as add_product,
     library as library,
     product as product,
