@@ -13,8 +13,11 @@ SHOWN = 3
 
 
 def rates(found: Rates | None) -> str:
-    """``780.0 Tflop/s, 4.0 TB/s``; empty where nothing was measured."""
-    return "" if found is None else f"{flops(found.matrix)}, {size(found.bandwidth)}/s"
+    """``780.0 Tflop/s, 4.0 TB/s``, and for a processor its bfloat16; empty where nothing was measured."""
+    if found is None:
+        return ""
+    halves = f" ({flops(found.bfloat16)} in bfloat16)" if found.bfloat16 else ""
+    return f"{flops(found.matrix)}{halves}, {size(found.bandwidth)}/s"
 
 
 def flops(value: float) -> str:

@@ -65,8 +65,11 @@ from .gguf.names import (
 from .kernels import (
     REMEMBERED as REMEMBERED,
     add_product as add_product,
+    bfloat16_gain as bfloat16_gain,
+    bfloat16_product as bfloat16_product,
     library as library,
     product as product,
+    widened_product as widened_product,
 )
 from .llama_memory import (
     MICRO_BATCH as MICRO_BATCH,

@@ -1,4 +1,6 @@
-"""Chooses the library that multiplies rows with the base's matrices in float32 on the processor, once in a process.
+"""Products of rows with the base's matrices on the processor: in float32, and with factors in bfloat16.
+
+The library for float32 is chosen once in a process.
 
 PyTorch's default library (MKL) does not use AVX-512 on processors not made by Intel; oneDNN, which PyTorch also
 includes, does: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch's own switch for it holds for
@@ -11,15 +13,23 @@ a third of a millisecond to prepare each new shape, which many small products of
 What it prepares is code. Where there is no memory for that, it either refuses every new shape in that thread for good,
 or the process ends by a signal. So a process with a limit on its address space does not use it, and one in which it has
 failed goes on without it.
+
+Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32; ``bfloat16_gain`` asks this one.
+Sums are float32 in any case. What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the
+fastest; ``widened_product`` rounds the factors alone. A logit of 20 is off by up to 0.06 once it is rounded, so an
+output head takes the second.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Event
+from time import thread_time
 from typing import Literal
 
 import torch
@@ -41,6 +51,15 @@ TOLERANCE = 1e-5
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 """Limits of shapes whose code oneDNN, and PyTorch for it, keep. Their default, 1024, took 550 MB; this takes 120."""
 _failed = Event()
+
+ROUNDED = 1.01 * 2.0**-8
+"""Largest relative error of a result in bfloat16, which keeps 8 bits, and a little for the float32 sums before."""
+PROBED = (256, 512, 512)
+"""(n, k, m) of the product by which ``bfloat16_gain`` compares speeds: a millisecond in float32."""
+FEW = 16
+"""Rows of its first look: where bfloat16 is emulated, all of them would take a hundred times as long."""
+TURNS = 5
+"""How often each type has its turn; the best counts."""
 
 
 @cache
@@ -86,6 +105,108 @@ def by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor
     return result
 
 
+def bfloat16_product(left: Tensor, right: Tensor) -> Tensor:
+    """float32 (n, m) of bfloat16 (n, k) and (k, m): float32 sums, rounded to bfloat16 and widened again.
+
+    Each value is off by up to 1/256 of itself. For sums that are added to something larger, as those of a decoder's
+    layers; never for logits.
+    """
+    return torch.mm(left, right).float()
+
+
+def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
+    """float32 (n, m) of (n, k) and (k, m), each in float32 or bfloat16; perhaps stored in ``room`` (n, m).
+
+    Factors are rounded to bfloat16, where this processor has instructions for that; sums and result are float32.
+    Factors that are in bfloat16 already lose nothing.
+
+    Sets PyTorch's switch for this, which holds for all threads of the process, and sets it back: to be called only in a
+    process's computing thread, beside which nothing multiplies.
+    """
+    left, right = left.float(), right.float()
+    if _failed.is_set() or address_space() is not None or not _widens_right():
+        return product(left, right, room=room)
+    try:
+        with _rounding_factors():
+            return torch.mm(left, right, out=room)
+    except RuntimeError as error:
+        _give_up(error)
+        return product(left, right, room=room)
+
+
+@cache
+def bfloat16_gain() -> float:
+    """How many times as fast this process multiplies bfloat16 as float32; 1.0 where it gains nothing or goes wrong.
+
+    Measured once in a process, in some 30 ms, by this thread's processor time, so that what else runs hardly counts. It
+    is another number in the next process: results of which the bits must repeat may not depend on it.
+    """
+    if not torch.backends.mkldnn.is_available() or address_space() is not None:  # type: ignore[no-untyped-call]
+        return 1.0
+    left, right = _positive()
+    halves = left.bfloat16(), right.bfloat16()
+    gain = 1.0
+    try:
+        if not _close(bfloat16_product(halves[0][:FEW], halves[1]), halves[0][:FEW], halves[1], ROUNDED):
+            return 1.0
+        for count in (FEW, len(left)):
+            exact = _least_seconds(product, left[:count], right)
+            gain = exact / _least_seconds(bfloat16_product, halves[0][:count], halves[1])
+            if gain < 0.5:
+                break
+    except RuntimeError:
+        return 1.0
+    return max(1.0, gain)
+
+
+@cache
+def _widens_right() -> bool:
+    """Whether the switch of ``widened_product`` leaves sums and results in float32 here."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    left, right = (factor.bfloat16().float() for factor in _positive())
+    try:
+        with _rounding_factors():
+            return _close(torch.mm(left, right), left, right, TOLERANCE)
+    except RuntimeError:
+        return False
+
+
+def _positive() -> tuple[Tensor, Tensor]:
+    """Factors of ``PROBED`` shape, between 1 and 2: no sum of their products is small."""
+    rows, inner, columns = PROBED
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(rows, inner, generator=generator) + 1.0, torch.rand(inner, columns, generator=generator) + 1.0
+
+
+def _close(found: Tensor, left: Tensor, right: Tensor, most: float) -> bool:
+    """Whether a product of positive factors has no larger relative error than ``most``."""
+    exact = left.double() @ right.double()
+    return bool(((found - exact).abs() / exact).max() < most)
+
+
+def _least_seconds(multiply: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
+    """The least processor time of this thread for a product, of ``TURNS`` turns after a first one."""
+    taken = []
+    for _ in range(TURNS + 1):
+        begun = thread_time()
+        multiply(left, right)
+        taken.append(thread_time() - begun)
+    return max(min(taken[1:]), 1e-9)
+
+
+@contextmanager
+def _rounding_factors() -> Iterator[None]:
+    """Let PyTorch round float32 factors of products to bfloat16, in all threads."""
+    switch = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+    before = switch.fp32_precision
+    switch.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        switch.fp32_precision = before
+
+
 def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
     """The product by oneDNN; None where it is not used."""
     if left.device.type != "cpu" or library() != "onednn" or _failed.is_set() or address_space() is not None:
@@ -93,11 +214,16 @@ def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
     try:
         return by_onednn(left, right, bias)
     except RuntimeError as error:
-        if str(error) not in ONEDNN:
-            raise
-        log.warning("oneDNN has no memory for a product; from now on PyTorch's default library multiplies.")
-        _failed.set()
+        _give_up(error)
         return None
+
+
+def _give_up(error: RuntimeError) -> None:
+    """Use oneDNN no more, if it has no memory for its code; raise any other error."""
+    if str(error) not in ONEDNN:
+        raise error
+    log.warning("oneDNN has no memory for a product; from now on PyTorch's default library multiplies.")
+    _failed.set()
 
 
 def onednn_is_faster() -> bool:
@@ -117,8 +243,7 @@ def _right() -> bool:
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.rand(64, 64, generator=generator) + 1.0 for _ in range(2))
-    exact = left.double() @ right.double()
     try:
-        return bool(((by_onednn(left, right) - exact).abs() / exact).max() < TOLERANCE)
+        return _close(by_onednn(left, right), left, right, TOLERANCE)
     except RuntimeError:
         return False

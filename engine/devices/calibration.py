@@ -1,6 +1,7 @@
 """The rates of each device, measured once and kept in the home.
 
-They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew.
+They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew;
+so is a device of which the file does not say all.
 Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
 neither rules nor placements.
 """
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
@@ -120,13 +121,14 @@ def _parsed(text: str) -> object:
 def _rates(value: object) -> Rates | None:
     if not isinstance(value, dict):
         return None
-    numbers = [value.get("matrix"), value.get("bandwidth")]
-    good = [number for number in numbers if isinstance(number, int | float) and isfinite(number) and number > 0]
-    return Rates(*map(float, good)) if len(good) == 2 else None
+    numbers = [value.get(field.name) for field in fields(Rates)]
+    good = [float(number) for number in numbers if isinstance(number, int | float) and isfinite(number)]
+    rates = Rates(*good) if len(good) == len(numbers) else None
+    return rates if rates and min(rates.matrix, rates.bandwidth) > 0 and rates.bfloat16 >= 0 else None
 
 
 def _write(path: Path, rates: Mapping[str, Rates]) -> None:
-    table = {key: {"matrix": one.matrix, "bandwidth": one.bandwidth} for key, one in sorted(rates.items())}
+    table = {key: asdict(one) for key, one in sorted(rates.items())}
     with contextlib.suppress(OSError):  # then it is measured again next time
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")

@@ -24,6 +24,13 @@ class Rates:
     """Floating-point operations a second in a matrix product, in the type that a base is kept in on that device."""
     bandwidth: float
     """Bytes of memory a second, read and written."""
+    bfloat16: float = 0.0
+    """For the processor, whose ``matrix`` is of float32: operations a second with factors in bfloat16; else 0."""
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the processor multiplies bfloat16 as float32; 0 for a card."""
+        return self.bfloat16 / self.matrix
 
 
 @dataclass(frozen=True)

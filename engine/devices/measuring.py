@@ -1,18 +1,20 @@
 """Measures how fast a device multiplies matrices and moves memory. Run as a program, it prints both rates as JSON.
 
-``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32; ``cuda`` and ``metal`` measure
-the only card that the process sees, in the type that a base is kept in there. It takes about a second after torch is
-loaded. Rates are medians over short runs, because the first runs warm up caches and clocks, and others use the machine
-as well. On cards this has never run.
+``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32 and in bfloat16; ``cuda`` and
+``metal`` measure the only card that the process sees, in the type that a base is kept in there. It takes about a second
+after torch is loaded. Rates are medians over short runs, because the first runs warm up caches and clocks, and others
+use the machine as well; a core's are of its processor time. On cards this has never run.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,16 @@ if TYPE_CHECKING:
     import torch
 
 SECONDS = 0.4
-"""Seconds to measure each of the two rates."""
+"""Seconds to measure each rate."""
 RUNS = 5
 """The least number of runs, however long they take."""
 SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
 """Rows of the square matrices: enough work to fill the device, but done soon."""
+FEW = 32
+"""Rows of the first bfloat16 product."""
+EMULATED = 20e9
+"""Operations a second in bfloat16 of a core with instructions for it, at the least, and ten times those of one without.
+"""
 MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
 """Bytes that are copied at once: more than any cache holds."""
 
@@ -43,11 +50,46 @@ def measure(kind: str) -> Rates:
         moved = max(1 << 20, min(moved, free // 8))
         side = SIDES[kind] if free > 32 * SIDES[kind] ** 2 else 1024
     left, right, out = (torch.ones(side, side, dtype=_type_of(kind), device=device) for _ in range(3))
-    multiply = _pace(lambda: torch.mm(left, right, out=out), settle)
+    clock = time.thread_time if kind == "cpu" else time.perf_counter
+    multiply = _pace(lambda: torch.mm(left, right, out=out), settle, clock)
+    halves = _bfloat16_rate(side) if kind == "cpu" else 0.0
+    if kind == "cpu":
+        multiply = min(multiply, _pace_of_onednn(left, right))
     source = torch.ones(moved, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    move = _pace(lambda: target.copy_(source), settle)
-    return Rates(2 * side**3 / multiply, 2 * moved / move)
+    move = _pace(lambda: target.copy_(source), settle, clock)
+    return Rates(2 * side**3 / multiply, 2 * moved / move, halves)
+
+
+def _pace_of_onednn(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Median seconds of a float32 product by oneDNN, which is the faster library on some processors; inf without it."""
+    import torch
+
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return math.inf
+    try:
+        return _pace(lambda: torch.ops.mkldnn._linear_pointwise(left, right, None, "none", [], ""))
+    except RuntimeError:
+        return math.inf
+
+
+def _bfloat16_rate(side: int) -> float:
+    """Operations a second of a bfloat16 product of square matrices on the processor; 0.0 where it is wrong.
+
+    Few rows are tried first: where the processor has no such instructions, all of them would take a second each.
+    """
+    import torch
+
+    whole = torch.ones(side, side, dtype=torch.bfloat16)
+    rate = 0.0
+    for rows in (FEW, side):
+        left = whole[:rows]
+        if not bool((torch.mm(left, whole) == side).all()):
+            return 0.0
+        rate = 2 * rows * side * side / _pace(lambda left=left: torch.mm(left, whole))  # type: ignore[misc]
+        if rate < EMULATED:
+            break
+    return rate
 
 
 def _type_of(kind: str) -> torch.dtype:
@@ -60,17 +102,21 @@ def _type_of(kind: str) -> torch.dtype:
     return torch.float16 if plain else torch.bfloat16
 
 
-def _pace(work: Callable[[], object], settle: Callable[[], object]) -> float:
-    """Median seconds of one run."""
+def _pace(
+    work: Callable[[], object],
+    settle: Callable[[], object] = lambda: None,
+    clock: Callable[[], float] = time.thread_time,
+) -> float:
+    """Median seconds of one run, by ``clock``."""
     work()
     settle()
     taken: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(taken) < RUNS or time.perf_counter() < end:
-        begun = time.perf_counter()
+        begun = clock()
         work()
         settle()
-        taken.append(time.perf_counter() - begun)
+        taken.append(clock() - begun)
     return median(taken)
 
 
@@ -82,7 +128,7 @@ def main() -> None:
     if kind == "cpu":
         os.environ["OMP_NUM_THREADS"] = "1"  # must be set before torch is loaded
     rates = measure(kind)
-    print(json.dumps({"matrix": rates.matrix, "bandwidth": rates.bandwidth}))
+    print(json.dumps(asdict(rates)))
 
 
 if __name__ == "__main__":

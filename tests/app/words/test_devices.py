@@ -12,6 +12,7 @@ GB = 1_000_000_000
 
 def test_rates() -> None:
     assert rates(Rates(7.2e10, 4.5e9)) == "72 Gflop/s, 4.5 GB/s"
+    assert rates(Rates(1.5e11, 1.2e10, 1.1e12)) == "150 Gflop/s (1.1 Tflop/s in bfloat16), 12.0 GB/s"
     assert rates(Rates(7.8e14, 4e12)) == "780.0 Tflop/s, 4.0 TB/s" and rates(None) == ""
 
 

@@ -21,7 +21,7 @@ CARD = Gpu(0, "GPU-1", "H", "cuda", 80, 80)
 FOUND = Inventory(
     Machine(Cpu((0, 1), 2, 1, "A processor"), (CARD, replace(CARD, uuid="Vulkan0", kind="vulkan"))), "580"
 )
-ANSWER = '{"matrix": 5e14, "bandwidth": 4e12}'
+ANSWER = '{"matrix": 5e14, "bandwidth": 4e12, "bfloat16": 2e15}'
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_measured_once(children: list[Any], tmp_path: Path) -> None:
     assert with_rates(FOUND, path).found == FOUND and not path.exists()  # it does not measure unasked
     rated = with_rates(FOUND, path, missing=True)
     card, other = rated.found.machine.gpus
-    assert card.rates == rated.found.machine.cpu.rates == Rates(5e14, 4e12) and other.rates is None
+    assert card.rates == rated.found.machine.cpu.rates == Rates(5e14, 4e12, 2e15) and other.rates is None
     assert [command for command, _ in children] == [["cpu", "1"], ["cuda"]]
     assert [env["CUDA_VISIBLE_DEVICES"] for _, env in children] == ["", "GPU-1"]
     assert with_rates(FOUND, path, missing=True) == with_rates(FOUND, path) == rated and len(children) == 2
@@ -75,11 +75,25 @@ def test_another_torch_is_measured(children: list[Any], tmp_path: Path, monkeypa
     assert len(children) == 4
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 1}', '{"x": {"matrix": NaN, "bandwidth": 1}}', "\udc80"])
-def test_a_damaged_file_is_measured_again(children: list[Any], tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        '{"x": 1}',
+        '{"CPU": {"matrix": NaN, "bandwidth": 1, "bfloat16": 1}}',
+        '{"CPU": {"matrix": 1, "bandwidth": 0, "bfloat16": 1}}',
+        '{"CPU": {"matrix": 1, "bandwidth": 1, "bfloat16": -1}}',
+        '{"CPU": {"matrix": 1, "bandwidth": 1}}',  # of a release that did not measure bfloat16
+        "\udc80",
+    ],
+)
+def test_what_the_file_does_not_say_is_measured(children: list[Any], tmp_path: Path, text: str) -> None:
     path = tmp_path / "rates.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert with_rates(FOUND, path, missing=True).found.machine.cpu.rates == Rates(5e14, 4e12)
+    known = text.replace("CPU", key_of(FOUND.machine.cpu, FOUND))
+    path.write_bytes(known.encode("utf-8", "surrogateescape"))
+    assert with_rates(FOUND, path, missing=True).found.machine.cpu.rates == Rates(5e14, 4e12, 2e15)
 
 
 @pytest.mark.parametrize(
@@ -119,3 +133,4 @@ def test_this_processor(tmp_path: Path) -> None:
     rates = rated.found.machine.cpu.rates
     assert rated.notes == () and rates is not None
     assert rates.matrix > 1e8 and rates.bandwidth > 1e7  # slower than any machine that runs torch
+    assert rates.bfloat16 > 1e7 and rates.gain == rates.bfloat16 / rates.matrix
