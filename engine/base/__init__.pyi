@@ -96,6 +96,7 @@ from .needs import (
     weight_bytes as weight_bytes,
 )
 from .precision import (
+    BFLOAT16 as BFLOAT16,
     BITS as BITS,
     PRECISIONS as PRECISIONS,
     REPEATABLE as REPEATABLE,

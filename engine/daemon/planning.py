@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import BaseModel
+from ..base import BaseModel, parameters
 from ..devices import (
     NOTHING,
     Machine,
@@ -13,7 +13,7 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
-from ..fleet import PlacementPlan, Times, on_machine
+from ..fleet import PlacementPlan, Times, is_small, on_machine
 from ..home import Home, Settings
 
 
@@ -27,10 +27,15 @@ def plan(
 ) -> PlacementPlan:
     """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
+    Where it has no cards, and a base that is not small, it measures the processor once if nobody has: in which type it
+    multiplies fastest decides how samplers and trainers keep the base.
+
     ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
     where the base does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
+    if seen.usable.machine.cpu.rates is None and not seen.found.machine.gpus and not is_small(parameters(base)):
+        seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 

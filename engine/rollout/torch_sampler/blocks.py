@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...base import Layer, Stacked, product
 from .halves import HalfHead, HalfMatrix, times
-from .mixing import Mix
+from .mixing import Mix, Runs
 
 L = TypeVar("L")
 
@@ -24,8 +24,8 @@ L = TypeVar("L")
 class Linear(Protocol):
     """y = x Wᵀ + b, and what each row's adapter adds."""
 
-    def __call__(self, x: Tensor, mix: Mix | None) -> Tensor:
-        """(n, in) → (n, out), both in float32"""
+    def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
+        """(n, in) → (n, out) in float32"""
 
 
 Head = Callable[[Tensor], Tensor]
@@ -43,7 +43,7 @@ class Exact:
     bias: Tensor | None
     """(out,)"""
 
-    def __call__(self, x: Tensor, mix: Mix | None) -> Tensor:
+    def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
         """See the protocol."""
         y = product(x, self.weight, self.bias)
         if mix is not None:
@@ -61,13 +61,13 @@ class Rounded:
     alike: bool
     """Whether the last bits of a row depend on nothing but itself (``halves.times``)."""
 
-    def __call__(self, x: Tensor, mix: Mix | None) -> Tensor:
+    def __call__(self, x: Tensor, mix: Mix | Runs | None) -> Tensor:
         """See the protocol."""
         y = times(self.matrix, x.bfloat16(), self.alike)
         if self.bias is not None:
             y += self.bias
         if mix is not None:
-            mix.add(self.number, x, y)
+            mix.add(self.number, x.float(), y)
         return y
 
 

@@ -23,7 +23,7 @@ from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach
 from .blocks import Exact, Rounded, exact, rounded
 from .cache import AdapterCache
-from .mixing import Mix
+from .mixing import Mix, Runs, mix_of
 from .tiles import TILE
 
 TorchWeights = Literal["f32", "bf16"]
@@ -38,14 +38,17 @@ class TorchContext:
         loaded = load(base, torch.device("cpu"), torch.float32 if weights == "f32" else torch.bfloat16)
         self._bank = AdapterCache(loaded)
         layers = deque(loaded.layers)
-        self._base = loaded = replace(loaded, layers=())
-        self._weights = (exact if weights == "f32" else rounded)(layers, loaded.head)
+        table = loaded.embedding if weights == "f32" else loaded.embedding.bfloat16()
+        self._base, output = replace(loaded, layers=(), embedding=table, head=table), loaded.head
+        del loaded
+        self._weights = (exact if weights == "f32" else rounded)(layers, output)
         self._pass = self._weights.alike
         self._adapters: Handles = np.empty(0, np.int64)
-        self._mixed: tuple[bytes, Mix] | None = None
-        """The last ``Mix``, with the adapters that it is for."""
+        self._mixed: tuple[tuple[bytes, bool], Mix | Runs] | None = None
+        """The last one, with the adapters that it is for, and whether it is ``alike``."""
         heads = self._base.heads
-        self._memory = torch.zeros(base.config.layers, 2, sequences, heads.keys, length, heads.size)
+        kind = torch.float32 if weights == "f32" else torch.bfloat16
+        self._memory = torch.zeros(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
         """Keys and values of every layer and sequence; pages that were never written take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
@@ -85,19 +88,20 @@ class TorchContext:
         logits: Logits = self._pass.head(rms_norm(x, size, self._base.norm, eps))[: len(wanted)].numpy()
         return logits
 
-    def _mix(self, rows: NDArray[np.int64]) -> Mix | None:
+    def _mix(self, rows: NDArray[np.int64]) -> Mix | Runs | None:
         """The adapters of these rows, padded; the last one is kept, for decoding often asks for the same."""
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
         adapters = own[_padded(rows).numpy()]
-        key = adapters.tobytes()
+        alike = self._pass is self._weights.alike
+        key = adapters.tobytes(), alike
         if self._mixed is None or self._mixed[0] != key:
-            self._mixed = key, Mix(self._bank, adapters)
+            self._mixed = key, mix_of(self._bank, adapters, alike)
         return self._mixed[1]
 
     def _heads(
-        self, block: Layer[Exact] | Layer[Rounded], x: Tensor, mix: Mix | None, cosine: Tensor, sine: Tensor
+        self, block: Layer[Exact] | Layer[Rounded], x: Tensor, mix: Mix | Runs | None, cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, K, R, D), scaled, and keys and values (n, K, D), at their positions."""
         heads = self._base.heads
@@ -107,7 +111,8 @@ class TorchContext:
             turned = rms_norm(turned, (heads.size,), None, self._base.eps).mul_(block.head_norm)
         turned = rotate(turned, cosine, sine)
         q = turned[:, : heads.queries].mul(heads.scale).view(len(x), heads.keys, heads.fold, heads.size)
-        return q, turned[:, heads.queries :], qkv[:, heads.turned :]
+        kind = self._memory.dtype
+        return q.to(kind), turned[:, heads.queries :].to(kind), qkv[:, heads.turned :].to(kind)
 
     def cut(self, sequence: int, length: int) -> None:
         """See the protocol."""

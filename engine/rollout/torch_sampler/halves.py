@@ -38,7 +38,8 @@ class HalfMatrix:
         """``weight`` is W in any type."""
         halves = weight.to(torch.bfloat16).contiguous()
         self.nbytes = halves.nbytes
-        self._plain, self._packed = (None, _packed(halves)) if packs() else (halves, None)
+        self._packed = _packed(halves) if packs() else None
+        self._plain = halves if self._packed is None else None
 
     def times(self, x: Tensor) -> Tensor:
         """x Wᵀ, float32 (n, out), for x (n, in) in bfloat16; each value is rounded to bfloat16 where oneDNN computes.
@@ -67,9 +68,8 @@ class HalfHead:
     """An output matrix (V, H) in bfloat16, in parts of ``CHUNK`` rows."""
 
     def __init__(self, weight: Tensor) -> None:
-        parts = weight.split(CHUNK)
-        self._parts = [HalfMatrix(part) for part in parts]
-        self._columns = [len(part) for part in parts]
+        bounds = range(0, len(weight), CHUNK)
+        self._parts = [(slice(begin, begin + CHUNK), HalfMatrix(weight[begin : begin + CHUNK])) for begin in bounds]
         self._room = torch.empty(0, len(weight))
         """Logits of the last call: taking new memory for them each time would cost a fifth of the product's time."""
 
@@ -80,8 +80,8 @@ class HalfHead:
             self._room = torch.empty(len(whole), self._room.shape[1])
         for begin in range(0, len(whole), ROWS if alike else max(1, len(x))):
             rows = slice(begin, begin + ROWS) if alike else slice(None)
-            for part, room in zip(self._parts, self._room[: len(whole)].split(self._columns, 1), strict=True):
-                part.closely(whole[rows], room[rows])
+            for columns, part in self._parts:
+                part.closely(whole[rows], self._room[: len(whole)][rows, columns])
         return self._room[: len(x)]
 
 
@@ -94,7 +94,7 @@ def times(matrix: HalfMatrix, x: Tensor, alike: bool) -> Tensor:
     if not alike:
         return matrix.times(x)
     whole = pad(x, (0, 0, 0, -len(x) % ROWS))
-    found = [matrix.times(part) for part in whole.split(ROWS)]
+    found = [matrix.times(whole[begin : begin + ROWS]) for begin in range(0, len(whole), ROWS)]
     return (found[0] if len(found) == 1 else torch.cat(found))[: len(x)]
 
 

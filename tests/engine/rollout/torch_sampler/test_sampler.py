@@ -68,3 +68,22 @@ def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) ->
     other = write_base(tmp_path / "gemma", model_type="gemma")
     with pytest.raises(BaseModelError, match="its architecture is gemma"):
         TorchSampler(str(other.path))
+
+
+@pytest.fixture
+async def rounded_sampler(base: BaseModel, state: State) -> AsyncIterator[TorchSampler]:
+    sampler = TorchSampler(str(base.path), sequences=64, context=2048, weights="bf16")
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(state(number)))
+    yield sampler
+    await sampler.close()
+
+
+class TestRoundedSampler(PositionalContract):
+    """With the base's matrices in bfloat16."""
+
+    apart = rounding = 5e-2  # other parts have other sums, and each layer rounds them to 8 bits
+
+    @pytest.fixture
+    async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
+        return rounded_sampler
