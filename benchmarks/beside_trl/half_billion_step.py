@@ -71,6 +71,6 @@ def method() -> str:
         f" `tools.random_base`, of Qwen2.5-0.5B's shape; {tables.settings()}. Prompts have about 50 tokens, answers"
         f" {one.max_tokens}: a random base does not end its turns. Replies are paid by the share of vowels in them, so"
         " that every group has unequal rewards. With default settings the placement chooses how sampler and trainer"
-        f" keep the base. TRL computes in float32, in passes of {one.at_once} episodes, with a C library that keeps freed"
-        " memory. Whole programs, pinned to all cores, arms in turn."
+        f" keep the base. TRL computes in float32, in passes of {one.at_once} episodes, with a C library that keeps"
+        " freed memory. Whole programs, pinned to all cores, arms in turn."
     )

@@ -64,6 +64,7 @@ from .gguf.names import (
 )
 from .kernels import (
     REMEMBERED as REMEMBERED,
+    add_bfloat16_product as add_bfloat16_product,
     add_product as add_product,
     bfloat16_gain as bfloat16_gain,
     bfloat16_product as bfloat16_product,
@@ -111,6 +112,7 @@ from .sealed import (
 from .sizes import (
     EXACT as EXACT,
     FLOAT as FLOAT,
+    HALVED as HALVED,
     MOST_ON_CARD as MOST_ON_CARD,
     MOST_TOKENS as MOST_TOKENS,
     PASS_BYTES as PASS_BYTES,

@@ -42,9 +42,11 @@ def swiglu(gate_up: Tensor) -> tuple[Tensor, Tensor]:
     return opened * up, opened
 
 
-def swiglu_backward(grad: Tensor, gate_up: Tensor, opened: Tensor) -> Tensor:
-    """Gradient by ``gate_up`` (T, 2 I) from that by the result (T, I)."""
+def swiglu_backward(grad: Tensor, gate_up: Tensor, opened: Tensor | None) -> Tensor:
+    """Gradient by ``gate_up`` (T, 2 I) from that by the result (T, I); ``opened`` is silu(gate), if it was kept."""
     gate, up = halves(gate_up)
+    if opened is None:
+        opened = torch.nn.functional.silu(gate)
     result = torch.empty_like(gate_up)
     by_gate, by_up = halves(result)
     torch.mul(grad, opened, out=by_up)

@@ -114,6 +114,11 @@ def bfloat16_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right).float()
 
 
+def add_bfloat16_product(sums: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+    """Add ``scale`` times ``bfloat16_product(left, right)`` to ``sums``, float32 (n, m)."""
+    sums.add_(torch.mm(left, right), alpha=scale)
+
+
 def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
     """float32 (n, m) of (n, k) and (k, m), each in float32 or bfloat16; perhaps stored in ``room`` (n, m).
 

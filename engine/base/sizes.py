@@ -62,10 +62,16 @@ class Kept:
     """Bytes of each value that a matrix of the base is multiplied with; sums are in float32."""
     scores: bool = True
     """Whether attention keeps its probabilities; else it is computed again."""
+    sum: int = FLOAT
+    """Bytes of each value that comes of such a product."""
+    opened: bool = True
+    """Whether the activation's results are kept; else they are computed again."""
 
 
 EXACT = Kept()
 """What is kept in float32 on a processor."""
+HALVED = Kept(2, scores=False, sum=2, opened=False)
+"""What is kept with a base in bfloat16 on a processor."""
 
 
 def kept_on_card(precision: str) -> Kept:
@@ -99,9 +105,10 @@ class PassSize:
         (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(self.config)
         normed = qkv if self.config.architecture == "qwen3" else 0
         scores = self.config.heads * self.longest if self.kept.scores else 0
-        sums = 4 * hidden + qkv + normed + gates + inner + scores
+        floats = 4 * hidden + normed + scores
+        sums = qkv + gates + (inner if self.kept.opened else 0)
         factors = 2 * hidden + queries + qkv + inner
-        return self.tokens * (FLOAT * sums + self.kept.factor * factors)
+        return self.tokens * (FLOAT * floats + self.kept.sum * sums + self.kept.factor * factors)
 
     @property
     def _head(self) -> int:

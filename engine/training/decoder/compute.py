@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from ...base import EXACT, MOST_ON_CARD, MOST_TOKENS, HeadShape, Kept, kept_on_card
+from ...base import EXACT, HALVED, MOST_ON_CARD, MOST_TOKENS, HeadShape, Kept, kept_on_card
 from ...devices import Precision
 from .adapters import Adapters, Views, separate
 from .attention import Attention, AttentionPlan
@@ -42,6 +42,8 @@ class Compute:
     """Tokens beyond which a batch gains nothing."""
     kept: Kept
     """What these kernels keep for the backward pass."""
+    writes: torch.dtype = torch.float32
+    """The type of products with the base, and of what is computed of them."""
 
 
 def compute_on(device: str, precision: Precision = "f32") -> Compute:
@@ -55,9 +57,11 @@ def compute_on(device: str, precision: Precision = "f32") -> Compute:
 
 def for_processor(device: torch.device, precision: Precision) -> Compute:
     """Kernels for a processor."""
-    kept, dtype = EXACT if precision == "f32" else kept_on_card(precision), loaded_as(precision)
-    attention = AttentionPlan.of if precision == "f32" else partial(FusedAttention.of, dtype=dtype)
-    return Compute(device, precision, attention, separate, CACHED, MOST_TOKENS, kept)
+    if precision == "f32":
+        return Compute(device, precision, AttentionPlan.of, separate, CACHED, MOST_TOKENS, EXACT)
+    dtype = loaded_as(precision)
+    attention, stack = partial(FusedAttention.of, dtype=dtype), partial(separate, dtype=dtype)
+    return Compute(device, precision, attention, stack, CACHED, MOST_TOKENS, HALVED, dtype)
 
 
 def for_card(device: torch.device, precision: Precision, capability: tuple[int, int] = (0, 0)) -> Compute:

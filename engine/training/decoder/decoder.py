@@ -39,7 +39,7 @@ class Decoder:
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
         self._budget = Budget(room, most=compute.most, kept=compute.kept)
-        keep = keeping(compute.precision, compute.device)
+        keep = keeping(compute.precision, compute.device, compute.writes)
 
         def linear(stacked: Stacked) -> Linear:
             return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)

@@ -58,8 +58,9 @@ class LayerTape:
     gate_up: Applied
     gates: Tensor
     """(T, 2 I)"""
-    opened: Tensor
-    """(T, I)"""
+    opened: Tensor | None
+    """(T, I); None in bfloat16, where it is computed again: a pass of a large base that keeps it often has no room to
+    keep anything, and then computes all of it again."""
     down: Applied
 
 
@@ -68,7 +69,7 @@ def forward(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> t
     heads = place.attention.heads
     normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
     qkv, qkv_applied = layer.qkv.forward(normed, place.spans)
-    turned, head_norm = torch.unflatten(qkv[:, : heads.turned * heads.size], 1, (heads.turned, heads.size)), None
+    turned, head_norm = qkv[:, : heads.turned * heads.size].float().unflatten(1, (heads.turned, heads.size)), None
     if layer.head_norm is not None:
         turned, *head_norm = rms_norm(turned, layer.head_norm, place.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
@@ -92,7 +93,7 @@ def forward(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> t
         mlp_norm=Normed(*mlp_norm),
         gate_up=gates_applied,
         gates=gates,
-        opened=opened,
+        opened=opened if opened.dtype == torch.float32 else None,
         down=down_applied,
     )
 

@@ -46,7 +46,7 @@ class Linear:
     adapters: Adapters | None = None
 
     def forward(self, x: Tensor, spans: Spans) -> tuple[Tensor, Applied]:
-        """(T, in) → float32 (T, out), and what ``backward`` needs."""
+        """(T, in) → (T, out) of the type that the matrix writes, and what ``backward`` needs."""
         x = x.to(self.matrix.reads)
         y = self.matrix.times(x)
         if self.bias is not None:
@@ -54,7 +54,8 @@ class Linear:
         return y, Applied(x, self.adapters.add(y, x, spans) if self.adapters is not None else ())
 
     def backward(self, grad: Tensor, applied: Applied, spans: Spans) -> Tensor:
-        """Add the gradients of A and B; return that by the input, float32 (T, in), from ``grad``, (T, out)."""
+        """Add the gradients of A and B; return that by the input, (T, in), from ``grad``, (T, out)."""
+        grad = grad.to(self.matrix.writes)
         by_x = self.matrix.back(grad)
         if self.adapters is not None:
             self.adapters.backward(grad, applied.x, applied.downs, by_x, spans)

@@ -28,6 +28,8 @@ class Quantised:
     """uint8: two values in each element."""
     state: Any
     """Scales and shape."""
+    writes: torch.dtype = torch.float32
+    """See ``Matrix``."""
 
     @property
     def reads(self) -> torch.dtype:
@@ -36,11 +38,11 @@ class Quantised:
 
     def times(self, x: Tensor) -> Tensor:
         """See ``Matrix``."""
-        return product(x, self.wide().T)
+        return product(x, self.wide().T, self.writes)
 
     def back(self, grad: Tensor) -> Tensor:
         """See ``Matrix``."""
-        return product(grad.to(torch.bfloat16), self.wide())
+        return product(grad.to(torch.bfloat16), self.wide(), self.writes)
 
     def wide(self) -> Tensor:
         """The matrix as it is multiplied: bfloat16 (out, in)."""
@@ -48,7 +50,7 @@ class Quantised:
         return weight
 
 
-def quantising(device: torch.device) -> Callable[[Tensor], Quantised]:
+def quantising(device: torch.device, writes: torch.dtype) -> Callable[[Tensor], Quantised]:
     """What quantises matrices on ``device``, one at a time. Raises ``BaseModelError`` if bitsandbytes does not work."""
     try:
         functional: Any = importlib.import_module("bitsandbytes.functional")
@@ -61,6 +63,7 @@ def quantising(device: torch.device) -> Callable[[Tensor], Quantised]:
 
     def quantised(weight: Tensor) -> Quantised:
         wide = weight.to(device, torch.bfloat16)
-        return Quantised(functional, *functional.quantize_4bit(wide, quant_type="nf4", compress_statistics=True))
+        codes, state = functional.quantize_4bit(wide, quant_type="nf4", compress_statistics=True)
+        return Quantised(functional, codes, state, writes)
 
     return quantised

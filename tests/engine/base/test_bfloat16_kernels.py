@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from marlaas.engine.base import kernels
-from marlaas.engine.base.kernels import bfloat16_gain, bfloat16_product, widened_product
+from marlaas.engine.base.kernels import add_bfloat16_product, bfloat16_gain, bfloat16_product, widened_product
 
 SHAPES = [(96, 128, 80), (512, 160, 480), (1, 33, 7), (0, 16, 5)]
 
@@ -45,6 +45,9 @@ def test_a_product_of_halves_rounds_its_result_alone(rows: int, inner: int, colu
         assert found.dtype == torch.float32 and torch.equal(found, found.bfloat16().float())
         # half of the last of bfloat16's 8 bits, twice where a float32 sum lies close to the middle of two of its values
         torch.testing.assert_close(found, exact.float(), rtol=2**-8, atol=1e-4)
+        sums = torch.full_like(found, 1000.0)
+        add_bfloat16_product(sums, left, b, -0.5)
+        torch.testing.assert_close(sums, 1000.0 - found / 2, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("widened", ["none", "left", "right", "both"])

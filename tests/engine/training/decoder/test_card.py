@@ -104,7 +104,7 @@ def test_the_newest_cards_group_the_products_of_policies(tmp_path: Path) -> None
 def test_a_card_multiplies_into_float32() -> None:
     """What torch promises of such a product, on a device that computes nothing."""
     left, right = (torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in ((5, 8), (8, 3)))
-    found = product(left, right)
+    found = product(left, right, torch.float32)
     assert (found.dtype, found.shape) == (torch.float32, (5, 3))
 
 

@@ -63,6 +63,7 @@ COMPUTE: dict[str, Callable[[], Compute]] = {
     "processor": lambda: compute_on("cpu"),
     "card": lambda: for_card(CPU, "f32"),
     "card in bfloat16": lambda: for_card(CPU, "bf16"),
+    "processor in bfloat16": lambda: compute_on("cpu", "bf16"),
 }
 
 

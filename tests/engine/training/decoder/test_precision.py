@@ -157,7 +157,7 @@ def test_four_bit_gradients_are_those_of_wide_matrices(base: BaseModel) -> None:
 
     def widened(linear: Linear) -> Linear:
         assert isinstance(linear.matrix, Quantised)
-        return replace(linear, matrix=Dense(linear.matrix.wide()))
+        return replace(linear, matrix=Dense(linear.matrix.wide(), linear.matrix.writes))
 
     packed.unmount()
     packed.plain = replace(packed.plain, layers=tuple(layer.map(widened) for layer in packed.plain.layers))
