@@ -94,9 +94,9 @@ def method(base: BaseModel, repetitions: int) -> str:
     return (
         f"A random base made by `tools.random_base`: {config.layers} layers of width {config.hidden_size}, vocabulary"
         f" {config.vocab_size:,}, tied. One core and one thread; {repetitions} repetitions. Sampling is the real"
-        " sampler with a LoRA of rank 16, drawing included: in bf16 on torch, else on llama.cpp. Conversations are decoded"
-        " together, each after a prompt of its own, which is not timed. Bandwidth is that of a sum over a gibibyte, the"
-        " rate that of a"
+        " sampler with a LoRA of rank 16, drawing included: in bf16 on torch, else on llama.cpp. Conversations are"
+        " decoded together, each after a prompt of its own, which is not timed. Bandwidth is that of a sum over a"
+        " gibibyte, the rate that of a"
         " 1024 × 1024 float32 product, both on the same core just before; products of 8-bit weights are counted as if"
         " they were float32 ones. Training is a forward and backward pass of one group; only products that really ran"
         " are counted."
