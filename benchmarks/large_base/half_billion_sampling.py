@@ -15,9 +15,10 @@ from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.needs import weight_bytes
 from marlaas.engine.base.precision import BFLOAT16
 from marlaas.engine.base.soundness import parameters
+from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest
+from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.trajectories import Tokens
 
@@ -63,7 +64,7 @@ def sample(base: BaseModel, folder: Path, weights: str, conversations: int, repe
     return Sampled(weights, conversations, speeds, size, 2.0 * (products + adapters + head))
 
 
-def _opened(base: BaseModel, folder: Path, weights: str, conversations: int) -> tuple[Sampler, int]:
+def _opened(base: BaseModel, folder: Path, weights: str, conversations: int) -> tuple[BatchingSampler, int]:
     """The sampler and the bytes of its weights."""
     if weights == BFLOAT16:
         size = weight_bytes(base.config, parameters(base), weights)
@@ -72,7 +73,7 @@ def _opened(base: BaseModel, folder: Path, weights: str, conversations: int) -> 
     return LlamaSampler(str(base.path), str(folder), conversations, 256, weights=weights, exact=False), size
 
 
-async def _decode(sampler: Sampler, base: BaseModel, conversations: int, name: str, tokens: int) -> float:
+async def _decode(sampler: BatchingSampler, base: BaseModel, conversations: int, name: str, tokens: int) -> float:
     """Tokens a second of the second turn: the first computes the prompt and one token."""
     random = np.random.default_rng(0)
     prompts = random.integers(0, base.config.vocab_size, (conversations, PROMPT)).astype(np.int32)
