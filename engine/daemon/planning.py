@@ -13,7 +13,7 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
-from ..fleet import PlacementPlan, Times, is_small, on_machine
+from ..fleet import PlacementPlan, Times, decides_precision, decides_weights, on_machine
 from ..home import Home, Settings
 
 
@@ -27,14 +27,14 @@ def plan(
 ) -> PlacementPlan:
     """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
-    Where it has no cards, and a base that is not small, it measures the processor once if nobody has: in which type it
-    multiplies fastest decides how samplers and trainers keep the base.
-
-    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
-    where the base does not fit.
+    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the processor's speed
+    decides how sampler or trainer keep the base, it is measured, once in a home. Raises ``MarlaasError`` where the base
+    does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
-    if seen.usable.machine.cpu.rates is None and not seen.found.machine.gpus and not is_small(parameters(base)):
+    machine, size = seen.usable.machine, parameters(base)
+    decides = decides_precision(size, settings.training.precision) or decides_weights(size, settings.rollout)
+    if not machine.gpus and machine.cpu.rates is None and decides:
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)

@@ -20,6 +20,7 @@ from math import isfinite
 from pathlib import Path
 
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
+from .memory import address_space
 from .visible import environment
 
 SECONDS = 60.0
@@ -63,9 +64,12 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
 
 
 def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
-    machine = found.machine
+    """The machine with these rates; under a limit of the address space bfloat16 has none, because it needs oneDNN."""
+    machine, key = found.machine, key_of(found.machine.cpu, found)
+    if key in rates and address_space() is not None:
+        rates = {**rates, key: replace(rates[key], bfloat16=0.0)}
     gpus = (replace(gpu, rates=rates.get(key_of(gpu, found))) for gpu in machine.gpus)
-    return Machine(replace(machine.cpu, rates=rates.get(key_of(machine.cpu, found))), tuple(gpus))
+    return Machine(replace(machine.cpu, rates=rates.get(key)), tuple(gpus))
 
 
 def key_of(device: Cpu | Gpu, found: Inventory) -> str:

@@ -17,6 +17,8 @@ from .placement.balance import (
     modelled as modelled,
 )
 from .placement.processor import (
+    decides_precision as decides_precision,
+    decides_weights as decides_weights,
     is_small as is_small,
     on_cores as on_cores,
 )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...base import BFLOAT16, Wanted
-from ...devices import Cpu, Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
+from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
-from .processor import processor_sampler, rounds
+from .processor import processor_precision, processor_sampler, rounds
 from .room import chosen
 from .sharing import Way
 from .wishes import Choices, Times
@@ -26,10 +26,9 @@ def processor_sampler_assignment(
     return SamplerAssignment("rollout", kind, where, weights=BFLOAT16 if rounded and kind == "torch" else "")
 
 
-def processor_trainer_assignment(where: Place, choices: Choices) -> TrainerAssignment:
+def processor_trainer_assignment(where: Place, cpu: Cpu, wanted: Wanted, choices: Choices) -> TrainerAssignment:
     """The trainer on the processor, where it cannot keep the base in four bits."""
-    precision: Precision = "bf16" if choices.precision == "bf16" else "f32"
-    return TrainerAssignment(TRAINER, where, precision)
+    return TrainerAssignment(TRAINER, where, processor_precision(cpu, wanted, choices))
 
 
 def sampler_assignment(card: Card, number: int) -> SamplerAssignment:

@@ -158,10 +158,13 @@ def _on_either(
         chosen = [card for card in (_narrowed(card, (kind,), EXACT) for card in samples) if card.samplers]
         samplers = [sampler_assignment(card, number) for number, card in enumerate(chosen, 1)]
         more = beside(machine, chosen, wanted, choices, times, wishes, trains=True)
-        trainer = processor_trainer_assignment(more.rest if more.kind else alone(machine.cpu), choices)
+        trainer = processor_trainer_assignment(
+            more.rest if more.kind else alone(machine.cpu), machine.cpu, wanted, choices
+        )
         said = [
             *reasons.samplers(samplers, chosen, None, software),
             reasons.on_processor(trainer, "Training"),
+            *reasons.bfloat16(trainer, machine.cpu, wanted, choices),
             *reasons.no_trainer(cards, wishes, software),
             *reasons.beside(more),
         ]
@@ -195,13 +198,19 @@ def _on_processor(
 ) -> Placement:
     one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
     first, second = together(machine.cpu) if one_process else halves(machine.cpu)
+    if one_process and choices.precision == "auto":
+        choices = replace(choices, precision="f32")  # as vLLM keeps the base on a processor
     sampler = processor_sampler_assignment(first, wanted, choices, times, machine.cpu)
-    trainer = processor_trainer_assignment(second, choices)
+    trainer = processor_trainer_assignment(second, machine.cpu, wanted, choices)
     if one_process:
         sampler, trainer = in_one_process(sampler, trainer, "base" if choices.share == "base" else "sleep")
     if not machine.gpus:
         before = (*before, reasons.no_cards())
-    said = (reasons.on_processor(sampler, "Sampling", machine.cpu), reasons.on_processor(trainer, "Training"))
+    said = (
+        reasons.on_processor(sampler, "Sampling", machine.cpu),
+        reasons.on_processor(trainer, "Training"),
+        *reasons.bfloat16(trainer, machine.cpu, wanted, choices),
+    )
     return Placement((sampler,), trainer, (*before, *said))
 
 

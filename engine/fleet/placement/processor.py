@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ...base import BFLOAT16, FLOAT, SMALL, BaseConfig, Wanted, unsupported
-from ...devices import Cpu, Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
+from ...devices import Cpu, Place, Placement, Precision, SamplerAssignment, SamplerKind, TrainerAssignment
+from ...home import RolloutSettings
 from .wishes import Choices, Times
+
+BFLOAT16_FROM = 2.0
+"""How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
+it. Those with AMX reach 5 to 8; without such instructions it is slower than float32. Training then takes half of the
+time or less (measured on bases 256 to 896 wide, with a gain of 7: 0.33 to 0.53 of it)."""
 
 
 def is_small(parameters: int) -> bool:
@@ -15,17 +21,12 @@ def is_small(parameters: int) -> bool:
     return FLOAT * parameters <= SMALL
 
 
-LEAST_GAIN = 2.0
-"""How many times as fast as float32 a processor must multiply bfloat16, as measured, for torch to keep a large base in
-it unasked. Those with AMX reach 5 to 8; without such instructions it is slower than float32."""
-
-
 def rounds(wanted: Wanted, choices: Choices, cpu: Cpu) -> bool:
     """Whether the torch sampler would keep this base in bfloat16 on this processor: where the settings say so, or where
     they leave it open and that is faster than float32 and than llama.cpp's eight bits."""
     if choices.weights != "auto":
         return choices.weights == BFLOAT16
-    fast = cpu.rates is not None and cpu.rates.gain >= LEAST_GAIN
+    fast = cpu.rates is not None and cpu.rates.gain >= BFLOAT16_FROM
     return fast and not is_small(wanted.parameters) and not unsupported(wanted.config)
 
 
@@ -56,6 +57,28 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
     Larger bases gain by llama.cpp's eight-bit weights, unless the processor is fast in bfloat16 (``rounds``).
     """
     return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
+
+
+def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision:
+    """How a trainer on the processor keeps the base: as is asked for, else as its speed decides.
+
+    A small base stays in float32, in which sampler and trainer agree to 1e-5; it would not be faster in bfloat16.
+    """
+    if choices.precision != "auto":
+        return "bf16" if choices.precision == "bf16" else "f32"
+    fast = decides_precision(wanted.parameters, choices.precision) and cpu.rates and cpu.rates.gain >= BFLOAT16_FROM
+    return "bf16" if fast else "f32"
+
+
+def decides_precision(parameters: int, precision: str) -> bool:
+    """Whether the precision of a trainer on the processor depends on how fast that is; ``precision`` is as set."""
+    return precision == "auto" and not is_small(parameters)
+
+
+def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
+    """Whether the sampler on the processor, or how it keeps the base, depends on how fast that is."""
+    free = rollout.weights == "auto" and not rollout.gguf and not rollout.samplers
+    return free and rollout.sampler in ("auto", "torch") and not is_small(parameters)
 
 
 def halves(cpu: Cpu) -> tuple[Place, Place]:

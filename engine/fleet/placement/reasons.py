@@ -9,6 +9,7 @@ from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignm
 from .beside import LEAST_GAIN, Beside
 from .cards import Card
 from .division import Division
+from .processor import BFLOAT16_FROM, decides_precision
 from .room import chosen
 from .sharing import Way
 from .wishes import Choices, Times, Wishes
@@ -49,6 +50,26 @@ def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str, 
 def no_room() -> str:
     """Why the sampler does not keep a base in bfloat16 on a processor that is fast in it."""
     return "In bfloat16 on torch sampling would be faster, but there is too little memory for that beside training."
+
+
+def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:
+    """Why a trainer on the processor keeps the base in bfloat16 or not, where that was to be decided."""
+    if not decides_precision(wanted.parameters, choices.precision):
+        return
+    if cpu.rates is None:
+        yield "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."
+        return
+    if not cpu.rates.bfloat16:
+        yield (
+            "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not by oneDNN, which a limit of"
+            " the address space (`ulimit -v`) rules out."
+        )
+        return
+    fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
+    if assignment.precision == "bf16":
+        yield f"The trainer's base is in bfloat16: {fast}."
+    else:
+        yield f"The trainer's base is in float32: {fast}, and from {times(BFLOAT16_FROM)} on it would be in bfloat16."
 
 
 def samplers(

@@ -69,7 +69,8 @@ def forward(layer: Layer[Linear], x: Tensor, place: PassLayout, last: bool) -> t
     heads = place.attention.heads
     normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
     qkv, qkv_applied = layer.qkv.forward(normed, place.spans)
-    turned, head_norm = qkv[:, : heads.turned * heads.size].float().unflatten(1, (heads.turned, heads.size)), None
+    turned, head_norm = qkv[:, : heads.turned * heads.size].float(), None
+    turned = torch.unflatten(turned, 1, (heads.turned, heads.size))
     if layer.head_norm is not None:
         turned, *head_norm = rms_norm(turned, layer.head_norm, place.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)

@@ -1,43 +1,59 @@
-"""Whether an engine measures its processor before it plans."""
+"""The processor's speed is measured once in a home, where the base's precision depends on it, and only there."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from marlaas.engine.base.find import SHIPPED
 from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon import planning
-from marlaas.engine.devices.machine import Inventory, Machine, Rates
-from marlaas.engine.devices.survey import Survey
-from marlaas.engine.devices.usable import UsableResources
+from marlaas.engine.devices import calibration
+from marlaas.engine.devices.machine import Cpu, Gpu, Rates
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
-from tests.engine.fleet.placement.imaginary import NOTHING, SERVER, machine
 
-RATED = replace(SERVER, rates=Rates(100e9, 10e9, bfloat16=500e9))
+RATES = Rates(150e9, 12e9, 1.1e12)
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The devices that were measured; the machine has no cards."""
+    devices: list[str] = []
+
+    def measure(device: Cpu | Gpu) -> Rates:
+        devices.append(device.name)
+        return RATES
+
+    monkeypatch.setattr(calibration, "measure", measure)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return devices
 
 
 @pytest.mark.parametrize(
-    ("found", "small", "measured"),
+    ("parameters", "precision", "weights", "count"),
     [
-        (Machine(SERVER), False, True),
-        (Machine(SERVER), True, False),
-        (Machine(RATED), False, False),
-        (machine("A100"), False, False),
+        (500_000_000, "auto", "auto", 1),
+        (500_000_000, "f32", "auto", 1),
+        (500_000_000, "auto", "q8_0", 1),
+        (500_000_000, "f32", "q8_0", 0),
+        (500_000_000, "f32", "bf16", 0),
+        (800_000, "auto", "auto", 0),
     ],
 )
-def test_a_processor_is_measured_once_where_a_large_base_is_on_it(
-    found: Machine, small: bool, measured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_large_base_has_the_processor_measured_once(
+    measured: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    parameters: int,
+    precision: str,
+    weights: str,
+    count: int,
 ) -> None:
-    asked: list[bool] = []
-
-    def survey(*_: Any, missing: bool = False) -> Survey:
-        asked.append(missing)
-        seen = replace(found, cpu=RATED) if missing else found
-        return Survey(Inventory(seen), UsableResources(seen), NOTHING, "lab")
-
-    monkeypatch.setattr(planning, "survey_machine", survey)
-    monkeypatch.setattr(planning, "is_small", lambda parameters: small)
-    planning.plan(Home(tmp_path), load_base("tiny"), Settings())
-    assert asked == ([False, True] if measured else [False])
+    monkeypatch.setattr(planning, "parameters", lambda base: parameters)
+    home, base, settings = Home(tmp_path).create(), load_base(str(SHIPPED["tiny"])), Settings()
+    settings = replace(settings, training=replace(settings.training, precision=precision))
+    settings = replace(settings, rollout=replace(settings.rollout, weights=weights))
+    for _ in range(2):
+        planning.plan(home, base, settings)
+    assert len(measured) == count and home.rates.exists() == bool(count)

@@ -121,6 +121,15 @@ def test_what_cannot_be_measured_is_a_sentence(
     assert "gpu 0" in rated.notes[1]
 
 
+def test_bfloat16_has_no_rate_under_a_limit(
+    children: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rated = with_rates(FOUND, tmp_path / "rates.json", missing=True)
+    monkeypatch.setattr(calibration, "address_space", lambda: 1 << 40)
+    limited = with_rates(FOUND, tmp_path / "rates.json").found.machine.cpu.rates
+    assert limited == Rates(5e14, 4e12) and rated.found.machine.cpu.rates == Rates(5e14, 4e12, 2e15)
+
+
 def test_a_home_that_cannot_be_written_is_no_error(children: list[Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert with_rates(FOUND, tmp_path / "file" / "rates.json", missing=True).notes == ()

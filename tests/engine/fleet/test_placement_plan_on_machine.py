@@ -88,7 +88,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Settings:
         return replace(LARGE, sampler=kind, weights=rollout.weights, sequences=rollout.sequences, trains=trains)
 
     monkeypatch.setattr("marlaas.engine.fleet.placement_plan.wanted_of", wanted)
-    return Settings(training=TrainingSettings(trainers=1))
+    return Settings(training=TrainingSettings(trainers=1, precision="f32"))
 
 
 def planned(settings: Settings, free: int) -> PlacementPlan:

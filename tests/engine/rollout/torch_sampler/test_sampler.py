@@ -101,7 +101,7 @@ async def wide_sampler(tmp_path: Path) -> AsyncIterator[TorchSampler]:
     await sampler.close()
 
 
-async def test_turns_that_need_not_be_alike_leave_others_alike(wide_sampler: TorchSampler) -> None:
+async def test_fast_turns_leave_others_alike(wide_sampler: TorchSampler) -> None:
     prompt = [5, 4, 3, 2, 1, 2, 3]
     asked = [request(f"{n}", prompt, version=f"v{n % 2}", seed=n, max_tokens=30) for n in range(4)]
     expected = [await alone(wide_sampler, each) for each in asked]
@@ -110,7 +110,7 @@ async def test_turns_that_need_not_be_alike_leave_others_alike(wide_sampler: Tor
     assert all(map(same, results[len(others) :], expected))
 
 
-async def test_turns_that_need_not_be_alike_say_the_same_but_for_rounding(wide_sampler: TorchSampler) -> None:
+async def test_fast_turns_say_the_same_but_for_rounding(wide_sampler: TorchSampler) -> None:
     asked = [request(f"{n}", version=f"v{n % 3 // 2}", seed=n, max_tokens=20) for n in range(30)]
     exact = [await alone(wide_sampler, each) for each in asked]
     free = await asyncio.gather(*(alone(wide_sampler, replace(each, alike=False)) for each in asked))
@@ -118,7 +118,7 @@ async def test_turns_that_need_not_be_alike_say_the_same_but_for_rounding(wide_s
     assert all(alike(one, other, 0.1) for one, other in zip(exact, free, strict=True))
 
 
-async def test_an_alike_turn_takes_no_prompt_that_was_computed_otherwise(wide_sampler: TorchSampler) -> None:
+async def test_an_alike_turn_takes_no_prompt_of_a_fast_one(wide_sampler: TorchSampler) -> None:
     prompt = list(range(1, 31))
     asked = [request(f"{n}", prompt, seed=n, max_tokens=4, alike=n < 4) for n in range(8)]
     await asyncio.gather(*[wide_sampler.generate(each) for each in asked])

@@ -1,0 +1,29 @@
+"""Each precision is a pair of rows, of the same tokens in the same turns."""
+
+from pathlib import Path
+
+from benchmarks.large_base.half_billion import rates_by_precision, training_rows
+from benchmarks.large_base.half_billion_training import train
+from benchmarks.trainer.cases import MEMBERS, Case
+from marlaas.engine.base.kernels import bfloat16_gain
+from tools.random_base.make import make_base
+
+
+def test_each_precision_is_trained_and_shown(tmp_path: Path) -> None:
+    case = Case("a small group", "", 8, 4, groups=1)
+    both = train(make_base(tmp_path, rows=1500), 2, ("f32", "bf16"), case)
+    assert [trained.precision for trained in both] == ["f32", "bf16"]
+    for trained in both:
+        assert trained.tokens == MEMBERS * 4 and len(trained.seconds) == 2 and min(trained.seconds) > 0
+        assert trained.operations > 0
+    rows = [row.what for trained in both for row in training_rows(trained, 1e9)]
+    assert rows == [
+        "training in float32, a small group",
+        "… share of the float32 rate",
+        "training in bfloat16, a small group",
+        "… share of the bfloat16 rate",
+    ]
+
+
+def test_bfloat16_is_measured_where_it_gains() -> None:
+    assert list(rates_by_precision()) == (["f32", "bf16"] if bfloat16_gain() > 1.0 else ["f32"])

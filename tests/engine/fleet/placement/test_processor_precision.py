@@ -1,0 +1,58 @@
+"""A trainer on the processor keeps a large base in bfloat16 where that is measured to be fast, and says why."""
+
+from dataclasses import replace
+
+import pytest
+
+from marlaas.engine.devices.machine import Machine, Rates
+from marlaas.engine.fleet.placement.place import place
+from marlaas.engine.fleet.placement.wishes import Choices
+
+from .imaginary import B06, LAPTOP, NOTHING, TINY
+
+AMX = Rates(150e9, 12e9, 1.1e12)
+DOUBLE = Rates(150e9, 12e9, 300e9)
+EMULATED = Rates(150e9, 12e9, 1e9)
+
+
+@pytest.mark.parametrize(
+    ("rates", "precision", "chosen"),
+    [
+        (AMX, "auto", "bf16"),
+        (DOUBLE, "auto", "bf16"),
+        (replace(DOUBLE, bfloat16=299e9), "auto", "f32"),
+        (EMULATED, "auto", "f32"),
+        (replace(AMX, bfloat16=0.0), "auto", "f32"),
+        (None, "auto", "f32"),
+        (AMX, "f32", "f32"),
+        (EMULATED, "bf16", "bf16"),
+        (None, "bf16", "bf16"),
+    ],
+)
+def test_a_large_base_goes_by_the_measured_gain(rates: Rates | None, precision: str, chosen: str) -> None:
+    machine = Machine(replace(LAPTOP, rates=rates))
+    assert place(machine, NOTHING, B06, Choices(precision=precision)).trainer.precision == chosen
+    small = place(machine, NOTHING, TINY, Choices(precision=precision)).trainer.precision
+    assert small == ("bf16" if precision == "bf16" else "f32"), "a small base stays as exact as it is"
+
+
+def test_one_copy_with_vllm_stays_as_vllm_keeps_it() -> None:
+    machine, choices = Machine(replace(LAPTOP, rates=AMX)), Choices(sampler="vllm", share="base")
+    software = replace(NOTHING, vllm="0.32", vllm_build="cpu")
+    assert place(machine, software, B06, choices).trainer.precision == "f32"
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (AMX, "The trainer's base is in bfloat16: this processor multiplies bfloat16 7.3 times as fast as float32."),
+        (EMULATED, "bfloat16 0.0 times as fast as float32, and from 2.0 times on it would be in bfloat16."),
+        (replace(AMX, bfloat16=0.0), "The trainer's base is in float32: bfloat16 is multiplied wrongly here, or not"),
+        (None, "Whether bfloat16 is faster here is not measured: `marlaas doctor --measure` does."),
+    ],
+)
+def test_the_reason_has_the_figure(rates: Rates | None, said: str) -> None:
+    machine = Machine(replace(LAPTOP, rates=rates))
+    assert said in place(machine, NOTHING, B06).reasons[-1]
+    for base, choices in ((TINY, Choices()), (B06, Choices(precision="f32", sampler="llama.cpp"))):
+        assert "bfloat16" not in " ".join(place(machine, NOTHING, base, choices).reasons)
