@@ -31,6 +31,7 @@ MODULES = {
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",
     "large_vocabulary": "beside_trl.large_vocabulary",
+    "half_billion_step": "beside_trl.half_billion_step",
     "half_billion": "large_base.half_billion",
     "adapters": "large_base.adapters",
     "tenants": "trainer.tenants",

@@ -12,12 +12,18 @@ import numpy as np
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.base.needs import weight_bytes
+from marlaas.engine.base.precision import BFLOAT16
+from marlaas.engine.base.soundness import parameters
+from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.trajectories import Tokens
 
-WEIGHTS = ("f32", "f16", "q8_0")
+WEIGHTS = ("f32", "f16", "q8_0", BFLOAT16)
+"""bfloat16 is the torch sampler's, the others are llama.cpp's."""
 PROMPT, TOKENS, RANK = 32, 12, 16
 
 
@@ -35,12 +41,11 @@ class Sampled:
 
 
 def sample(base: BaseModel, folder: Path, weights: str, conversations: int, repetitions: int) -> Sampled:
-    """Decode ``conversations`` together, ``repetitions`` times."""
+    """Decode ``conversations`` together, ``repetitions`` times, with last bits that may depend on one another."""
     state = folder / "adapter.state"
     if not state.exists():
         write_adapter(base, state)
-    sampler = LlamaSampler(str(base.path), str(folder), conversations, 256, weights=weights, exact=False)
-    size = ensure_base_gguf(base, folder, weights).stat().st_size
+    sampler, size = _opened(base, folder, weights, conversations)
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(sampler.load("v", str(state)))
@@ -59,13 +64,22 @@ def sample(base: BaseModel, folder: Path, weights: str, conversations: int, repe
     return Sampled(weights, conversations, speeds, size, 2.0 * (products + adapters + head))
 
 
-async def _decode(sampler: LlamaSampler, base: BaseModel, conversations: int, name: str, tokens: int) -> float:
+def _opened(base: BaseModel, folder: Path, weights: str, conversations: int) -> tuple[BatchingSampler, int]:
+    """The sampler and the bytes of its weights."""
+    if weights == BFLOAT16:
+        size = weight_bytes(base.config, parameters(base), weights)
+        return TorchSampler(str(base.path), conversations, 256, weights="bf16"), size
+    size = ensure_base_gguf(base, folder, weights).stat().st_size
+    return LlamaSampler(str(base.path), str(folder), conversations, 256, weights=weights, exact=False), size
+
+
+async def _decode(sampler: BatchingSampler, base: BaseModel, conversations: int, name: str, tokens: int) -> float:
     """Tokens a second of the second turn: the first computes the prompt and one token."""
     random = np.random.default_rng(0)
     prompts = random.integers(0, base.config.vocab_size, (conversations, PROMPT)).astype(np.int32)
 
     async def turn(number: int, context: Tokens, most: int) -> Tokens:
-        request = SampleRequest(f"{name}/{number}", "v", context, most, 1.0, (), number)
+        request = SampleRequest(f"{name}/{number}", "v", context, most, 1.0, (), number, alike=False)
         return np.concatenate([context, (await sampler.generate(request)).tokens])
 
     begun = await asyncio.gather(*(turn(number, prompt, 1) for number, prompt in enumerate(prompts)))

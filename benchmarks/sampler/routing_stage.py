@@ -21,7 +21,7 @@ from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.placement_plan import plans_of
 from marlaas.engine.fleet.routing.assignment import Share
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, open_endpoint
-from marlaas.engine.fleet.worker_specs import sampler_spec
+from marlaas.engine.fleet.worker_specs import of_kind, sampler_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
@@ -71,7 +71,7 @@ class Stage:
     ) -> Stage:
         """Sampler n on core n."""
         handles, endpoints = [], []
-        plans = plans_of(base, settings, MEMORY, kinds)
+        plans = plans_of(base, [of_kind(settings, kind) for kind in kinds], MEMORY)
         for number, (kind, plan, core) in enumerate(zip(kinds, plans, cores, strict=True), 1):
             assignment = SamplerAssignment(f"rollout-{number}", kind, Place((core,)))
             handles.append(await sampler_spec(base, home, settings, plan, assignment).spawn(home.logs))

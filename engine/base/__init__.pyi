@@ -63,6 +63,7 @@ from .gguf.names import (
     names_of as names_of,
 )
 from .kernels import (
+    REMEMBERED as REMEMBERED,
     add_bfloat16_product as add_bfloat16_product,
     add_product as add_product,
     bfloat16_gain as bfloat16_gain,
@@ -96,6 +97,7 @@ from .needs import (
     weight_bytes as weight_bytes,
 )
 from .precision import (
+    BFLOAT16 as BFLOAT16,
     BITS as BITS,
     PRECISIONS as PRECISIONS,
     REPEATABLE as REPEATABLE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import BaseModelError
 from .needs import Wanted, needs, slot_bytes
-from .precision import PRECISIONS
+from .precision import BFLOAT16, PRECISIONS
 from .sizes import FLOAT, PASS_BYTES
 
 SMALL = 64 << 20
@@ -24,7 +24,8 @@ Longer ones would fill the memory of a machine that others use, too: a person ha
 MOST = {"llama.cpp": 128, "torch": 384, "vllm": 128}
 """The most conversations where the settings have no number. A pass of the torch sampler costs little more with many
 rows than with few, and a conversation that keeps its slot while its environment waits for a tool is not read anew: with
-32 tasks of slow tools 384 took half the processor time of 128, and more gained nothing."""
+32 tasks of slow tools 384 took half the processor time of 128, and more gained nothing. A large base, which it keeps in
+bfloat16, gets as many as with llama.cpp: there rows cost time, and conversations memory."""
 LEAST, STEP = 8, 8
 ENOUGH = 32
 """Conversations that a plan with a longer context than the shortest must have room for."""
@@ -48,7 +49,7 @@ class MemoryPlan:
     context: int
     """Tokens of each conversation."""
     weights: str
-    """How llama.cpp keeps the base, one of ``precision.PRECISIONS``."""
+    """How the sampler keeps the base's matrices, one of ``precision.PRECISIONS`` or ``BFLOAT16``."""
     room: int
     """Bytes that a training pass may take, unless one sequence alone needs more."""
     slots: int
@@ -129,6 +130,8 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
     many: with one row, eight bits for each weight are up to 2.4 times as fast as 32, with 32 rows as fast, and they
     take a quarter of the memory. Smaller types are no faster, only smaller.
     """
+    if wanted.sampler == "torch" and wanted.weights == BFLOAT16:
+        return (BFLOAT16,)
     if wanted.sampler != "llama.cpp" or wanted.gguf_bytes:
         return ("f32",)
     if wanted.weights != "auto":
@@ -144,7 +147,8 @@ def _contexts(wanted: Wanted) -> tuple[int, ...]:
 
 
 def _sequences(wanted: Wanted) -> tuple[int, ...]:
-    return (wanted.sequences,) if wanted.sequences else tuple(range(MOST[wanted.sampler], LEAST - 1, -STEP))
+    most = MOST["llama.cpp" if wanted.weights == BFLOAT16 else wanted.sampler]
+    return (wanted.sequences,) if wanted.sequences else tuple(range(most, LEAST - 1, -STEP))
 
 
 def _refusal(wanted: Wanted, free: int) -> BaseModelError:

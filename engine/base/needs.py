@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
-from .precision import BITS
+from .precision import BFLOAT16, BITS
 from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, linear_sizes, pass_bytes
 from .vllm_memory import cache_bytes, gathered_bytes, rank_class, slots_bytes, slots_for
 
@@ -106,16 +106,25 @@ def torch_work_bytes(config: BaseConfig, length: int) -> int:
 
 
 def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
-    config, torch = wanted.config, wanted.sampler == "torch"
+    config, torch, half = wanted.config, wanted.sampler == "torch", weights == BFLOAT16
     held, length = sequences + sequences % 2 + SPARE, context if torch else whole_blocks(context)
-    exact = torch or wanted.exact
-    yield "the sampler's weights", wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights)
+    exact = (torch or wanted.exact) and not half
+    yield (
+        "the sampler's weights",
+        wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights) + (_second_table(config) if half else 0),
+    )
     yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
     yield "the sampler's logits", logits_bytes(config, held)
     work = torch_work_bytes(config, length) if torch else work_bytes(config, length, exact)
     yield "what the sampler computes with", work
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version_bytes(config, RANK, torch)
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
+
+
+def _second_table(config: BaseConfig) -> int:
+    """Bytes of the output matrix in bfloat16 where it is the embedding, too: products need it in an order of its own,
+    in which rows cannot be looked up."""
+    return int(config.vocab_size * config.hidden_size * BITS[BFLOAT16] / 8) if config.tie_word_embeddings else 0
 
 
 def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, int]]:

@@ -13,7 +13,7 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
-from ..fleet import PlacementPlan, Times, decides_precision, on_machine
+from ..fleet import PlacementPlan, Times, decides_precision, decides_weights, on_machine
 from ..home import Home, Settings
 
 
@@ -27,13 +27,14 @@ def plan(
 ) -> PlacementPlan:
     """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
-    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the trainer's
-    precision depends on how fast the processor is, that is measured, once in a home. Raises ``MarlaasError`` where the
-    base does not fit.
+    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Where the processor's speed
+    decides how sampler or trainer keep the base, it is measured, once in a home. Raises ``MarlaasError`` where the base
+    does not fit.
     """
     seen = survey_machine(settings.resources, home.rates, ours)
-    machine, precision = seen.usable.machine, settings.training.precision
-    if not machine.gpus and machine.cpu.rates is None and decides_precision(parameters(base), precision):
+    machine, size = seen.usable.machine, parameters(base)
+    decides = decides_precision(size, settings.training.precision) or decides_weights(size, settings.rollout)
+    if not machine.gpus and machine.cpu.rates is None and decides:
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)

@@ -34,7 +34,8 @@ class SamplerAssignment:
     place: Place
     sharing: Sharing = ""
     weights: str = ""
-    """How llama.cpp keeps the base on a card, one of ``base.precision.PRECISIONS``; empty: as fits main memory."""
+    """How it keeps the base's matrices: llama.cpp on a card, one of ``base.precision.PRECISIONS``; torch, ``bf16``.
+    Empty: as fits main memory, and torch in float32."""
 
 
 @dataclass(frozen=True)

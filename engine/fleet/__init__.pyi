@@ -18,6 +18,7 @@ from .placement.balance import (
 )
 from .placement.processor import (
     decides_precision as decides_precision,
+    decides_weights as decides_weights,
     is_small as is_small,
     on_cores as on_cores,
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..base import BaseModel, MemoryPlan, least_plan, parameters, plan_memory
+from ..base import ENOUGH, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
 from ..errors import BaseModelError, ConfigError
 from ..home import Settings
@@ -18,8 +18,9 @@ from .placement import processor, trainers as training_workers
 from .placement.limits import memory_plans
 from .placement.place import decide
 from .placement.processor import is_small, on_cores
+from .placement.reasons import no_room
 from .placement.wishes import CPU, Times
-from .worker_specs import of_kind, wanted_of, with_sampler
+from .worker_specs import of_assignment, wanted_of, with_sampler
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,10 @@ def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence
 
 def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan:
     """The plan on the processor."""
-    kinds = [assignment.kind for assignment in placement.samplers]
+    own = [of_assignment(settings, assignment) for assignment in placement.samplers]
 
     def plan(staffed: Placement) -> PlacementPlan:
-        return PlacementPlan(staffed, plans_of(base, settings, free, kinds, len(staffed.trainers)))
+        return PlacementPlan(staffed, plans_of(base, own, free, len(staffed.trainers)))
 
     return _with_trainers(base, settings, placement, plan)
 
@@ -95,17 +96,13 @@ def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...
     return tuple(cast(SamplerKind, kind) for kind in named)
 
 
-def plans_of(
-    base: BaseModel, settings: Settings, free: int, kinds: Sequence[SamplerKind], trainers: int = 1
-) -> tuple[MemoryPlan, ...]:
+def plans_of(base: BaseModel, settings: Sequence[Settings], free: int, trainers: int = 1) -> tuple[MemoryPlan, ...]:
     """What fits into ``free`` bytes, for each sampler, the first beside the trainers; all with contexts of one length.
 
-    The least that the others need is set aside for them. Raises ``BaseModelError`` where not even that fits.
+    ``settings`` are those for each sampler, which they name. The least that the others need is set aside for them.
+    Raises ``BaseModelError`` where not even that fits.
     """
-    wanted = [
-        replace(wanted_of(base, of_kind(settings, kind), trains=place == 0), trainers=trainers)
-        for place, kind in enumerate(kinds)
-    ]
+    wanted = [replace(wanted_of(base, own, trains=place == 0), trainers=trainers) for place, own in enumerate(settings)]
     plans: list[MemoryPlan] = []
     for place, one in enumerate(wanted):
         kept = sum(least_plan(later).total for later in wanted[place + 1 :])
@@ -130,6 +127,8 @@ def on_machine(
     """
     placement = _one_trainer(base, settings, usable, software, times, without)
     if not placement.cards:
+        if placement.samplers[0].weights and settings.rollout.weights == settings.rollout.sampler == "auto":
+            return _rounded(base, settings, free, placement) or _in_eight_bits(base, settings, free, usable, software)
         return _fitting(base, settings, free, placement)
     wanted = wanted_of(base, settings, trains=True)
 
@@ -138,6 +137,25 @@ def on_machine(
         return PlacementPlan(staffed, memory_plans(staffed, own, free), usable.machine)
 
     return _with_trainers(base, settings, placement, plan)
+
+
+def _rounded(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan | None:
+    """The plan with a base in bfloat16 that nobody has asked for; None where it leaves room for too little."""
+    try:
+        found = _fitting(base, settings, free, placement)
+    except BaseModelError:
+        return None
+    return found if found.memory[0].sequences >= (settings.rollout.sequences or ENOUGH) else None
+
+
+def _in_eight_bits(
+    base: BaseModel, settings: Settings, free: int, usable: UsableResources, software: Software
+) -> PlacementPlan:
+    """The plan with llama.cpp, whose weights of eight bits take less memory than bfloat16."""
+    smaller = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
+    placement = _one_trainer(base, smaller, usable, software, None, ())
+    plan = _fitting(base, smaller, free, placement)
+    return replace(plan, placement=replace(plan.placement, reasons=(*plan.placement.reasons, no_room())))
 
 
 def placed(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from ..base import VERSIONS, BaseModel, MemoryPlan, Wanted, nearest, parameters, plan_memory, slots_for
+from ..base import BFLOAT16, VERSIONS, BaseModel, MemoryPlan, Wanted, nearest, parameters, plan_memory, slots_for
 from ..devices import (
     Gpu,
     Machine,
@@ -84,17 +84,30 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
         return of_kind(settings, rollout.samplers[0])
     if rollout.sampler != "auto":
         return settings
+    if rollout.weights == BFLOAT16:
+        return of_kind(settings, "torch")
     free = rollout.weights == "auto" and not rollout.gguf
     chosen = usual_sampler(base.config, parameters(base)) if free else "llama.cpp"
     return replace(settings, rollout=replace(rollout, sampler=chosen))
 
 
 def of_kind(settings: Settings, kind: str) -> Settings:
-    """The settings for one of several samplers: those of llama.cpp's file hold for llama.cpp alone."""
+    """The settings for one of several samplers: those of llama.cpp's file hold for llama.cpp alone, bfloat16 for torch
+    alone."""
     rollout = replace(settings.rollout, sampler=kind)
     if kind != "llama.cpp":
-        rollout = replace(rollout, weights="auto", gguf="")
+        rollout = replace(rollout, gguf="")
+    if kind != ("torch" if rollout.weights == BFLOAT16 else "llama.cpp"):
+        rollout = replace(rollout, weights="auto")
     return replace(settings, rollout=rollout)
+
+
+def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
+    """The settings for the sampler of an assignment on the processor, which says whether torch is in bfloat16."""
+    own = of_kind(settings, assignment.kind)
+    if assignment.kind == "torch" and assignment.weights:
+        own = replace(own, rollout=replace(own.rollout, weights=assignment.weights))
+    return own
 
 
 def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
@@ -125,7 +138,7 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
 
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
-    """The type of llama.cpp's matrices: as planned, or guessed from its size for a file that a person brought."""
+    """The type of the sampler's matrices: as planned, or guessed from its size for a file that a person brought."""
     brought = _brought_bytes(settings.rollout.gguf)
     return nearest(8 * brought / parameters(base)) if brought else memory.weights
 
@@ -157,6 +170,8 @@ def sampler_spec(
         "threads": max(1, len(assignment.place.cores)),
     }
     if assignment.kind == "torch":
+        if memory.weights == BFLOAT16:
+            kwargs["weights"] = BFLOAT16
         return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()))
     if assignment.kind == "vllm":
         slots = slots_for(VERSIONS * settings.engine.tasks)

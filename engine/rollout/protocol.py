@@ -39,6 +39,9 @@ class SampleRequest:
     """Weight of the account, above 0; the latest request of an account sets it."""
     truncation: Truncation = WHOLE
     """Which tokens may be drawn; log-probabilities are then those of what is left. Training draws from all."""
+    alike: bool = True
+    """Whether the last bits of what is sampled must be the same whatever else is asked, of a sampler that can do that.
+    Where they need not be, some are faster. All turns of a conversation say the same."""
 
 
 @dataclass(frozen=True)

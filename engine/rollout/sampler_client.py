@@ -72,7 +72,7 @@ class SamplerClient:
                 self._count += 1
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
-            own = replace(request, conversation=self._name, account=payer.tenant, weight=weight)
+            own = replace(request, conversation=self._name, account=payer.tenant, weight=weight, alike=self._leaves)
             turn = asyncio.ensure_future(self._endpoint.sampler.generate(own))
             try:
                 result = await asyncio.shield(turn)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base import Wanted
+from ...base import BFLOAT16, Wanted
 from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
-from .processor import processor_precision, processor_sampler
+from .processor import processor_precision, processor_sampler, rounds
 from .room import chosen
 from .sharing import Way
 from .wishes import Choices, Times
@@ -17,9 +17,13 @@ from .wishes import Choices, Times
 TRAINER = "training"
 
 
-def processor_sampler_assignment(where: Place, wanted: Wanted, choices: Choices, times: Times) -> SamplerAssignment:
-    """The only sampler, on the processor."""
-    return SamplerAssignment("rollout", processor_sampler(wanted, choices, times), where)
+def processor_sampler_assignment(
+    where: Place, wanted: Wanted, choices: Choices, times: Times, cpu: Cpu
+) -> SamplerAssignment:
+    """The only sampler, on the processor ``cpu``."""
+    rounded = rounds(wanted, choices, cpu)
+    kind = processor_sampler(wanted, choices, times, rounded)
+    return SamplerAssignment("rollout", kind, where, weights=BFLOAT16 if rounded and kind == "torch" else "")
 
 
 def processor_trainer_assignment(where: Place, cpu: Cpu, wanted: Wanted, choices: Choices) -> TrainerAssignment:

@@ -125,7 +125,8 @@ def _memory(
     trainer, cards = trainers[0] if trainers else None, sum(len(each.place.gpus) for each in trainers)
     trains = trainer is not None and not trainer.place.gpus
     if not assignment.place.gpus:
-        plan = plan_memory(replace(wanted, sampler=assignment.kind, trains=trains), free)
+        weights = assignment.weights or wanted.weights
+        plan = plan_memory(replace(wanted, sampler=assignment.kind, weights=weights, trains=trains), free)
     else:
         limits = sampler_limits(assignment, wanted)
         beside = _trainer_alone(wanted, free) if trains else _NOTHING

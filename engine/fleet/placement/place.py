@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...base import Wanted
+from ...base import BFLOAT16, Wanted
 from ...devices import Machine, Placement, Precision, SamplerKind, Sharing, Software, UsableResources
 from ...errors import ConfigError
 from ...home import Settings
@@ -143,10 +143,12 @@ def _on_either(
         chosen = [_narrowed(card, KINDS, (precision,)) for card in trains]
         chosen = [card for card in chosen if card.trainers]
         trainer = trainer_assignment(chosen[:1] if any(card.gpu.part is not None for card in chosen) else chosen)
-        sampler = processor_sampler_assignment(alone(machine.cpu), wanted, choices, times)
+        # unless it is named: whether bfloat16 fits beside what the trainer's cards take of main memory is not tried
+        unrated = replace(machine.cpu, rates=None)
+        sampler = processor_sampler_assignment(alone(machine.cpu), wanted, choices, times, unrated)
         used = {uuid for uuid in trainer.place.gpus}
         said = [
-            reasons.on_processor(sampler, "Sampling"),
+            reasons.on_processor(sampler, "Sampling", machine.cpu),
             reasons.trainer(trainer, [card for card in chosen if card.gpu.uuid in used], None),
             *reasons.no_sampler(cards, wishes, software),
         ]
@@ -198,14 +200,14 @@ def _on_processor(
     first, second = together(machine.cpu) if one_process else halves(machine.cpu)
     if one_process and choices.precision == "auto":
         choices = replace(choices, precision="f32")  # as vLLM keeps the base on a processor
-    sampler = processor_sampler_assignment(first, wanted, choices, times)
+    sampler = processor_sampler_assignment(first, wanted, choices, times, machine.cpu)
     trainer = processor_trainer_assignment(second, machine.cpu, wanted, choices)
     if one_process:
         sampler, trainer = in_one_process(sampler, trainer, "base" if choices.share == "base" else "sleep")
     if not machine.gpus:
         before = (*before, reasons.no_cards())
     said = (
-        reasons.on_processor(sampler, "Sampling"),
+        reasons.on_processor(sampler, "Sampling", machine.cpu),
         reasons.on_processor(trainer, "Training"),
         *reasons.bfloat16(trainer, machine.cpu, wanted, choices),
     )
@@ -234,7 +236,8 @@ def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
     """What ``marlaas.toml`` says about the placement; of ``samplers`` it names two or none, the cards' one first."""
     rollout, training = settings.rollout, settings.training
     on_cards, beside_them = rollout.samplers or (rollout.sampler, "")
-    llama = "gguf" if rollout.gguf else "weights" if rollout.weights != "auto" else ""
+    named = rollout.weights not in ("auto", BFLOAT16)
+    llama = "gguf" if rollout.gguf else "weights" if named else ""
     return Choices(
         sampler=on_cards,
         rollout=rollout.devices,
@@ -242,6 +245,7 @@ def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
         precision=training.precision,
         share=settings.resources.share,
         llama="" if beside_them == "llama.cpp" and on_cards == "vllm" else llama,
+        weights=rollout.weights,
         beside=beside_them,
         without=without,
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...base import FLOAT, SMALL, BaseConfig, Wanted, unsupported
+from ...base import BFLOAT16, FLOAT, SMALL, BaseConfig, Wanted, unsupported
 from ...devices import Cpu, Place, Placement, Precision, SamplerAssignment, SamplerKind, TrainerAssignment
+from ...home import RolloutSettings
 from .wishes import Choices, Times
 
 BFLOAT16_FROM = 2.0
-"""How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained in it: training
-then takes half of the time or less (measured on bases 256 to 896 wide, with a gain of 7: 0.33 to 0.53 of it)."""
+"""How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
+it. Those with AMX reach 5 to 8; without such instructions it is slower than float32. Training then takes half of the
+time or less (measured on bases 256 to 896 wide, with a gain of 7: 0.33 to 0.53 of it)."""
 
 
 def is_small(parameters: int) -> bool:
@@ -19,18 +21,31 @@ def is_small(parameters: int) -> bool:
     return FLOAT * parameters <= SMALL
 
 
-def processor_sampler(wanted: Wanted, choices: Choices, times: Times) -> SamplerKind:
-    """The sampler that is named, else the one that was measured to be faster, else the usual one."""
+def rounds(wanted: Wanted, choices: Choices, cpu: Cpu) -> bool:
+    """Whether the torch sampler would keep this base in bfloat16 on this processor: where the settings say so, or where
+    they leave it open and that is faster than float32 and than llama.cpp's eight bits."""
+    if choices.weights != "auto":
+        return choices.weights == BFLOAT16
+    fast = cpu.rates is not None and cpu.rates.gain >= BFLOAT16_FROM
+    return fast and not is_small(wanted.parameters) and not unsupported(wanted.config)
+
+
+def processor_sampler(wanted: Wanted, choices: Choices, times: Times, rounded: bool = False) -> SamplerKind:
+    """The sampler that is named, else the one that was measured to be faster, else the usual one.
+
+    ``rounded``: whether torch would keep the base in bfloat16 (``rounds``). It is then the usual one: with 64
+    conversations it is several times as fast as llama.cpp.
+    """
     if choices.sampler == "vllm":
         return "vllm"
-    if choices.sampler == "torch":
+    if choices.sampler == "torch" or (choices.sampler == "auto" and choices.weights == BFLOAT16):
         return "torch"
     if choices.sampler == "llama.cpp" or choices.llama or unsupported(wanted.config):
         return "llama.cpp"
     measured = dict(times.samplers)
     if "torch" in measured and "llama.cpp" in measured:
         return "torch" if measured["torch"] > measured["llama.cpp"] else "llama.cpp"
-    return usual_sampler(wanted.config, wanted.parameters)
+    return "torch" if rounded else usual_sampler(wanted.config, wanted.parameters)
 
 
 def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
@@ -39,7 +54,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
     That is torch for bases up to ``SMALL`` that it can compute. One pass over the rows of all versions is then 1.8 to 5
     times as fast as a call of llama.cpp for each, and 1.3 to 1.8 times where that keeps weights of eight bits (bases of
     5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
-    Larger bases gain by llama.cpp's eight-bit weights.
+    Larger bases gain by llama.cpp's eight-bit weights, unless the processor is fast in bfloat16 (``rounds``).
     """
     return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
 
@@ -58,6 +73,12 @@ def processor_precision(cpu: Cpu, wanted: Wanted, choices: Choices) -> Precision
 def decides_precision(parameters: int, precision: str) -> bool:
     """Whether the precision of a trainer on the processor depends on how fast that is; ``precision`` is as set."""
     return precision == "auto" and not is_small(parameters)
+
+
+def decides_weights(parameters: int, rollout: RolloutSettings) -> bool:
+    """Whether the sampler on the processor, or how it keeps the base, depends on how fast that is."""
+    free = rollout.weights == "auto" and not rollout.gguf and not rollout.samplers
+    return free and rollout.sampler in ("auto", "torch") and not is_small(parameters)
 
 
 def halves(cpu: Cpu) -> tuple[Place, Place]:

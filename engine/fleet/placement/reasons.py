@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ...base import FLOAT, SMALL, Wanted
+from ...base import BFLOAT16, FLOAT, SMALL, Wanted
 from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignment
 from .beside import LEAST_GAIN, Beside
 from .cards import Card
@@ -33,14 +33,23 @@ def no_cards() -> str:
     return "No GPU: sampling and training share the CPU."
 
 
-def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str) -> str:
-    """Where a worker on the processor runs; the sentence begins with ``stage``."""
+def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str, cpu: Cpu | None = None) -> str:
+    """Where a worker on the processor ``cpu`` runs; the sentence begins with ``stage``."""
+    if isinstance(assignment, SamplerAssignment) and assignment.weights == BFLOAT16:
+        rates = cpu.rates if cpu else None
+        gain = f", which this processor multiplies {times(rates.gain)} as fast as float32" if rates else ""
+        return f"{stage} takes {cores(assignment.place)}, with the torch sampler over the base in bfloat16{gain}."
     with_ = (
         f"with {_kind(assignment.kind)}"
         if isinstance(assignment, SamplerAssignment)
         else f"over the base in {BASES[assignment.precision]}"
     )
     return f"{stage} takes {cores(assignment.place)}, {with_}."
+
+
+def no_room() -> str:
+    """Why the sampler does not keep a base in bfloat16 on a processor that is fast in it."""
+    return "In bfloat16 on torch sampling would be faster, but there is too little memory for that beside training."
 
 
 def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...base import BFLOAT16
 from ...devices import Gpu, Machine, SamplerKind, Sharing, Software
 from ...errors import ConfigError
 from .words import together
@@ -93,6 +94,11 @@ def _card(name: str, gpus: Sequence[Gpu], table: str) -> str:
 
 def _check_sampler(machine: Machine, software: Software, choices: Choices, rollout: tuple[str, ...] | None) -> None:
     kind = choices.sampler
+    if choices.weights == BFLOAT16 and kind not in ("auto", "torch") and choices.beside != "torch":
+        raise ConfigError(
+            f'`weights = "{BFLOAT16}"` under [rollout] is torch\'s, and `sampler = "{kind}"` stands beside it.',
+            "Remove one of them.",
+        )
     if kind == "vllm" and choices.llama:
         raise ConfigError(
             f'`{choices.llama}` under [rollout] is llama.cpp\'s, and `sampler = "vllm"` stands beside it.',
@@ -159,6 +165,8 @@ class Choices:
     """``share`` under [resources]: how sampler and trainer share a card, or, with vLLM, a processor."""
     llama: str = ""
     """The key under [rollout] that is set and that only llama.cpp understands, ``weights`` or ``gguf``."""
+    weights: str = "auto"
+    """``weights`` under [rollout]."""
     beside: str = ""
     """The sampler on the processor beside cards, where ``samplers`` names one."""
     without: Sequence[Sharing] = ()

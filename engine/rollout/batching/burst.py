@@ -54,7 +54,8 @@ def burst(
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
     count = 0
     handles = np.array([turn.version.handle for turn in turns])
-    context.use(handles[_before(active, rows)] if context.mixes else handles[:1])
+    alike = any(turn.alike for turn in turns)
+    context.use(handles[_before(active, rows)] if context.mixes else handles[:1], alike)
     try:
         while count < limit:
             logits = context.decode(current, positions, rows, outputs)

@@ -53,10 +53,11 @@ class Context(Protocol):
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
-    def use(self, adapters: Handles) -> None:
+    def use(self, adapters: Handles, alike: bool = True) -> None:
         """Set the adapters of the following calls: (n,), one for each row; (1,), one for all; (0,), none.
 
-        All are the same unless the context ``mixes``.
+        All are the same unless the context ``mixes``. Without ``alike`` a row's last bits may depend on the others,
+        where that is faster.
         """
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:

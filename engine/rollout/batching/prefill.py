@@ -51,7 +51,8 @@ def _decode(context: Context, call: list[Chunk]) -> Logits:
     ends = np.cumsum(counts)
     outputs = np.zeros(ends[-1], np.int8)
     outputs[np.concatenate([ends - 2, ends - 1])] = 1
-    context.use(np.repeat([part.turns[0].version.handle for part in call], counts))
+    alike = any(part.turns[0].alike for part in call)
+    context.use(np.repeat([part.turns[0].version.handle for part in call], counts), alike)
     return context.decode(
         np.concatenate([part.new for part in call]),
         np.concatenate(positions).astype(np.int32),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from .context import Logits
 
-Key = tuple[str, bytes]
-"""Version and tokens."""
+Key = tuple[str, bool, bytes]
+"""Version, whether the last bits are ``alike``, and tokens."""
 
 
 @dataclass(eq=False)

@@ -58,9 +58,10 @@ class Turn:
         self.truncation = request.truncation
         self.stop = request.stop
         self.account = request.account
+        self.alike = request.alike
         self.prefilled = 0
         """Tokens of the context that were computed for it; a shared prompt counts for the first turn alone."""
-        self.key = (version.name, request.tokens.tobytes())
+        self.key = (version.name, request.alike, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
         self._tokens = np.empty(room, np.int32)
         self._logprobs = np.empty(room, np.float32)

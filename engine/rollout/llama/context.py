@@ -132,7 +132,7 @@ class LlamaContext:
         self.held[target] = self.held[source]
         self.cut(target, length)
 
-    def use(self, adapters: Handles) -> None:
+    def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol: unless it mixes, a call applies its adapter to all rows."""
         self._adapters = adapters
         if not self._mixing:

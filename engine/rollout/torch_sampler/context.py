@@ -2,13 +2,15 @@
 
 The last bits of a row do not depend on the other rows: products give each row the same whatever their number (which is
 padded, since below four rows some libraries take another path), and how much memory attention reads depends on the
-row's own length. Knows nothing of conversations, versions or sampling.
+row's own length. With weights in bfloat16 that takes calls of one size (``halves``), which passes that need not be
+``alike`` do without. Knows nothing of conversations, versions or sampling.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,29 +18,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from ...base import BaseModel, check_adapter, halves, load, product, rotate
+from ...base import BaseModel, Layer, check_adapter, halves, load, rotate
 from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach
-from .blocks import Block, blocks
+from .blocks import Exact, Rounded, exact, rounded
 from .cache import AdapterCache
-from .mixing import Mix
+from .mixing import Mix, Runs, mix_of
 from .tiles import TILE
+
+TorchWeights = Literal["f32", "bf16"]
+"""How the base's matrices are kept, by names of ``base.precision``."""
 
 
 class TorchContext:
     """Implements ``batching.context.Context``. Raises ``BaseModelError`` where the base cannot be read."""
 
-    def __init__(self, base: BaseModel, sequences: int, length: int) -> None:
+    def __init__(self, base: BaseModel, sequences: int, length: int, weights: TorchWeights = "f32") -> None:
         self._config = base.config
-        loaded = load(base, torch.device("cpu"))
+        loaded = load(base, torch.device("cpu"), torch.float32 if weights == "f32" else torch.bfloat16)
         self._bank = AdapterCache(loaded)
-        self._blocks = blocks(loaded)
-        self._base = replace(loaded, layers=())
+        layers = deque(loaded.layers)
+        table = loaded.embedding if weights == "f32" else loaded.embedding.bfloat16()
+        self._base, output = replace(loaded, layers=(), embedding=table, head=table), loaded.head
+        del loaded
+        self._weights = (exact if weights == "f32" else rounded)(layers, output)
+        self._pass = self._weights.alike
         self._adapters: Handles = np.empty(0, np.int64)
-        self._mixed: tuple[bytes, Mix] | None = None
-        """The last ``Mix``, with the adapters that it is for."""
+        self._mixed: tuple[tuple[bytes, bool], Mix | Runs] | None = None
+        """The last one, with the adapters that it is for, and whether it is ``alike``."""
         heads = self._base.heads
-        self._memory = torch.zeros(len(self._blocks), 2, sequences, heads.keys, length, heads.size)
+        kind = torch.float32 if weights == "f32" else torch.bfloat16
+        self._memory = torch.zeros(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
         """Keys and values of every layer and sequence; pages that were never written take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
@@ -46,7 +56,7 @@ class TorchContext:
         self.length = length
         self.mixes = self.joins = True
         self.vocabulary = len(self._base.embedding)
-        self.weights = sum(linear.weight.nbytes for block in self._blocks for linear in block.linears)
+        self.weights = self._weights.nbytes
         self.held: Ints = np.zeros(sequences, np.int32)
 
     @torch.inference_mode()
@@ -54,7 +64,7 @@ class TorchContext:
         """See the protocol."""
         self.held[sequences] = positions + 1
         at = _padded(positions)
-        x = self._base.embedding[_padded(tokens)]  # (n, H)
+        x = self._base.embedding[_padded(tokens)].float()  # (n, H)
         cosine, sine = self._cosine[at], self._sine[at]
         attention: Attention
         begins = np.flatnonzero(np.diff(sequences, prepend=-1))
@@ -65,32 +75,33 @@ class TorchContext:
         mix = self._mix(np.arange(len(tokens)))
         wanted = np.flatnonzero(outputs)
         eps, size = self._base.eps, (x.shape[1],)
-        for number, block in enumerate(self._blocks):
+        for number, block in enumerate(self._pass.blocks):
             q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), mix, cosine, sine)
             attended = attention(self._memory[number], q, k, v)
-            if number == len(self._blocks) - 1 and len(wanted) < len(tokens):
+            if number == len(self._pass.blocks) - 1 and len(wanted) < len(tokens):
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
                 mix = self._mix(wanted)
             x = x + block.o(attended, mix)
             gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix))
             x = x + block.down(silu(gate).mul_(up), mix)
-        logits: Logits = product(rms_norm(x, size, self._base.norm, eps), self._base.head.T)[: len(wanted)].numpy()
+        logits: Logits = self._pass.head(rms_norm(x, size, self._base.norm, eps))[: len(wanted)].numpy()
         return logits
 
-    def _mix(self, rows: NDArray[np.int64]) -> Mix | None:
+    def _mix(self, rows: NDArray[np.int64]) -> Mix | Runs | None:
         """The adapters of these rows, padded; the last one is kept, for decoding often asks for the same."""
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
         adapters = own[_padded(rows).numpy()]
-        key = adapters.tobytes()
+        alike = self._pass is self._weights.alike
+        key = adapters.tobytes(), alike
         if self._mixed is None or self._mixed[0] != key:
-            self._mixed = key, Mix(self._bank, adapters)
+            self._mixed = key, mix_of(self._bank, adapters, alike)
         return self._mixed[1]
 
     def _heads(
-        self, block: Block, x: Tensor, mix: Mix | None, cosine: Tensor, sine: Tensor
+        self, block: Layer[Exact] | Layer[Rounded], x: Tensor, mix: Mix | Runs | None, cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, K, R, D), scaled, and keys and values (n, K, D), at their positions."""
         heads = self._base.heads
@@ -100,7 +111,8 @@ class TorchContext:
             turned = rms_norm(turned, (heads.size,), None, self._base.eps).mul_(block.head_norm)
         turned = rotate(turned, cosine, sine)
         q = turned[:, : heads.queries].mul(heads.scale).view(len(x), heads.keys, heads.fold, heads.size)
-        return q, turned[:, heads.queries :], qkv[:, heads.turned :]
+        kind = self._memory.dtype
+        return q.to(kind), turned[:, heads.queries :].to(kind), qkv[:, heads.turned :].to(kind)
 
     def cut(self, sequence: int, length: int) -> None:
         """See the protocol."""
@@ -111,9 +123,10 @@ class TorchContext:
         self._memory[:, :, target, :, :length] = self._memory[:, :, source, :, :length]
         self.held[target] = length
 
-    def use(self, adapters: Handles) -> None:
+    def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol."""
         self._adapters = adapters
+        self._pass = self._weights.alike if alike else self._weights.fast
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """See the protocol."""

@@ -6,21 +6,24 @@ import torch
 
 from ...base import library, load_base, unsupported
 from ...errors import BaseModelError
-from ..batching.pace import Pace
+from ..batching.pace import Pace, large
 from ..batching.sampler import SPARE, BatchingSampler
-from .context import TorchContext
+from .context import TorchContext, TorchWeights
 
 MOST = 1024
 """Most conversations at the same time."""
-PACE = Pace(rows=128, tokens=4)
-"""More rows make products faster, whatever their versions; few tokens in a row let new turns join soon."""
+SMALL, LARGE = Pace(rows=128, tokens=4), Pace(rows=128, tokens=1)
+"""More rows make products faster, whatever their versions; few tokens in a row let new turns join soon, and with a base
+that is read from main memory for each token, one takes long enough."""
 
 
 class TorchSampler(BatchingSampler):
-    """``protocol.Sampler`` on torch, in float32 on the processor."""
+    """``protocol.Sampler`` on torch, on the processor: the base's matrices in float32 or bfloat16, the rest float32."""
 
-    def __init__(self, base: str, sequences: int = 128, context: int = 512, threads: int = 1) -> None:
-        """Load the base model called ``base``.
+    def __init__(
+        self, base: str, sequences: int = 128, context: int = 512, threads: int = 1, weights: TorchWeights = "f32"
+    ) -> None:
+        """Load the base model called ``base``, its matrices as ``weights`` says.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once. Raises
         ``BaseModelError``, also for a base that only llama.cpp should sample from.
@@ -36,4 +39,5 @@ class TorchSampler(BatchingSampler):
             )
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
-        super().__init__(model, TorchContext(model, count + SPARE, length), length, PACE)
+        opened = TorchContext(model, count + SPARE, length, weights)
+        super().__init__(model, opened, length, LARGE if large(opened.weights) else SMALL)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from ...base import BaseModel, MemoryPlan, path_of
+from ...base import BFLOAT16, BaseModel, MemoryPlan, path_of
 from ...fleet import (
     Agreement,
     WorkerSpec,
@@ -46,6 +46,8 @@ class Tried:
 
 def precisions(settings: Settings, asked: Sequence[str]) -> tuple[str, ...]:
     """Those to be tried: as asked for, where there is a choice."""
+    if settings.rollout.sampler == "torch" and settings.rollout.weights == BFLOAT16:
+        return (BFLOAT16,)
     if settings.rollout.gguf or settings.rollout.sampler in ("torch", "vllm"):
         return ("f32",)
     return tuple(asked)

@@ -1,4 +1,4 @@
-"""The processor's speed is measured once in a home, where the trainer's precision depends on it, and only there."""
+"""The processor's speed is measured once in a home, where the base's precision depends on it, and only there."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +31,29 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "precision", "count"), [(500_000_000, "auto", 1), (500_000_000, "f32", 0), (800_000, "auto", 0)]
+    ("parameters", "precision", "weights", "count"),
+    [
+        (500_000_000, "auto", "auto", 1),
+        (500_000_000, "f32", "auto", 1),
+        (500_000_000, "auto", "q8_0", 1),
+        (500_000_000, "f32", "q8_0", 0),
+        (500_000_000, "f32", "bf16", 0),
+        (800_000, "auto", "auto", 0),
+    ],
 )
 def test_a_large_base_has_the_processor_measured_once(
-    measured: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parameters: int, precision: str, count: int
+    measured: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    parameters: int,
+    precision: str,
+    weights: str,
+    count: int,
 ) -> None:
     monkeypatch.setattr(planning, "parameters", lambda base: parameters)
     home, base, settings = Home(tmp_path).create(), load_base(str(SHIPPED["tiny"])), Settings()
     settings = replace(settings, training=replace(settings.training, precision=precision))
+    settings = replace(settings, rollout=replace(settings.rollout, weights=weights))
     for _ in range(2):
         planning.plan(home, base, settings)
     assert len(measured) == count and home.rates.exists() == bool(count)

@@ -5,16 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.base.model import load_base
-from marlaas.engine.devices.machine import Machine, Software
+from marlaas.engine.base.fit import ENOUGH, LEAST, least_plan
+from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.base.needs import Wanted
+from marlaas.engine.devices.machine import Machine, Rates, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed
-from marlaas.engine.fleet.routing.endpoints import precision
-from marlaas.engine.fleet.tolerance import EXACT, HALF
+from marlaas.engine.fleet.routing.endpoints import precision, repeats
+from marlaas.engine.fleet.tolerance import EXACT, HALF, ROUNDED
 from marlaas.engine.fleet.worker_specs import (
+    TORCH,
     WorkerSpec,
     sampler_on_card,
     sampler_spec,
@@ -24,7 +27,7 @@ from marlaas.engine.fleet.worker_specs import (
 )
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
-from tests.engine.fleet.placement.imaginary import ALL, GB, NO_VLLM, NOTHING, SERVER, machine, shape
+from tests.engine.fleet.placement.imaginary import ALL, B06, GB, NO_VLLM, NOTHING, SERVER, machine, shape
 
 BASE = load_base("tiny")
 FREE = 100 * GB
@@ -69,6 +72,49 @@ def test_a_machine_without_cards_is_staffed_as_by_its_cores(cores: int, rollout:
         plain.placement.trainer,
     )
     assert placement_plan.memory == plain.memory
+
+
+LARGE = replace(B06, tasks=1)
+"""For ``wanted_of``: a base of 600 million parameters."""
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings under which the base counts as a large one."""
+
+    def wanted(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
+        rollout = settings.rollout
+        kind = "torch" if rollout.sampler == "auto" else rollout.sampler
+        return replace(LARGE, sampler=kind, weights=rollout.weights, sequences=rollout.sequences, trains=trains)
+
+    monkeypatch.setattr("marlaas.engine.fleet.placement_plan.wanted_of", wanted)
+    return Settings(training=TrainingSettings(trainers=1, precision="f32"))
+
+
+def planned(settings: Settings, free: int) -> PlacementPlan:
+    cpu = replace(SERVER, rates=Rates(100e9, 10e9, bfloat16=500e9))
+    return on_machine(BASE, settings, free, UsableResources(Machine(cpu)), NOTHING)
+
+
+def test_a_fast_processor_samples_in_bfloat16(large: Settings) -> None:
+    plan = planned(large, 100 * GB)
+    assert plan.placement.samplers[0].kind == "torch" and plan.memory[0].weights == "bf16"
+    assert plan.memory[0].sequences == 128, "as many as with llama.cpp"
+    spec = sampler_spec(BASE, Home(Path("home")), large, plan.memory[0], plan.placement.samplers[0])
+    assert spec.factory == TORCH and spec.kwargs["weights"] == "bf16"
+    stored, tolerance = precision(BASE, large, plan.placement.samplers[0], plan.memory[0], plan.placement.trainer)
+    assert (stored, tolerance) == ("bf16", ROUNDED["bf16"])
+    assert repeats(plan.placement.samplers[0], stored)
+
+
+def test_eight_bits_are_taken_where_bfloat16_does_not_fit(large: Settings) -> None:
+    """As much as llama.cpp needs for a few conversations is too little for bfloat16."""
+    free = least_plan(replace(LARGE, weights="q8_0", sequences=LEAST, context=512)).total
+    plan = planned(large, free)
+    assert plan.placement.samplers[0].kind == "llama.cpp" and plan.memory[0].weights == "q8_0"
+    assert "too little memory" in plan.words
+    with pytest.raises(BaseModelError):
+        planned(replace(large, rollout=RolloutSettings(weights="bf16", sequences=ENOUGH)), free)
 
 
 def test_several_samplers_side_by_side_are_on_cores() -> None:

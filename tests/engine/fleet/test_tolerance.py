@@ -26,6 +26,13 @@ def test_what_computes_in_float32_is_held_to_it() -> None:
     assert tolerance_of(RolloutSettings(exact=True), "q8_0") == ROUNDED["q8_0"]
 
 
+def test_bfloat16_is_held_to_less_than_eight_bits() -> None:
+    torch = RolloutSettings(sampler="torch")
+    assert ROUNDED["bf16"].mean < ROUNDED["q8_0"].mean
+    assert tolerance_of(torch, "bf16") == ROUNDED["bf16"]
+    assert tolerance_of(torch, "bf16", exact=False) == HALF, "the trainer's base may be in bfloat16, too"
+
+
 def test_what_a_person_converted_may_be_rounded() -> None:
     assert tolerance_of(RolloutSettings(gguf="own.gguf"), "f32") == FAST
     assert tolerance_of(RolloutSettings(gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]

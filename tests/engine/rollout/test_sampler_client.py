@@ -103,6 +103,14 @@ async def test_turns_read_anew_never_share_a_conversation() -> None:
     assert not stage.sampler.conversations
 
 
+@pytest.mark.parametrize("anew", [True, False])
+async def test_deterministic_turns_alone_ask_for_the_same_bits(anew: bool) -> None:
+    """Others may have what is faster."""
+    stage = Stage(anew=anew)
+    await stage.play(2)
+    assert {request.alike for request in stage.sampler.requests} == {anew}
+
+
 async def test_requests_say_who_pays_and_the_ledger_knows_what() -> None:
     stage = Stage()
     played = await stage.play(3)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.engine.base.needs import Wanted
-from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Software
+from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.wishes import Choices, Times
@@ -197,6 +197,45 @@ def test_the_faster_sampler_is_taken_where_both_were_measured() -> None:
     assert shape(place(machine(cpu=LAPTOP), NOTHING, TINY, times=faster)) == "llama.cpp cpu:2 | cpu:2 f32"
     faster = Times(samplers=(("llama.cpp", 100.0), ("torch", 400.0)))
     assert shape(place(machine(cpu=LAPTOP), NOTHING, B06, times=faster)) == "torch cpu:2 | cpu:2 f32"
+
+
+FAST = replace(LAPTOP, rates=Rates(100e9, 10e9, bfloat16=250e9))
+SLOW = replace(LAPTOP, rates=Rates(100e9, 10e9, bfloat16=150e9))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "base", "choices", "plan"),
+    [
+        (FAST, B06, Choices(), "torch bf16 cpu:2"),
+        (SLOW, B06, Choices(), "llama.cpp cpu:2"),
+        (LAPTOP, B06, Choices(), "llama.cpp cpu:2"),
+        (FAST, TINY, Choices(), "torch cpu:2"),
+        (FAST, replace(B06, config=replace(B06.config, architecture="gemma")), Choices(), "llama.cpp cpu:2"),
+        (FAST, B06, Choices(llama="weights", weights="q8_0"), "llama.cpp cpu:2"),
+        (FAST, B06, Choices(llama="gguf"), "llama.cpp cpu:2"),
+        (FAST, B06, Choices(sampler="llama.cpp"), "llama.cpp cpu:2"),
+        (FAST, B06, Choices(sampler="torch"), "torch bf16 cpu:2"),
+        (FAST, B06, Choices(sampler="torch", llama="weights", weights="f32"), "torch cpu:2"),
+        (SLOW, B06, Choices(sampler="torch"), "torch cpu:2"),
+        (LAPTOP, B06, Choices(weights="bf16"), "torch bf16 cpu:2"),
+        (LAPTOP, TINY, Choices(weights="bf16"), "torch bf16 cpu:2"),
+    ],
+)
+def test_torch_keeps_large_bases_in_bfloat16_where_that_is_fast(
+    cpu: Cpu, base: Wanted, choices: Choices, plan: str
+) -> None:
+    placement = place(machine(cpu=cpu), NOTHING, base, choices)
+    assert shape(placement).split(" | ")[0] == plan
+    said = [reason for reason in placement.reasons if "Sampling takes" in reason]
+    assert ("in bfloat16" in said[0]) == ("bf16" in plan)
+    if cpu is FAST and "bf16" in plan:
+        assert "which this processor multiplies 2.5 times as fast as float32" in said[0]
+
+
+def test_bfloat16_is_the_torch_samplers_alone() -> None:
+    for kind in ("llama.cpp", "vllm"):
+        with pytest.raises(ConfigError, match="is torch's"):
+            place(machine(), ALL, B06, Choices(sampler=kind, weights="bf16"))
 
 
 def test_times_of_nothing_are_refused() -> None:

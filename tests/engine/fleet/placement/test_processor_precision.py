@@ -54,5 +54,5 @@ def test_one_copy_with_vllm_stays_as_vllm_keeps_it() -> None:
 def test_the_reason_has_the_figure(rates: Rates | None, said: str) -> None:
     machine = Machine(replace(LAPTOP, rates=rates))
     assert said in place(machine, NOTHING, B06).reasons[-1]
-    for base, choices in ((TINY, Choices()), (B06, Choices(precision="f32"))):
+    for base, choices in ((TINY, Choices()), (B06, Choices(precision="f32", sampler="llama.cpp"))):
         assert "bfloat16" not in " ".join(place(machine, NOTHING, base, choices).reasons)

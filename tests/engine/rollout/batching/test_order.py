@@ -55,7 +55,7 @@ class Flat:
     def copy(self, source: int, target: int, length: int) -> None:
         self.held[target] = length
 
-    def use(self, adapters: Handles) -> None:
+    def use(self, adapters: Handles, alike: bool = True) -> None:
         self._adapters = adapters
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:

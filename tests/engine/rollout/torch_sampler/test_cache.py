@@ -9,7 +9,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.tensors import Base, load
 from marlaas.engine.rollout.torch_sampler.cache import AdapterCache
-from marlaas.engine.rollout.torch_sampler.mixing import Mix
+from marlaas.engine.rollout.torch_sampler.mixing import Mix, Runs, mix_of
 
 Adapter = dict[str, NDArray[np.float32]]
 ALPHA = 8.0
@@ -61,6 +61,20 @@ def test_the_last_bits_do_not_depend_on_other_rows(base: BaseModel, loaded: Base
         y = added(bank, loaded, [handles[n] for n in owner], x)
         for row, n in enumerate(owner):
             assert torch.equal(y[row], expected[n][row])
+
+
+@pytest.mark.parametrize("owners", [[0] * 20, [0] * 9 + [1] * 11, [0, 1] * 10, [0, 1, 2, 3] * 5])
+def test_whole_runs_of_rows_get_the_same_terms(base: BaseModel, loaded: Base, owners: list[int]) -> None:
+    """But for rounding, whether the rows of an adapter are neighbours or not."""
+    bank = AdapterCache(loaded)
+    handles = [bank.add(adapter(base, seed, rank), ALPHA) for seed, rank in enumerate([4, 16, 3, 9])]
+    rows = np.array([handles[n] for n in owners])
+    x = torch.randn(len(rows), base.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    mix = mix_of(bank, rows, alike=False)
+    assert isinstance(mix, Mix if len(set(owners)) == 4 else Runs), "many adapters with few rows share calls"
+    y = torch.ones(len(rows), sum(loaded.layers[0].gate_up.outputs))
+    mix.add(2, x, y)
+    torch.testing.assert_close(y, 1.0 + added(bank, loaded, rows.tolist(), x), rtol=1e-4, atol=1e-3)
 
 
 def test_a_slot_that_is_free_again_holds_nothing_of_before(base: BaseModel, loaded: Base) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from ..contract import PositionalContract, State, request
-from ..random_base import write_base
+from ..contract import PositionalContract, State, alike, alone, request, same
+from ..random_base import write_adapter, write_base
 
 
 @pytest.fixture
@@ -68,3 +69,57 @@ def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) ->
     other = write_base(tmp_path / "gemma", model_type="gemma")
     with pytest.raises(BaseModelError, match="its architecture is gemma"):
         TorchSampler(str(other.path))
+
+
+@pytest.fixture
+async def rounded_sampler(base: BaseModel, state: State) -> AsyncIterator[TorchSampler]:
+    sampler = TorchSampler(str(base.path), sequences=64, context=2048, weights="bf16")
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(state(number)))
+    yield sampler
+    await sampler.close()
+
+
+class TestRoundedSampler(PositionalContract):
+    """With the base's matrices in bfloat16."""
+
+    apart = rounding = 5e-2  # other parts have other sums, and each layer rounds them to 8 bits
+
+    @pytest.fixture
+    async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
+        return rounded_sampler
+
+
+@pytest.fixture
+async def wide_sampler(tmp_path: Path) -> AsyncIterator[TorchSampler]:
+    """With a base of which products of few rows have other bits than those of many, on processors with AMX."""
+    wide = write_base(tmp_path / "wide", hidden_size=512, intermediate_size=2048)
+    sampler = TorchSampler(str(wide.path), sequences=64, context=128, weights="bf16")
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(write_adapter(tmp_path / f"wide-{number}", wide, number)))
+    yield sampler
+    await sampler.close()
+
+
+async def test_fast_turns_leave_others_alike(wide_sampler: TorchSampler) -> None:
+    prompt = [5, 4, 3, 2, 1, 2, 3]
+    asked = [request(f"{n}", prompt, version=f"v{n % 2}", seed=n, max_tokens=30) for n in range(4)]
+    expected = [await alone(wide_sampler, each) for each in asked]
+    others = [request(f"other {n}", prompt[: 1 + n % 7], seed=n, max_tokens=9 + n, alike=False) for n in range(20)]
+    results = await asyncio.gather(*(alone(wide_sampler, each) for each in (*others, *asked)))
+    assert all(map(same, results[len(others) :], expected))
+
+
+async def test_fast_turns_say_the_same_but_for_rounding(wide_sampler: TorchSampler) -> None:
+    asked = [request(f"{n}", version=f"v{n % 3 // 2}", seed=n, max_tokens=20) for n in range(30)]
+    exact = [await alone(wide_sampler, each) for each in asked]
+    free = await asyncio.gather(*(alone(wide_sampler, replace(each, alike=False)) for each in asked))
+    # each product is rounded to 8 bits
+    assert all(alike(one, other, 0.1) for one, other in zip(exact, free, strict=True))
+
+
+async def test_an_alike_turn_takes_no_prompt_of_a_fast_one(wide_sampler: TorchSampler) -> None:
+    prompt = list(range(1, 31))
+    asked = [request(f"{n}", prompt, seed=n, max_tokens=4, alike=n < 4) for n in range(8)]
+    await asyncio.gather(*[wide_sampler.generate(each) for each in asked])
+    assert (await wide_sampler.stats()).prefilled_tokens == 60
