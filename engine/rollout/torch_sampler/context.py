@@ -23,6 +23,7 @@ from .blocks import Block, blocks
 from .cache import AdapterCache
 from .mixing import Mix
 from .tiles import TILE
+from .untouched import untouched
 
 
 class TorchContext:
@@ -38,7 +39,7 @@ class TorchContext:
         self._mixed: tuple[bytes, Mix] | None = None
         """The last ``Mix``, with the adapters that it is for."""
         heads = self._base.heads
-        self._memory = torch.zeros(len(self._blocks), 2, sequences, heads.keys, length, heads.size)
+        self._memory = untouched(len(self._blocks), 2, sequences, heads.keys, length, heads.size)
         """Keys and values of every layer and sequence; pages that were never written take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
