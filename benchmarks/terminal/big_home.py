@@ -151,16 +151,7 @@ def _engine(large: Home, young: Home, starts: int) -> list[Row]:
         ("engine: it serves, with its workers", lambda one: one.serves, "under 2 s"),
         ("engine: processor time of the engine alone until then", lambda one: one.processor, ""),
     )
-    return [
-        Row(
-            words,
-            "s",
-            *(Series(tuple(of(pair[side]) for pair in marks)) for side in (0, 1)),
-            other="a young home",
-            goal=goal,
-        )
-        for words, of, goal in what
-    ]
+    return [_row(words, "s", [(of(ours), of(theirs)) for ours, theirs in marks], goal) for words, of, goal in what]
 
 
 @dataclass(frozen=True)
@@ -202,9 +193,12 @@ def _spent(pid: int) -> float:
 
 
 def _rows(what: str, pairs: list[tuple[Turn, Turn]], goal: str = "") -> list[Row]:
-    walls = (Series(tuple(pair[side].wall for pair in pairs)) for side in (0, 1))
-    spent = (Series(tuple(pair[side].processor for pair in pairs)) for side in (0, 1))
     return [
-        Row(what, "s", *walls, other="a young home", goal=goal),
-        Row(f"{what}: processor time", "s", *spent, other="a young home"),
+        _row(what, "s", [(ours.wall, theirs.wall) for ours, theirs in pairs], goal),
+        _row(f"{what}: processor time", "s", [(ours.processor, theirs.processor) for ours, theirs in pairs], ""),
     ]
+
+
+def _row(what: str, unit: str, pairs: list[tuple[float, float]], goal: str) -> Row:
+    ours, theirs = (Series(tuple(pair[side] for pair in pairs)) for side in (0, 1))
+    return Row(what, unit, ours, theirs, other="a young home", goal=goal)

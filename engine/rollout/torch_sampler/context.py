@@ -25,6 +25,7 @@ from .blocks import Exact, Rounded, exact, rounded
 from .cache import AdapterCache
 from .mixing import Mix, Runs, mix_of
 from .tiles import TILE
+from .untouched import untouched
 
 TorchWeights = Literal["f32", "bf16"]
 """How the base's matrices are kept, by names of ``base.precision``."""
@@ -48,7 +49,7 @@ class TorchContext:
         """The last one, with the adapters that it is for, and whether it is ``alike``."""
         heads = self._base.heads
         kind = torch.float32 if weights == "f32" else torch.bfloat16
-        self._memory = torch.zeros(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
+        self._memory = untouched(base.config.layers, 2, sequences, heads.keys, length, heads.size, dtype=kind)
         """Keys and values of every layer and sequence; pages that were never written take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
