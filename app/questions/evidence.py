@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store import EvalRow, TaskRow, Track
 
+from ..words.lost import lost_briefly
 from ..words.tasks import newest_series
 from ..words.verdict import Evidence, Score
 
@@ -35,6 +36,7 @@ def evidence(
         row.floor,
         recent,
         tuple(found) if row.kind == "eval" else None,
+        lost_briefly(row),
     )
 
 

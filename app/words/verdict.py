@@ -80,6 +80,8 @@ class Evidence:
     """Means of the metrics over the last steps."""
     measured: Sequence[tuple[str, Score | None]] | None = None
     """Of an evaluation: each version that it measures, with its score."""
+    lost: str = ""
+    """How many of its episodes have no reward because the environment failed, in a few words; empty: hardly any."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,14 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
     """What to say first. ``finding``: what is known to go wrong with its learning, in words; it comes before all."""
     if finding:
         return Verdict("bad", finding)
+    found = _of_course(seen)
+    if not seen.lost:
+        return found
+    return Verdict("fair" if found.tone == "good" else found.tone, f"{found.words} {seen.lost}.")
+
+
+def _of_course(seen: Evidence) -> Verdict:
+    """What to say of how it learns."""
     if seen.measured is not None:
         return _of_evaluation(seen.measured, seen.state)
     if not seen.step and not seen.rewards:
