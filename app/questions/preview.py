@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
@@ -29,6 +30,8 @@ class PreviewAnswer:
     """Of an evaluation: what it measures, with the newest score of each."""
     first: FirstStep | None = None
     """Before the first step: what it waits for."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Its task's configuration."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,13 @@ class PreviewQuestion:
             return PreviewAnswer()
         first = self.learners[0]
         task, policy = first.task, first.policy or None
-        versions = reader.task_config(task).get("versions", ())
+        config = reader.task_config(task)
         return PreviewAnswer(
             curves,
             reader.metric_samples(task, policy=policy) if self.samples else {},
             reader.recent_means(task, policy=policy),
             reader.newest_rollout(task, policy),
-            {words: next(reversed(reader.evals(task, words)), None) for words in versions},
+            {words: next(reversed(reader.evals(task, words)), None) for words in config.get("versions", ())},
             reader.first_step(task, policy),
+            config,
         )

@@ -178,7 +178,10 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         """The task's row changes without its answer, as when it is paused."""
         rewards = answer.samples.get(REWARD, Track())
         row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
-        seen = evidence(row, answer.own.evals, rewards, answer.recent, answer.versions)
+        own = answer.learner
+        seen = evidence(
+            row, answer.own.evals, rewards, answer.recent, answer.versions, answer.configs.get(own.task, {}), own.policy
+        )
         self.query_one(VerdictLine).verdict = verdict(seen, gone_wrong(row, answer.learner.policy))
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:

@@ -100,7 +100,9 @@ class Preview(Vertical):
         chart.title = words(REWARD).title
         self.query_one(NewestRollout).row = answer.rollout
         own, row = curves[everybody[0]], known[everybody[0]]
-        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions)
+        seen = evidence(
+            row, own.evals, own.track(REWARD), answer.recent, answer.versions, answer.config, everybody[0].policy
+        )
         found = verdict(seen, gone_wrong(row, everybody[0].policy))
         whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
         self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
