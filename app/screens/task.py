@@ -33,7 +33,7 @@ from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.awaiting import awaiting
 from ..words.format import line
 from ..words.important import important
-from ..words.learning import gone_wrong
+from ..words.learning import goes_wrong, gone_wrong, pointed
 from ..words.measured import score_text
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
 from ..words.tasks import short_name, shown_state
@@ -182,7 +182,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         seen = evidence(
             row, answer.own.evals, rewards, answer.recent, answer.versions, answer.configs.get(own.task, {}), own.policy
         )
-        self.query_one(VerdictLine).verdict = verdict(seen, gone_wrong(row, answer.learner.policy))
+        found = verdict(seen, gone_wrong(row, own.policy))
+        self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)
@@ -241,6 +242,11 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """The key for what goes wrong in its learning, where anything does."""
+        return ("findings",) if self.targets and goes_wrong(self.targets[0]) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""

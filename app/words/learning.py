@@ -6,7 +6,7 @@ Shared by the command line and the terminal application. Takes rows, gives plain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from marlaas.engine.spec import (
@@ -25,6 +25,7 @@ from marlaas.engine.store import FindingRow, TaskRow
 from .format import line, number, score, share
 from .lost import lost_briefly, many_lost
 from .tasks import shown_reason, shown_state, state_word
+from .verdict import Verdict
 
 MARK = "!"
 """Beside the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
@@ -94,6 +95,14 @@ def gone_wrong(task: TaskRow, policy: str = "") -> str:
     """That finding with its figures and what to do; empty where there is none."""
     found = newest(task, policy)
     return f"{found.headline}: {found.evidence.rstrip('.')}. {found.advice}".rstrip() if found else ""
+
+
+def pointed(found: Verdict, task: TaskRow, policy: str, key: str) -> Verdict:
+    """A verdict that ``gone_wrong`` gave, with a shorter way to say it, and the key that shows the figures."""
+    why = newest(task, policy)
+    if why is None:
+        return found
+    return replace(found, short=f"{why.headline}. {why.advice}".rstrip(), more=f"{key}: evidence")
 
 
 def goes_wrong(task: TaskRow) -> bool:

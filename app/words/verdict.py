@@ -41,6 +41,10 @@ class Verdict:
     """good, fair (one should look), bad, or none (nothing is known yet)."""
     words: str = ""
     """A sentence, or two: the finding, then what helps."""
+    short: str = ""
+    """The same without its figures, for where there is no room; empty: there is no shorter way to say it."""
+    more: str = ""
+    """Which key shows more, in a few words; always said."""
 
     @property
     def glyph(self) -> str:

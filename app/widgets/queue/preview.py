@@ -19,7 +19,7 @@ from ...questions.preview import PreviewAnswer
 from ...words.awaiting import awaiting
 from ...words.format import line
 from ...words.important import important
-from ...words.learning import gone_wrong
+from ...words.learning import gone_wrong, pointed
 from ...words.measured import score_text
 from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
 from ...words.tasks import short_name
@@ -99,13 +99,12 @@ class Preview(Vertical):
         chart.smoothing = f"smoothed {LOOK.weight:g}"
         chart.title = words(REWARD).title
         self.query_one(NewestRollout).row = answer.rollout
-        own, row = curves[everybody[0]], known[everybody[0]]
-        seen = evidence(
-            row, own.evals, own.track(REWARD), answer.recent, answer.versions, answer.config, everybody[0].policy
-        )
-        found = verdict(seen, gone_wrong(row, everybody[0].policy))
+        own, row, policy = curves[everybody[0]], known[everybody[0]], everybody[0].policy
+        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions, answer.config, policy)
+        found = pointed(verdict(seen, gone_wrong(row, policy)), row, policy, "⏎ f")
         whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
-        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
+        short = whose + found.short if found.short else ""
+        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words, short=short)
         small.charts = self._small(answer, row)
 
     def _show_versions(self, answer: PreviewAnswer) -> None:
