@@ -92,7 +92,11 @@ class QueueTable(KeyedTable):
         chosen = bool(self.marks) and all(task.id in self.marks for task in line.tasks)
         course, below = self._course, second_line(line)
         cells = (Cell(cell_text(line, course, chosen, column), _style(line, course, column)) for column in columns)
-        return Row(line.key, tuple(cells), Cell(below, "$text-error") if below else None)
+        return Row(line.key, tuple(cells), Cell(below, _below_style(line)) if below else None)
+
+
+def _below_style(line: QueueLine) -> str:
+    return "$text-warning" if line.single is not None and line.single.stuck else "$text-error"
 
 
 def _style(line: QueueLine, course: Course, column: Column) -> str:
