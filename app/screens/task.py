@@ -238,7 +238,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         )
         scores = self.query_one(VersionScores)
         scores.rows = tuple(
-            ScoreRow(line(words, 40), score_text(row), row and row.score, row.stderr if row else 0.0)
+            ScoreRow(line(words, 40), score_text(row), row.score if row else None, row.stderr if row else 0.0)
             for words, row in answer.versions.items()
         )
         scores.baseline = next((row.floor for row in answer.versions.values() if row and row.floor is not None), None)
