@@ -105,7 +105,7 @@ def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:
     if len(curves) > 1:
         for buckets, place in behind_first:
             picture.shapes(buckets, place)
-    picture.points(plot.points)
+    picture.points(plot.points, shared=len(curves) > 1)
     if plot.cursor is not None:
         picture.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
 

@@ -77,11 +77,14 @@ class Picture:
                 self._canvas.put(column, self._y(bucket.mean) // 4, SHAPES[place], f"curve{place}")
                 due = column + _SHAPE_COLUMNS
 
-    def points(self, points: Sequence[Point]) -> None:
-        """Draw the points, of those in one column the last, with its error."""
+    def points(self, points: Sequence[Point], shared: bool) -> None:
+        """Draw the points, of those in one column the last, with its error.
+
+        ``shared``: other curves share the chart, so that the points have the colour of the first, whose they are.
+        """
         last = {self._column(point.step): point for point in points if self._drawable(point.score)}
         for column, point in last.items():
-            kind = "earlier" if point.earlier else "point"
+            kind = "curve0" if shared else "earlier" if point.earlier else "point"
             error = point.error if math.isfinite(point.error) else 0.0
             for row in range(self._y(point.score + error) // 4, self._y(point.score - error) // 4 + 1):
                 self._canvas.put(column, row, "│", kind)

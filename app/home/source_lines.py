@@ -6,6 +6,7 @@ A plugin names its own files, so only files of the plugin itself are looked at, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,10 @@ Place = tuple[str, int]
 """(file as the plugin names it, line from 1)."""
 MOST = 2_000_000
 """Bytes of a file in which a line is looked for."""
+AROUND = 20
+"""Lines of an excerpt before and behind the one that is meant."""
+LONGEST = 400
+"""Characters of a line of an excerpt."""
 
 
 def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
@@ -40,6 +45,34 @@ def source_line(plugin: str, file: str, line: int) -> str:
         return _line(path, line, path.stat().st_mtime_ns)
     except OSError:
         return ""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of a plugin around one. Foreign text."""
+
+    file: str
+    """The file's name."""
+    line: int
+    """The line that is meant, from 1."""
+    first: int
+    """The number of the first line of ``lines``."""
+    lines: tuple[str, ...]
+
+
+def excerpt(path: Path, line: int) -> Excerpt | None:
+    """The lines around one; None where the file cannot be read or has no such line. Slow."""
+    if line < 1:
+        return None
+    try:
+        lines = _lines(path, path.stat().st_mtime_ns)
+    except OSError:
+        return None
+    if line > len(lines):
+        return None
+    first = max(1, line - AROUND)
+    shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : line + AROUND])
+    return Excerpt(path.name, line, first, shown)
 
 
 def source_file(plugin: str, file: str) -> Path | None:
@@ -84,6 +117,12 @@ def task_place(
 
 @lru_cache(256)
 def _line(path: Path, line: int, changed: int) -> str:
-    with path.open("rb") as file:
-        lines = file.read(MOST).decode("utf-8", "replace").splitlines()
+    lines = _lines(path, changed)
     return lines[line - 1].strip() if line <= len(lines) else ""
+
+
+@lru_cache(4)
+def _lines(path: Path, changed: int) -> Sequence[str]:
+    """All lines of a file as it was at a time."""
+    with path.open("rb") as file:
+        return file.read(MOST).decode("utf-8", "replace").splitlines()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from marlaas.engine.store import PolicyRow, TaskRow
 
-from ..words.learning import MARK, goes_wrong
+from ..words.learning import MARK, marked
 from ..words.tasks import GLYPHS, queue_order, shown_state
 from .filters import Query, in_order, matches
 
@@ -132,6 +132,6 @@ def standing(tasks: Sequence[TaskRow], serving: bool = True) -> str:
 
     ``serving``: whether an engine works on them.
     """
-    states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(goes_wrong, tasks))
+    states, wrong = Counter(shown_state(task, serving) for task in tasks), sum(map(marked, tasks))
     counted = " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])
     return f"{counted} {MARK}{wrong}" if wrong else counted

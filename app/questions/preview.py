@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
+from ..home.source_lines import Excerpt, excerpt, task_place
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import REWARD
@@ -29,6 +33,10 @@ class PreviewAnswer:
     """Of an evaluation: what it measures, with the newest score of each."""
     first: FirstStep | None = None
     """Before the first step: what it waits for."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Its task's configuration."""
+    source: Excerpt | None = None
+    """Of a task that is blocked by its environment: the lines of it that are wrong."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class PreviewQuestion:
     """Whether there is room for other metrics beside the reward."""
     known: PreviewAnswer | None = field(default=None, compare=False, repr=False)
     """An answer to another question, from which curves can be taken over."""
+    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
 
     def read(self, reader: HomeReader, before: PreviewAnswer | None) -> PreviewAnswer:
         """Read what the last answer does not have: of a curve its new steps, and a few rows for the rest."""
@@ -49,12 +58,23 @@ class PreviewQuestion:
             return PreviewAnswer()
         first = self.learners[0]
         task, policy = first.task, first.policy or None
-        versions = reader.task_config(task).get("versions", ())
+        config = reader.task_config(task)
         return PreviewAnswer(
             curves,
             reader.metric_samples(task, policy=policy) if self.samples else {},
             reader.recent_means(task, policy=policy),
             reader.newest_rollout(task, policy),
-            {words: next(reversed(reader.evals(task, words)), None) for words in versions},
+            {words: next(reversed(reader.evals(task, words)), None) for words in config.get("versions", ())},
             reader.first_step(task, policy),
+            config,
+            self._source(reader),
         )
+
+    def _source(self, reader: HomeReader) -> Excerpt | None:
+        row = reader.task(self.learners[0].task)
+        if row is None or row.state != "blocked" or row.step:
+            return None
+        try:
+            return excerpt(*task_place(row, reader.environments(), reader.environment_use(self.clock())))
+        except EnvironmentMissing:
+            return None

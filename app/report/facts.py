@@ -86,8 +86,8 @@ def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
     evals = reader.evals(row.id, own)
     newest = next(iter(reader.steps(row.id, row.step - 1, own)), None)
     history = reader.history(row.id, dict.fromkeys((*ALWAYS, *in_order(samples))), None, own)
-    measured = reader.task_config(row.id).get("versions", ())
-    versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in measured}
+    config, recent = reader.task_config(row.id), reader.recent_means(row.id, policy=own)
+    versions = {words: next(reversed(reader.evals(row.id, words)), None) for words in config.get("versions", ())}
     rewards = history.tracks.get(REWARD, Track())
     return PolicyFacts(
         name,
@@ -96,7 +96,7 @@ def _policy(reader: HomeReader, name: str, row: TaskRow) -> PolicyFacts:
         evals,
         scored(reader, f"{row.id} {name}".rstrip(), row.id, name),
         newest.metrics if newest else {},
-        verdict(evidence(row, evals, rewards, reader.recent_means(row.id, policy=own), versions)),
+        verdict(evidence(row, evals, rewards, recent, versions, config, name)),
         _rollouts(reader, row, own, evals),
     )
 

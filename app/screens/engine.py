@@ -132,6 +132,11 @@ Tab goes through the panes, z shows one alone."""
 
     # Keys.
 
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """What one can do with an engine that runs: starting one comes behind."""
+        return ("drain", "stop", "yield_machine") if self._serves else ()
+
     def why_not(self, action: str) -> str:
         """Why an engine cannot be started or stopped."""
         name = action.partition("(")[0]

@@ -86,7 +86,8 @@ A click on a column's head sorts."""
         if not self.is_mounted or not self.query_one(Preview).display or not self._asked:
             return None
         wide = self.app.size.width >= _WIDE
-        return PreviewQuestion(self._asked, wide, self._answers.get(self._asked))
+        known, clock = self._answers.get(self._asked), lambda: self.marlaas.snapshot.now
+        return PreviewQuestion(self._asked, wide, known, clock)
 
     def content(self) -> ComposeResult:
         """The table; or how to begin, where it is empty."""

@@ -29,6 +29,7 @@ from ..widgets.rollouts.conversation_panes import ConversationPanes
 from ..widgets.rollouts.search import Search
 from ..widgets.virtual_list import VirtualList
 from ..words.format import counted
+from ..words.lost import no_failures
 from .view import View
 
 if TYPE_CHECKING:
@@ -188,7 +189,11 @@ task trains several policies, P turns to the next one's steps; a group shows all
         self._conversations.shade_by(SHADES[(SHADES.index(self._conversations.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
-        """Show failures only, or everything."""
+        """Show failures only, or everything; where no failure is stored, say why."""
+        if not self._browser.has_failures:
+            task = self.marlaas.snapshot.task(self.marlaas.selected)
+            self.marlaas.say(no_failures(task), bad=True)
+            return
         self.marlaas.say("Failures only." if self._browser.toggle_failures() else "Everything.")
 
     def action_compare(self) -> None:

@@ -15,6 +15,7 @@ from textual.widgets import ContentSwitcher, Static
 from marlaas.engine.store import TaskRow, Track
 
 from ..chart.plot import MOST_CURVES
+from ..chart.score_rows import ScoreRow
 from ..chart.smoothing import WEIGHTS
 from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
@@ -28,12 +29,13 @@ from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.small_multiples import SmallChart, SmallMultiples
 from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task.verdict_line import VerdictLine
+from ..widgets.task.version_scores import VersionScores
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.awaiting import awaiting
 from ..words.format import line
 from ..words.important import important
-from ..words.learning import gone_wrong
+from ..words.learning import goes_wrong, gone_wrong, pointed
 from ..words.measured import score_text
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
 from ..words.tasks import short_name, shown_state
@@ -52,9 +54,6 @@ _LOW = 20
 """Lines below which there is no room for all panes."""
 _HIGH = {True: 26, False: 34}
 """Lines from which on small charts stand below the large one, by whether the screen is wide."""
-_AROUND = 24
-"""Lines of a wide screen that the list of metrics has not: bars, the task's head, what the chosen metric means, and the
-bars of its staleness."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which the panes' places change, as in the application's style sheet."""
 
@@ -96,8 +95,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         self._metric = REWARD
         self._look = Look()
         self._all: bool | None = None
-        """Whether diagnostics are listed; None: where there is room for them."""
-        self._lists_all = False
+        """Whether all diagnostics are listed, or none; None: as many as there is room for."""
         self._seen: int | None = None
         self._answer: TaskAnswer | None = None
 
@@ -125,6 +123,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
                 with Container(id="task-panes"):
                     with Container(id="charts"):
                         yield MetricChart()
+                        yield VersionScores()
                         yield SmallMultiples()
                     yield MetricList()
                     yield TrajectoryPane()
@@ -178,8 +177,12 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         """The task's row changes without its answer, as when it is paused."""
         rewards = answer.samples.get(REWARD, Track())
         row = replace(row, state=shown_state(row, self.marlaas.snapshot.serving))
-        seen = evidence(row, answer.own.evals, rewards, answer.recent, answer.versions)
-        self.query_one(VerdictLine).verdict = verdict(seen, gone_wrong(row, answer.learner.policy))
+        own = answer.learner
+        seen = evidence(
+            row, answer.own.evals, rewards, answer.recent, answer.versions, answer.configs.get(own.task, {}), own.policy
+        )
+        found = verdict(seen, gone_wrong(row, own.policy))
+        self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)
@@ -198,6 +201,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
 
     def _show_metrics(self, answer: TaskAnswer) -> None:
+        self.set_class(bool(answer.versions), "-versions")
         if answer.versions:
             self._show_versions(answer)
             return
@@ -205,11 +209,9 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         newest = newest_values(tracks)
         names = in_order(name for name, track in tracks.items() if track.steps)
         first = important(names, newest)
-        self._lists_all = self._has_room_for(len(names)) if self._all is None else self._all
-        listed = names if self._lists_all else [*first, *({answer.metric} & set(names) - set(first))]
+        listed = [*first, *(name for name in names if name not in first)]
         metrics, small = self.query_one(MetricList), self.query_one(SmallMultiples)
-        hidden = len(names) - len(listed)
-        metrics.missing = f"D: {hidden} diagnostics more" if hidden else ""
+        metrics.missing, metrics.least, metrics.filled = "", None if self._all else len(first), self._all is None
         metrics.chosen = small.chosen = answer.metric
         about = words(answer.metric)
         metrics.about = (about.title, about.meaning, about.normal)
@@ -224,20 +226,27 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         small.charts = tuple(SmallChart(name, words(name).title, newest_text(name, newest), own) for name, own in drawn)
         self.set_class(not shown, "-bare")
 
-    def _has_room_for(self, metrics: int) -> bool:
-        """Whether a list of so many metrics fits beside the chart."""
-        width, height = self.app.size
-        return width >= _WIDE and height >= metrics + _AROUND
-
     def _show_versions(self, answer: TaskAnswer) -> None:
         """The versions that an evaluation measures, each with its score; the chosen one is who the other panes show."""
         metrics = self.query_one(MetricList)
         self.query_one(SmallMultiples).charts = ()
         self.set_class(True, "-bare")
         metrics.missing, metrics.chosen, metrics.about = "", answer.learner.policy, ("", "", "")
+        metrics.least = None
         metrics.rows = tuple(
             MetricRow(words, line(words, 40), score_text(row)) for words, row in answer.versions.items()
         )
+        scores = self.query_one(VersionScores)
+        scores.rows = tuple(
+            ScoreRow(line(words, 40), score_text(row), row.score if row else None, row.stderr if row else 0.0)
+            for words, row in answer.versions.items()
+        )
+        scores.baseline = next((row.floor for row in answer.versions.values() if row and row.floor is not None), None)
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """The key for what goes wrong in its learning, where anything does."""
+        return ("findings",) if self.targets and goes_wrong(self.targets[0]) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""
@@ -313,7 +322,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def action_diagnostics(self) -> None:
         """List all metrics, or the important ones."""
-        self._all = not self._lists_all
+        metrics = self.query_one(MetricList)
+        self._all = len(metrics.listed) < len(metrics.rows)
         self._again()
 
     def action_inspect(self) -> None:

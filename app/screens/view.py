@@ -64,6 +64,11 @@ class View(Screen[None]):
         """Why an action of this view is not possible; empty where it is. Asked often, so it must be cheap."""
         return ""
 
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """Actions whose keys come first in the last line, because of what is shown at the moment."""
+        return ()
+
     def compose(self) -> ComposeResult:
         """Lay out the bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
@@ -115,7 +120,7 @@ class View(Screen[None]):
 
     def renew_keys(self) -> None:
         """Update which keys can act, because something else is under the cursor."""
-        reasons = (self._stopped, *(self.why_not(binding.action) for _, binding in self._bindings))
+        reasons = (self._stopped, self.first_keys, *(self.why_not(binding.action) for _, binding in self._bindings))
         if reasons != self._reasons:  # Textual rebuilds the footer
             self._reasons = reasons
             self.refresh_bindings()

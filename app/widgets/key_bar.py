@@ -1,5 +1,7 @@
 """The last line of every view and dialog: the keys that act here, dim where they cannot, and the palette at the right.
 
+A view may name keys that come first, because of what it shows at the moment (``first_keys``).
+
 Where there is no room for all, whole keys are left out, the last first. How to get help and how to leave stays.
 
 Textual's own footer makes a widget for each key, and makes all of them anew whenever one changes. With a cursor that
@@ -84,6 +86,7 @@ class KeyBar(Widget):
         if not self.is_attached:  # its screen may have been left meanwhile
             return
         active = self.screen.active_bindings
+        first: Sequence[str] = getattr(self.screen, "first_keys", ())
         shown: dict[str, ShownKey] = {}
         if self._enter:
             display = self.app.get_key_display(Binding("enter", ""))
@@ -92,10 +95,11 @@ class KeyBar(Widget):
         if zoom is not None and self.screen.maximized is not None:
             shown["zoom"] = ShownKey(zoom.key, f"esc {self.app.get_key_display(zoom)}", "all panes", True)
         for _, binding, enabled, _ in active.values():
-            if binding.show and binding.action not in shown:
+            if (binding.show or binding.action in first) and binding.action not in shown:
                 display = self.app.get_key_display(binding)
                 shown[binding.action] = ShownKey(binding.key, display, binding.description, enabled)
-        self.keys = tuple(sorted(shown.values(), key=lambda key: key.description == "close"))  # that one is the last
+        ordered = sorted(shown, key=lambda action: (shown[action].description == "close", action not in first))
+        self.keys = tuple(shown[action] for action in ordered)  # how to close comes last
         palette = active.get(self.app.COMMAND_PALETTE_BINDING)
         if palette is not None:
             display = self.app.get_key_display(palette.binding)

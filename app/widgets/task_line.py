@@ -11,6 +11,7 @@ from marlaas.engine.store import PaceRow, TaskRow
 from ..words.format import bar, cells, count, duration, line, score, short_duration
 from ..words.held_out import held_out
 from ..words.learning import state_text
+from ..words.lost import lost_words
 from ..words.metrics import value_text
 from ..words.pace import seconds_left
 from ..words.tasks import remedy, shown_reason
@@ -65,7 +66,8 @@ class TaskLine(Widget):
         reason = shown_reason(task, self.serving)
         if task.state == "blocked":
             return reason, remedy(task), "$text-error"
-        return reason, "" if reason else task.warning, "$text-muted"
+        known = (lost_words(task), "" if reason else task.warning)
+        return reason, " ".join(filter(None, known)), "$text-muted"
 
     def render(self) -> Content:
         """The lines."""

@@ -27,7 +27,8 @@ _INVISIBLE = re.compile(
     "\U000e0000-\U000e007f]"  # tags
 )
 _HALVES = re.compile("[\ud800-\udfff]")
-BARS = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇"
+"""From the lowest to the highest; none fills its cell, so that bars in neighbouring lines do not grow together."""
 
 
 def plain(text: str) -> str:
@@ -173,9 +174,9 @@ def share(value: float) -> str:
 
 
 def bar(part: int, whole: int, width: int) -> str:
-    """A progress bar of full and light blocks."""
+    """A progress bar; lines above each other stay apart, as with ``BARS``."""
     filled = 0 if whole <= 0 else round(width * min(1.0, max(0.0, part / whole)))
-    return "█" * filled + "░" * (width - filled)
+    return BARS[-1] * filled + BARS[0] * (width - filled)
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

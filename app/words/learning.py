@@ -6,7 +6,7 @@ Shared by the command line and the terminal application. Takes rows, gives plain
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from marlaas.engine.spec import (
@@ -23,11 +23,15 @@ from marlaas.engine.spec import (
 from marlaas.engine.store import FindingRow, TaskRow
 
 from .format import line, number, score, share
+from .lost import lost_briefly, many_lost
 from .tasks import shown_reason, shown_state, state_word
+from .verdict import Verdict
 
 MARK = "!"
-"""Beside the state of a task whose learning goes wrong; the task runs on."""
+"""Beside the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""
 Figures = Mapping[str, float]
+_LOOKED_AT = ("running", "paused", "done")
+"""States of which a mark says more."""
 
 
 @dataclass(frozen=True)
@@ -93,22 +97,36 @@ def gone_wrong(task: TaskRow, policy: str = "") -> str:
     return f"{found.headline}: {found.evidence.rstrip('.')}. {found.advice}".rstrip() if found else ""
 
 
+def pointed(found: Verdict, task: TaskRow, policy: str, key: str) -> Verdict:
+    """A verdict that ``gone_wrong`` gave, with a shorter way to say it, and the key that shows the figures."""
+    why = newest(task, policy)
+    if why is None:
+        return found
+    return replace(found, short=f"{why.headline}. {why.advice}".rstrip(), more=f"{key}: evidence")
+
+
 def goes_wrong(task: TaskRow) -> bool:
     """Whether a task has learned, or learns, in a way that people should look at."""
-    return task.state in ("running", "paused", "done") and any(finding.holds for finding in task.findings)
+    return task.state in _LOOKED_AT and any(finding.holds for finding in task.findings)
 
 
 def state_text(task: TaskRow, serving: bool = True) -> str:
-    """Glyph and word of the state that a task is shown in, with a mark where its learning goes wrong."""
+    """Glyph and word of the state that a task is shown in, with a mark where people should look at it."""
     state = shown_state(task, serving)
     word = state_word(state)
-    return f"{word} {MARK}" if state == task.state and goes_wrong(task) else word
+    return f"{word} {MARK}" if state == task.state and marked(task) else word
+
+
+def marked(task: TaskRow) -> bool:
+    """Whether its state has a mark: its learning goes wrong, or its environment loses episodes."""
+    return goes_wrong(task) or (task.state in _LOOKED_AT and many_lost(task))
 
 
 def why(task: TaskRow, serving: bool = True) -> str:
-    """Why it waits, paused or ended, else what goes wrong in its learning, in a few words; empty: nothing."""
+    """Why it waits, paused or ended, else what goes wrong in its learning, or how many of its episodes were lost, in a
+    few words; empty: nothing."""
     found = newest(task)
-    return shown_reason(task, serving) or (found.headline if found else "")
+    return shown_reason(task, serving) or (found.headline if found else lost_briefly(task))
 
 
 def fields(task: TaskRow) -> list[tuple[str, str]]:

@@ -41,6 +41,10 @@ class Verdict:
     """good, fair (one should look), bad, or none (nothing is known yet)."""
     words: str = ""
     """A sentence, or two: the finding, then what helps."""
+    short: str = ""
+    """The same without its figures, for where there is no room; empty: there is no shorter way to say it."""
+    more: str = ""
+    """Which key shows more, in a few words; always said."""
 
     @property
     def glyph(self) -> str:
@@ -80,6 +84,10 @@ class Evidence:
     """Means of the metrics over the last steps."""
     measured: Sequence[tuple[str, Score | None]] | None = None
     """Of an evaluation: each version that it measures, with its score."""
+    lost: str = ""
+    """How many of its episodes have no reward because the environment failed, in a few words; empty: hardly any."""
+    both_sides: bool = False
+    """Whether it speaks in training for agents that play against each other, so that what one wins the other loses."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,14 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
     """What to say first. ``finding``: what is known to go wrong with its learning, in words; it comes before all."""
     if finding:
         return Verdict("bad", finding)
+    found = _of_course(seen)
+    if not seen.lost:
+        return found
+    return Verdict("fair" if found.tone == "good" else found.tone, f"{found.words} {seen.lost}.")
+
+
+def _of_course(seen: Evidence) -> Verdict:
+    """What to say of how it learns."""
     if seen.measured is not None:
         return _of_evaluation(seen.measured, seen.state)
     if not seen.step and not seen.rewards:
@@ -113,6 +129,8 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
         words = f"Held-out cannot be measured: {failed} of {played} episodes failed. Mend the environment."
         return Verdict("bad", words)
     held, reward = held_out_trend(seen.scores), reward_trend(seen.reward_steps, seen.rewards)
+    if seen.both_sides:
+        return _by_held_out(seen, held)
     beside = _beside(seen)
     if held is not None and held.way != "flat":
         return _rises(seen, held) if held.way == "up" else _falls(held, beside)
@@ -127,6 +145,19 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
     if reward.way == "down":
         return Verdict("bad", f"Getting worse: {_reward_over(reward)}. A smaller `learning_rate` may help.")
     return _flat(seen, reward)
+
+
+def _by_held_out(seen: Evidence, held: _Trend | None) -> Verdict:
+    """Of a policy that plays against itself, whose mean reward stays where it is however well it plays."""
+    why = "The mean reward says nothing: one policy speaks for both sides."
+    if held is None:
+        known = f"held-out {score(seen.scores[-1].score)}" if seen.scores else "held-out is not measured yet"
+        return Verdict("none", f"Too early to tell: {known}. {why}")
+    if held.way == "flat":
+        over = f"held-out {held} in {counted(held.steps, 'step')}, within its noise (± {score(seen.scores[-1].error)})"
+        return Verdict("fair", f"Not clear yet: {over}. More `prompts` under [eval] measure it better. {why}")
+    found = _rises(seen, held) if held.way == "up" else _falls(held, None)
+    return Verdict(found.tone, f"{found.words} {why}")
 
 
 def held_out_trend(scores: Sequence[Score]) -> _Trend | None:

@@ -152,6 +152,7 @@ from .rows import (
     EvalRow as EvalRow,
     EventRow as EventRow,
     KnownTask as KnownTask,
+    LostEpisodes as LostEpisodes,
     PaceRow as PaceRow,
     Reason as Reason,
     ReasonCode as ReasonCode,

@@ -58,6 +58,22 @@ NO_REASON = Reason()
 
 
 @dataclass(frozen=True)
+class LostEpisodes:
+    """Episodes of a task that have no reward, because its environment failed each time that they were played."""
+
+    episodes: int
+    of: int
+    """How many were played for its steps, these among them; 0 where that is not known."""
+    failure: str = ""
+    """What its environment raised last, with file and line; empty where that is not known any more. Hostile text."""
+
+    @property
+    def share(self) -> float:
+        """Their share of all episodes; 0 where that is not known."""
+        return self.episodes / self.of if self.of else 0.0
+
+
+@dataclass(frozen=True)
 class TaskRow:
     """A task with its progress, which is that of the first policy it trains."""
 
@@ -107,6 +123,8 @@ class TaskRow:
     """What the newest held-out score rests on; with a basis and no score, too many episodes failed."""
     findings: tuple[FindingRow, ...] = ()
     """What went wrong in the learning of its policies, the newest first."""
+    lost: LostEpisodes | None = None
+    """Episodes that its environment lost in the steps made; None: none."""
 
     @property
     def trained(self) -> tuple[str, ...]:

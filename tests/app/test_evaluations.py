@@ -91,6 +91,21 @@ async def test_the_task_page_shows_each_version(filled: Home, size: tuple[int, i
         assert driver.app.learner is not None and driver.app.learner.policy == "1@3"
 
 
+async def test_the_task_page_has_the_scores_on_one_axis(filled: Home) -> None:
+    async with driving(filled, (120, 36)) as driver:
+        driver.app.open_task(2)
+        await driver.settle()
+        lines = driver.text().splitlines()
+        axis = next(place for place, text in enumerate(lines) if text.split()[:2] == ["0.00", "1.00"])
+        first, second, third = lines[axis + 1 : axis + 4]
+        assert first.split()[0] == "1@best" and second.split()[0] == "1@3" and third.split()[0] == "base"
+        assert first.index("◆") > second.index("◆") and "◆" not in third and "not yet" in third
+        assert "╌ baseline" in driver.text() and "smoothed" not in driver.text()
+        driver.app.open_task(1)
+        await driver.settle()
+        assert "smoothed" in driver.text() and "score with its standard error" not in driver.text()
+
+
 @pytest.mark.parametrize("key", "123456789")
 async def test_every_view_opens(filled: Home, key: str) -> None:
     async with driving(filled, (120, 40)) as driver:

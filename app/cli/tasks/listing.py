@@ -129,6 +129,7 @@ def show_task(args: argparse.Namespace) -> int:
 
     from ...reading.opening import find_task, reading
     from ...words.learning import fields as findings, findings_json, state_text
+    from ...words.lost import lost_words
     from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.metrics import all_in_order, newest_text, value_text
     from ...words.tasks import MENDED, shown_reason, task_detail_json
@@ -163,6 +164,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("environment", line(task.environment)),
         ("state", state_text(task, serving)),
         ("reason", line(shown_reason(task, serving))),
+        ("lost", lost_words(task)),
         ("remedy", MENDED if task.state == "blocked" else ""),
         *(("warning", line(warning)) for warning in warnings),
         *findings(task),

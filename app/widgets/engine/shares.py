@@ -84,4 +84,4 @@ def behind(rollout: StandingRow | None, training: StandingRow | None) -> str:
         texts.append(f"{count(round(rollout.behind))} tokens")
     if training is not None and training.behind >= 1e4:
         texts.append(duration(round(training.behind / 1e6, 2)))
-    return ", ".join(texts) or "ahead"
+    return ", ".join(texts) or "nothing"

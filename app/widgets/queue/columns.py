@@ -59,6 +59,8 @@ _GROWS = (("rewards", 10), ("task", 12), ("why", 60), ("tenant", 6))
 """Columns that take what is left, in this order, and how many cells each takes at most."""
 _BELOW = " " * (TINY[0].width + 1)
 """What a second line is indented by: it begins below the second column."""
+_LONGEST = 400
+"""Cells of a reason that are looked at."""
 _AROUND = 4
 """Cells beside the table's columns: padding, and a scrollbar."""
 
@@ -110,10 +112,12 @@ def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) ->
 
 
 def second_line(shown: QueueLine) -> str:
-    """What stands below the line of a blocked task: file, line and cause; empty below all others."""
-    if shown.single is None or shown.policy is not None:
+    """What stands below the line of a task that needs a person: of a blocked one file, line and cause, of one that
+    paused itself why; empty below all others."""
+    task = shown.single
+    if task is None or shown.policy is not None:
         return ""
-    why = blocking(shown.single)
+    why = line(task.reason, _LONGEST) if task.stuck else blocking(task)
     return f"{_BELOW}└ {why}" if why else ""
 
 
@@ -147,7 +151,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
             left = seconds_left(task, pace)
             return "" if left is None else short_duration(left)
         case "why":
-            return "" if task.state == "blocked" else line(why(task, course.serving), column.width)
+            return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), column.width)
         case "task":
             before = "  " * shown.depth + (_fold(shown) if task.policies else "")
             return before + short_name(task, column.width - len(before))
@@ -169,9 +173,9 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
         case "why":
             who = "" if policy.trained else f"{kind(policy)}, "
             return line(f"{who}speaks for {names(policy.agents)}", column.width)
-        case "rewards" if not policy.trained:
-            return line(policy.frozen or policy.pool, column.width)
-        case "rewards":
+        case "progress" if not policy.trained:  # goes on from the state: frozen at base, pool of player
+            return line(f"at {policy.frozen}" if policy.frozen else f"of {policy.pool}", column.width)
+        case "rewards" if policy.trained:
             return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
         case "step" | "progress" | "reward" | "held-out" | "best" | "stale" if policy.trained:
             return _of_task(task.seen_by(policy), course, QueueLine("", (task,)), column)

@@ -19,7 +19,7 @@ from ...questions.preview import PreviewAnswer
 from ...words.awaiting import awaiting
 from ...words.format import line
 from ...words.important import important
-from ...words.learning import gone_wrong
+from ...words.learning import gone_wrong, pointed
 from ...words.measured import score_text
 from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
 from ...words.tasks import short_name
@@ -29,6 +29,7 @@ from ..task.metric_list import MetricList, MetricRow
 from ..task.small_multiples import SmallChart, SmallMultiples
 from ..task.verdict_line import VerdictLine
 from .newest_rollout import NewestRollout
+from .source_excerpt import SourceExcerpt
 
 LOOK = Look()
 
@@ -42,7 +43,10 @@ class Preview(Vertical):
     Preview MetricList { width: 1fr; height: 100%; display: none; }
     Preview SmallMultiples { width: 60; height: 100%; display: none; }
     Preview NewestRollout { width: 1fr; height: 100%; }
+    Preview SourceExcerpt { width: 1fr; height: 100%; display: none; }
     Preview.-slim NewestRollout { display: none; }
+    Preview.-source NewestRollout { display: none; }
+    Preview.-source SourceExcerpt { display: block; }
     """
 
     def __init__(self, **options: Any) -> None:
@@ -57,6 +61,7 @@ class Preview(Vertical):
             yield MetricList()
             yield SmallMultiples()
             yield NewestRollout()
+            yield SourceExcerpt()
 
     def on_mount(self) -> None:
         """Leave the focus to the table."""
@@ -80,6 +85,9 @@ class Preview(Vertical):
         self.query_one(NewestRollout).silent = bool(problem) or any(row.state == "blocked" for row in rows.values())
         if answer is not None and known:
             chart.missing = awaiting(next(iter(known.values())), answer.first, REWARD, now)
+        source = answer.source if answer is not None and known else None
+        self.set_class(source is not None, "-source")
+        self.query_one(SourceExcerpt).excerpt = source
         if (answer, known) == self._shown:
             return
         self._shown = (answer, known)
@@ -88,6 +96,7 @@ class Preview(Vertical):
             chart.plot, chart.names, small.charts = Plot(), (), ()
             self.query_one(VerdictLine).verdict = Verdict()
             self.query_one(NewestRollout).row = None
+            chart.display = True
             return
         self._show_versions(answer)
         everybody = list(known)
@@ -99,18 +108,20 @@ class Preview(Vertical):
         chart.smoothing = f"smoothed {LOOK.weight:g}"
         chart.title = words(REWARD).title
         self.query_one(NewestRollout).row = answer.rollout
-        own, row = curves[everybody[0]], known[everybody[0]]
-        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions)
-        found = verdict(seen, gone_wrong(row, everybody[0].policy))
+        own, row, policy = curves[everybody[0]], known[everybody[0]], everybody[0].policy
+        seen = evidence(row, own.evals, own.track(REWARD), answer.recent, answer.versions, answer.config, policy)
+        found = pointed(verdict(seen, gone_wrong(row, policy)), row, policy, "⏎ f")
         whose = f"{line(everybody[0].words, 40)}: " if len(everybody) > 1 else ""
-        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words)
+        short = whose + found.short if found.short else ""
+        self.query_one(VerdictLine).verdict = replace(found, words=whose + found.words, short=short)
         small.charts = self._small(answer, row)
 
     def _show_versions(self, answer: PreviewAnswer) -> None:
         """Of an evaluation, its versions with their scores in the place of a curve."""
         versions, chart = self.query_one(MetricList), self.query_one(MetricChart)
         versions.rows = tuple(MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items())
-        versions.display, chart.display = bool(versions.rows), not versions.rows
+        versions.display = bool(versions.rows)
+        chart.display = not versions.rows and answer.source is None
 
     @staticmethod
     def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ...lists.queue_lines import QueueLine
-from ...words.learning import goes_wrong
+from ...words.learning import marked
 from ...words.tasks import shown_state
 from ..keyed_table import Cell, Column, KeyedTable, Row
 from .columns import Course, cell_text, layout, second_line
@@ -89,10 +89,14 @@ class QueueTable(KeyedTable):
         self.show_rows(columns, [self._row(line, columns) for line in self.lines], *self._order)
 
     def _row(self, line: QueueLine, columns: tuple[Column, ...]) -> Row:
-        marked = bool(self.marks) and all(task.id in self.marks for task in line.tasks)
+        chosen = bool(self.marks) and all(task.id in self.marks for task in line.tasks)
         course, below = self._course, second_line(line)
-        cells = (Cell(cell_text(line, course, marked, column), _style(line, course, column)) for column in columns)
-        return Row(line.key, tuple(cells), Cell(below, "$text-error") if below else None)
+        cells = (Cell(cell_text(line, course, chosen, column), _style(line, course, column)) for column in columns)
+        return Row(line.key, tuple(cells), Cell(below, _below_style(line)) if below else None)
+
+
+def _below_style(line: QueueLine) -> str:
+    return "$text-warning" if line.single is not None and line.single.stuck else "$text-error"
 
 
 def _style(line: QueueLine, course: Course, column: Column) -> str:
@@ -101,7 +105,7 @@ def _style(line: QueueLine, course: Course, column: Column) -> str:
     if line.policy is not None:
         return "$text-primary" if column.name == "rewards" and line.policy.trained else "$text-muted"
     if column.name == "state":
-        if line.single.state == "running" and course.serving and goes_wrong(line.single):
+        if line.single.state in ("running", "done") and course.serving and marked(line.single):
             return "bold $text-warning"
         return _COLOURS.get(shown_state(line.single, course.serving), "")
     return "$text-primary" if column.name == "rewards" else ""

@@ -201,6 +201,11 @@ class Browser(Vertical):
         value = max(paid)[0] if best else min(paid)[0]
         return self.conversations.go(next(id for reward, id in paid if reward == value))
 
+    @property
+    def has_failures(self) -> bool:
+        """Whether the list of failures is shown, or would have anything in it."""
+        return self.place is not None and (self.place.failures or bool(in_list(self._steps, failures=True)))
+
     def toggle_failures(self) -> bool:
         """Show failures only, or everything; returns a sentence that says which."""
         if self.place is None:

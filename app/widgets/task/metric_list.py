@@ -23,6 +23,8 @@ _LIST = 34
 _NAME, _VALUE = 14, 11
 _RAGGED = 6
 """Cells of a line that wrapping at words may leave empty."""
+_ABOUT = 7
+"""Lines that stay for what the chosen metric means, before more metrics are listed than must be."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,25 @@ class MetricList(Widget, can_focus=True):
     """
 
     rows: reactive[tuple[MetricRow, ...]] = reactive(())
+    """The most important first."""
+    least: reactive[int | None] = reactive(None)
+    """How many of the first ones are listed in any case. None: all of them."""
+    filled: reactive[bool] = reactive(False)
+    """Whether more of them are listed as far as there is room."""
     chosen: reactive[str] = reactive("")
     missing: reactive[str] = reactive("")
     """A sentence shown below, where something is missing or hidden."""
     about: reactive[tuple[str, str, str]] = reactive(("", "", ""))
     """The chosen metric: its name, what it is, and what it is like where all is well; shown where lines are left."""
+
+    @property
+    def listed(self) -> tuple[MetricRow, ...]:
+        """The metrics that are listed, the chosen one among them."""
+        if self.least is None:
+            return self.rows
+        wide = self.filled and self.content_size.width >= _LIST
+        room = max(self.least, self.content_size.height - 1 - _ABOUT if wide else 0)
+        return (*self.rows[:room], *(row for row in self.rows[room:] if row.name == self.chosen))
 
     def action_move(self, by: int) -> None:
         """To the line above or below."""
@@ -84,29 +100,31 @@ class MetricList(Widget, can_focus=True):
     def action_explain(self) -> None:
         """Ask what the chosen metric means."""
         if self.rows:
-            self.post_message(self.Asked(self.rows[self._place()].name))
+            self.post_message(self.Asked(self.listed[self._place()].name))
 
     def step(self, by: int) -> None:
         """Go to the next metric; after the last comes the first."""
         if self.rows:
-            self.post_message(self.Chosen(self.rows[(self._place() + by) % len(self.rows)].name))
+            self.post_message(self.Chosen(self.listed[(self._place() + by) % len(self.listed)].name))
 
     def on_click(self, event: Click) -> None:
         """The metric under the mouse."""
         columns = self._columns()
         column = min(columns - 1, max(0, event.x - 1) * columns // max(1, self.content_size.width))
         place = (self._first() + event.y) * columns + column
-        if place < len(self.rows):
-            self.post_message(self.Chosen(self.rows[place].name))
+        if place < len(self.listed):
+            self.post_message(self.Chosen(self.listed[place].name))
 
     def render(self) -> Content:
         """As many lines as there is room for, with the chosen metric among them."""
-        columns, first = self._columns(), self._first()
+        columns, first, listed = self._columns(), self._first(), self.listed
         lines = []
         for row in range(first, first + max(1, self.content_size.height)):
-            metrics = self.rows[row * columns : (row + 1) * columns]
+            metrics = listed[row * columns : (row + 1) * columns]
             lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
-        lines += [Content.styled(self.missing, "$text-muted")] if self.missing else []
+        hidden = len(self.rows) - len(listed)
+        missing = self.missing or (f"D: {hidden} diagnostics more" if hidden else "")
+        lines += [Content.styled(missing, "$text-muted")] if missing else []
         return Content("\n").join([*lines, *self._about(self.content_size.height - len(lines))])
 
     def _about(self, room: int) -> list[Content]:
@@ -136,22 +154,22 @@ class MetricList(Widget, can_focus=True):
         return Content.styled(f"{'▸' if chosen else ' '} {text}", "bold $text-primary" if chosen else "")
 
     def _columns(self) -> int:
-        narrow_and_high = self.content_size.height >= len(self.rows)
+        narrow_and_high = self.content_size.height >= len(self.listed)
         return 1 if self.content_size.width < 2 * _CELL or narrow_and_high else self.content_size.width // _CELL
 
     def _first(self) -> int:
         """The first line that is shown."""
         height, columns = max(1, self.content_size.height), self._columns()
-        lines = -(-len(self.rows) // columns)
+        lines = -(-len(self.listed) // columns)
         return max(0, min(self._place() // columns - height // 2, lines - height))
 
     def _place(self) -> int:
-        return next((place for place, row in enumerate(self.rows) if row.name == self.chosen), 0)
+        return next((place for place, row in enumerate(self.listed) if row.name == self.chosen), 0)
 
     def _choose(self, by: int) -> None:
         if self.rows:
-            place = min(len(self.rows) - 1, max(0, self._place() + by))
-            self.post_message(self.Chosen(self.rows[place].name))
+            place = min(len(self.listed) - 1, max(0, self._place() + by))
+            self.post_message(self.Chosen(self.listed[place].name))
 
 
 def trend(values: Sequence[float], width: int) -> str:

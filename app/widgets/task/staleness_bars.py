@@ -30,7 +30,7 @@ class StalenessBars(Widget):
             return Content("")
         if height >= 3:
             return Content.assemble((_TITLE, "$text-muted"), "\n", ("\n".join(self._lines(width, height - 1)), ""))
-        shares = " ".join(f"{age} {BARS[int(part * 7.99)]} {share(part)}" for age, part in self._shares(8))
+        shares = " ".join(f"{age} {BARS[round(part * (len(BARS) - 1))]} {share(part)}" for age, part in self._shares(8))
         return Content.assemble(("staleness  ", "$text-muted"), shares)
 
     def _lines(self, width: int, height: int) -> list[str]:
@@ -38,7 +38,8 @@ class StalenessBars(Widget):
         longest = max(len(str(age)) for age, _ in shares)
         room = max(1, width - longest - 8)
         return [
-            f"{age:>{longest}} {'█' * round(part * room)}{' ' if part else ''}{share(part)}" for age, part in shares
+            f"{age:>{longest}} {BARS[-1] * round(part * room)}{' ' if part else ''}{share(part)}"
+            for age, part in shares
         ]
 
     def _shares(self, most: int) -> list[tuple[str, float]]:

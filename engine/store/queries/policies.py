@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..score_basis import BASIS, ScoreBasis, basis_of
-from .token_sums import TokenSums
+from .step_sums import StepSums
 
 POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY id LIMIT 1)"
 """SQL for a policy's id, by default that of the task's first. Its parameters: the task, and a policy's name or None."""
@@ -84,9 +84,9 @@ class PolicyRow:
 class PolicyRows:
     """Reads the policies of tasks. ``query`` gives the rows of one short query."""
 
-    def __init__(self, query: Callable[..., list[sqlite3.Row]], tokens: TokenSums) -> None:
+    def __init__(self, query: Callable[..., list[sqlite3.Row]], sums: StepSums) -> None:
         self._query = query
-        self._tokens = tokens
+        self._sums = sums
 
     def of(
         self, task: int, policies: str | None, agents: str | None, versions: str | None = None
@@ -116,7 +116,7 @@ class PolicyRows:
 
     def _progress(self, row: sqlite3.Row) -> dict[str, Any]:
         values = {**dict(row), "adapter_version": row["adapter_version"] or ""}
-        values["tokens"] = self._tokens.of(values.pop("id"), row["step"])
+        values["tokens"] = self._sums.of(values.pop("id"), row["step"]).tokens
         values["basis"] = basis_of(row["basis"])
         del values["name"]
         return values

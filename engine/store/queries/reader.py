@@ -15,6 +15,7 @@ from typing import Any
 
 from ...environments import Finding
 from ...errors import StoreError
+from ...spec import TOGETHER
 from ..rows import (
     ACTIVE,
     BoundTask,
@@ -23,6 +24,7 @@ from ..rows import (
     EvalRow,
     EventRow,
     KnownTask,
+    LostEpisodes,
     PaceRow,
     StepRow,
     TaskRow,
@@ -37,7 +39,7 @@ from ..score_basis import BASIS, basis_of
 from ..shown_state import shown_state
 from .findings import FINDINGS, findings_of
 from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
-from .token_sums import TokenSums
+from .step_sums import StepSums, Sums
 
 _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
@@ -53,7 +55,8 @@ SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.rea
        (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
            AS adapter_version,
        (SELECT message FROM warnings WHERE task = t.id ORDER BY created DESC, about LIMIT 1) AS warning,
-       {FINDINGS} AS findings
+       {FINDINGS} AS findings,
+       json_extract(t.config, '$.train.groups_per_step') * json_extract(t.config, '$.train.group_size') AS episodes
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
 
@@ -83,6 +86,12 @@ FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = 
 """
 
 
+_FAILED = (
+    "SELECT environment, file, line, message FROM failures WHERE created BETWEEN ? AND coalesce(?, 1e99) + 60"
+    " ORDER BY created"
+)
+"""Failures between two times; a minute later they have been written, too."""
+
 _OLDER = "An older marlaas made this database."
 
 
@@ -101,8 +110,8 @@ class Reader:
                 undo.callback(self._connection.close)
                 self._connection.row_factory = sqlite3.Row
                 self._connection.execute("PRAGMA query_only = 1")
-                self._tokens = TokenSums(self.all)
-                self._policies = PolicyRows(self.all, self._tokens)
+                self._sums = StepSums(self.all)
+                self._policies = PolicyRows(self.all, self._sums)
                 self.check_schema()
             except sqlite3.Error as error:
                 raise StoreError(f"the database cannot be opened: {error}.", where=str(database)) from error
@@ -151,12 +160,26 @@ class Reader:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["warning"] = values["warning"] or ""
         values["findings"] = findings_of(row["findings"])
-        values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
+        sums = self._sums.of(values.pop("policy"), values["step"])
+        values["tokens"], values["lost"] = sums.tokens, self._lost(row, sums, values.pop("episodes") or 0)
         values["basis"] = basis_of(row["basis"])
         values["policies"] = self._policies.of(
             row["id"], values["policies"], values.pop("agents"), values.pop("versions")
         )
         return TaskRow(**values)
+
+    def _lost(self, row: sqlite3.Row, sums: Sums, episodes: int) -> LostEpisodes | None:
+        """What a task's environment lost. ``episodes``: how many its steps consume."""
+        if not sums.lost:
+            return None
+        names = row["environment"].split(TOGETHER)
+        failed = [
+            f"{one['file']}:{one['line']}: {one['message']}"
+            for one in self.all(_FAILED, row["created"], row["finished"])
+            if one["environment"] in names or one["environment"].partition("/")[2] in names
+        ]
+        of = row["step"] * episodes + sums.lost - sums.kept_lost if episodes else 0
+        return LostEpisodes(sums.lost, of, failed[-1] if failed else "")
 
     def known_tasks(self) -> list[KnownTask]:
         """All tasks, as dependencies may name them, oldest first."""

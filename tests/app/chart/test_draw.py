@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -190,3 +191,12 @@ def test_the_ends_of_any_range_have_labels(size: float) -> None:
     lines = text(Plot([line(0.0, 0.5 * size, size)], end=2), 60, 12)
     labels = [one.split("┤")[0].strip() for one in lines if "┤" in one]
     assert len(labels) >= 2 and len(set(labels)) == len(labels) and all(len(label) <= 7 for label in labels)
+
+
+def test_points_have_the_colour_of_the_curve_whose_they_are() -> None:
+    def kinds(*curves: Curve) -> set[str]:
+        drawn = draw(Plot(curves, [Point(4, 0.2, 0.05)], end=8, unit=True), 40, 12)
+        return {kind for runs in drawn.lines for text, kind in runs if "◆" in text}
+
+    level = Curve([0, 8], [0.8, 0.8])
+    assert kinds(level) == {"point"} and kinds(level, replace(level, place=1)) == {"curve0"}

@@ -132,8 +132,8 @@ def test_a_group_in_a_few_signs() -> None:
         return GroupSummary(1, "train", 8, 3, 3, "e", step, rows)
 
     mixed = group(("ok", 0.0), ("ok", 1.0), ("error", None), ("ok", None), ("skip", 0.5), ("ok", float("nan")))
-    assert "".join(sign for sign, _ in marks(mixed.members)) == f"▁█{FAILED}{UNPAID}▅{UNPAID}"
-    assert "".join(sign for sign, _ in marks(group(("ok", -2.0), ("ok", 4.0)).members)) == "▁█"
+    assert "".join(sign for sign, _ in marks(mixed.members)) == f"▁▇{FAILED}{UNPAID}▄{UNPAID}"
+    assert "".join(sign for sign, _ in marks(group(("ok", -2.0), ("ok", 4.0)).members)) == "▁▇"
     assert marks(group(*[("ok", 1.0)] * 20).members)[-1][0] == "+4"
     assert numbers(group(("ok", 0.0), ("ok", 1.0))) == "0.50 ±0.50" and numbers(group(("error", None))) == "-"
     assert age(group()) == "1 old" and age(group(step=None)) == "" and age(group(step=4)) == "fresh"

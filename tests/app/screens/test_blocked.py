@@ -197,3 +197,23 @@ async def test_s_starts_the_engine_from_every_view(
         assert "S start" not in driver.text().splitlines()[-1]
         await driver.press("S")
         assert len(begun) == len(driver.app.views), "one that runs is not started"
+
+
+@pytest.mark.parametrize("size", [(120, 36), (200, 50)])
+async def test_the_queue_shows_the_lines_that_are_wrong(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    task = blocked(filling, home)
+    async with driving(home, size) as driver:
+        text = driver.text()
+        assert "sums.py, line 12  E opens it here" in text and "▸ 12      return expected_sum" in text
+        assert "11" in map(str.strip, text.splitlines()) and "newest rollout" not in text
+        filling.execute("UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task)
+        await driver.read()
+        await driver.settle()
+        assert "expected_sum" not in driver.text()
+
+
+async def test_without_its_file_there_is_none(home: Home, filling: Filling) -> None:
+    blocked(filling, home)
+    (home.plugins / "sums.py").unlink()
+    async with driving(home, (120, 36)) as driver:
+        assert "E opens it here" not in driver.text() and "■ blocked" in driver.text()

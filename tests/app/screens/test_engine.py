@@ -48,6 +48,19 @@ async def test_engine(home: Home, kind: str, size: tuple[int, int]) -> None:
         assert_snapshot(f"engine-{kind}-{size[0]}x{size[1]}", driver.text())
 
 
+async def test_what_one_can_do_with_an_engine_comes_first(home: Home) -> None:
+    fill_machine(home)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press(KEY)
+        assert driver.text().splitlines()[-1].startswith(" D drain  X stop  F yield  S start")
+    with closing(sqlite3.connect(home.database)) as connection:
+        connection.execute("UPDATE engines SET state = 'stopped'")
+        connection.commit()
+    async with driving(home, (120, 40)) as driver:
+        await driver.press(KEY)
+        assert driver.text().splitlines()[-1].startswith(" S start")
+
+
 @pytest.mark.parametrize("size", [(80, 60), (160, 40)])
 async def test_cards_are_shown_where_there_are_any(home: Home, size: tuple[int, int]) -> None:
     fill_machine(home)

@@ -36,7 +36,8 @@ async def test_a_mark_a_line_and_the_rollouts(filling: Filling, home: Home, size
     async with driving(home, size) as driver:
         assert "● running !" in driver.text()
         await driver.press("enter")
-        assert "▼ Steps too large at step 8: a step changes" in driver.text()
+        assert "▼ Steps too large at step 8" in driver.text() and "f: evidence" in driver.text()
+        assert driver.text().splitlines()[-1].startswith(" f findings  ⏎ about")
         await driver.press("f")
         await driver.settle()
         assert isinstance(driver.app.screen, Findings)
@@ -74,3 +75,25 @@ async def test_hostile_replies_are_text(filling: Filling, home: Home) -> None:
         await driver.press("enter", "f")
         await driver.settle()
         assert isinstance(driver.app.screen, Findings) and "\x1b" not in driver.text()
+
+
+ADVICE = "Begin a new task with a third of the `learning_rate` or less, or with more groups per step"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
+async def test_the_advice_is_whole_in_both_views(filling: Filling, home: Home, size: tuple[int, int]) -> None:
+    fill_rollouts(filling, 10)
+    found(filling, [3])
+    filling.engine()
+    async with driving(home, size) as driver:
+        assert ADVICE in " ".join(driver.text().split()) and "⏎ f: evidence" in driver.text()
+        await driver.press("enter")
+        assert ADVICE in " ".join(driver.text().split()) and " f: evidence" in driver.text()
+
+
+async def test_without_a_finding_the_keys_are_as_ever(filling: Filling, home: Home) -> None:
+    fill_rollouts(filling, 10)
+    filling.engine()
+    async with driving(home, (120, 36)) as driver:
+        await driver.press("enter")
+        assert "findings" not in driver.text() and "evidence" not in driver.text()

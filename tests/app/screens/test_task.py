@@ -78,18 +78,18 @@ async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> No
 
 async def test_important_metrics_come_first_and_a_key_lists_all(home: Home) -> None:
     fill_task(home.database)
-    async with driving(home) as driver:
+    async with driving(home, (120, 28)) as driver:
         await driver.press("2")
         metrics = driver.app.screen.query_one(MetricList)
-        few = [row.name for row in metrics.rows]
+        few = [row.name for row in metrics.listed]
         assert few[:4] == ["reward", "held-out", "reward_spread", "entropy"] and "loss" not in few
         assert "diagnostics more" in driver.text()
         await driver.press("D")
-        every = [row.name for row in metrics.rows]
+        every = [row.name for row in metrics.listed]
         assert {"loss", "clipped", "gap_max", "tokens"} <= set(every) and set(few) < set(every)
         assert "diagnostics more" not in driver.text()
         await driver.press("G", "D")
-        assert metrics.chosen in [row.name for row in metrics.rows], "what the chart shows stays in the list"
+        assert metrics.chosen in [row.name for row in metrics.listed], "what the chart shows stays in the list"
 
 
 async def test_a_large_screen_lists_all_metrics_at_once(home: Home) -> None:
@@ -97,11 +97,26 @@ async def test_a_large_screen_lists_all_metrics_at_once(home: Home) -> None:
     async with driving(home, (200, 50)) as driver:
         await driver.press("2")
         metrics = driver.app.screen.query_one(MetricList)
-        every = [row.name for row in metrics.rows]
+        every = [row.name for row in metrics.listed]
         assert "loss" in every and "diagnostics more" not in driver.text()
         assert len(every) < metrics.content_size.height and "Healthy: " in driver.text(), "all of it has room"
         await driver.press("D")
-        assert "loss" not in [row.name for row in metrics.rows], "the key still leaves the important ones alone"
+        assert "loss" not in [row.name for row in metrics.listed], "the key still leaves the important ones alone"
+
+
+async def test_as_many_metrics_are_listed_as_have_room(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (200, 32)) as driver:
+        await driver.press("2")
+        metrics = driver.app.screen.query_one(MetricList)
+        shown = [row.name for row in metrics.listed]
+        hidden = len(metrics.rows) - len(shown)
+        assert "loss" in shown and hidden > 0 and f"D: {hidden} diagnostics more" in driver.text()
+        assert "Healthy: " in driver.text(), "what the chosen one means keeps its room"
+        await driver.press("m", "m")
+        assert [row.name for row in metrics.listed] == shown
+        await driver.press("D")
+        assert len(metrics.listed) == len(metrics.rows) and "diagnostics more" not in driver.text()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -219,13 +234,19 @@ async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> No
         assert isinstance(driver.app.screen, ChooseTasks)
         await driver.press("space", "slash", "g", "u", "enter", "space", "enter")
         assert "■ 1 two-digit sums" in head(driver) and "▼ 3 guess a number" in head(driver)
-        assert "▲ 2 two-digit sums,…" in head(driver)
+        assert "▲ 2 …-digit sums,…" in head(driver)
         chart = driver.app.screen.query_one(MetricChart)
         assert [(curve.place, curve.steps[-1]) for curve in chart.plot.curves] == [(0, 43), (1, 30), (2, 12)]
         await driver.press("c", "space", "enter")
         assert [curve.place for curve in chart.plot.curves] == [0, 2], "who stays keeps shape and colour"
         await driver.press("i")
         assert "task 3: -" in head(driver)
+
+
+def style_of(driver: Driver, sign: str) -> object:
+    """The colour in which a sign is drawn in the legend."""
+    strip = next(strip for strip in driver.app.screen._compositor.render_strips() if "reward   ■ 1" in strip.text)
+    return next(segment.style.color for segment in strip if sign in segment.text and segment.style)
 
 
 async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> None:
@@ -237,8 +258,11 @@ async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> No
         assert "Mark some tasks" in driver.notices()
         await driver.press("asterisk", "c")
         chart = driver.app.screen.query_one(MetricChart)
-        assert "The best 4 of 6" in driver.notices() and head(driver).lstrip().startswith("reward   ■ 1 two-digit sums")
-        assert len(chart.plot.curves) == 4
+        assert "The best 4 of 6" in driver.notices()
+        assert head(driver).lstrip().startswith("reward   ■ 1 …git sums   ▲ 2 ")
+        assert len(chart.plot.curves) == 4 and "◆ held-out of 1 " in head(driver)
+        point, first = style_of(driver, "◆"), style_of(driver, "■")
+        assert point == first != style_of(driver, "▲"), "points look like the curve whose they are"
 
 
 async def test_another_task_begins_with_nothing_laid_over(home: Home) -> None:

@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from marlaas.app.context.themes import DEFAULT, THEMES
 from marlaas.app.lists.queue_lines import Arrangement, arrange
 from marlaas.app.widgets.keyed_table import Cell, Column, KeyedTable, Row, parts
-from marlaas.app.widgets.queue.columns import second_line
+from marlaas.app.widgets.queue.columns import Course, cell_text, layout, second_line
 from marlaas.app.words.format import cells
 from marlaas.engine.store.queries.policies import PolicyRow
 
@@ -85,3 +85,13 @@ def test_only_blocked_tasks_have_a_second_line(state: str) -> None:
     own, of_policy, other = arrange(rows, Arrangement())
     assert second_line(own).strip() == "└ sums.py:3: it is broken."
     assert second_line(of_policy) == second_line(other) == ""
+
+
+def test_a_task_that_paused_itself_says_why_in_its_row() -> None:
+    why = "All 64 rewards were 1.00: it is solved."
+    itself = task(1, state="paused", reason=why, reason_code="itself")
+    person = task(2, state="paused", reason="paused by you", reason_code="person")
+    own, other = arrange([itself, person], Arrangement())
+    assert second_line(own).strip() == f"└ {why}" and second_line(other) == ""
+    reason = next(column for column in layout(200) if column.name == "why")
+    assert [cell_text(each, Course(), False, reason) for each in (own, other)] == ["", "paused by you"]

@@ -12,8 +12,8 @@ from marlaas.app.words.format import BARS
 
 
 def test_a_trend_goes_from_the_smallest_to_the_largest_value() -> None:
-    assert trend([5, 6, 7], 10) == "▁▅█" and trend([1, 1, 1], 10) == "▁▁▁"
-    assert trend([0, 0, 4, 4, 8, 8], 3) == "▁▅█", "each cell is the mean of its share"
+    assert trend([5, 6, 7], 10) == "▁▄▇" and trend([1, 1, 1], 10) == "▁▁▁"
+    assert trend([0, 0, 4, 4, 8, 8], 3) == "▁▄▇", "each cell is the mean of its share"
     assert trend([], 10) == "" and trend([1.0], 0) == "" and trend([math.nan, math.inf], 4) == ""
 
 

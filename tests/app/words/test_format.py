@@ -93,16 +93,16 @@ def test_counts_and_sizes() -> None:
 
 
 def test_sparklines_share_a_scale() -> None:
-    assert f.sparkline([0.0, 0.5, 1.0], 8) == "▁▅█"
-    assert f.sparkline([-1.0, 0.0, 3.0, float("nan")], 8) == "▁▃█"
+    assert f.sparkline([0.0, 0.5, 1.0], 8) == "▁▄▇"
+    assert f.sparkline([-1.0, 0.0, 3.0, float("nan")], 8) == "▁▂▇"
     assert f.sparkline([0.2] * 100, 5) == "▂▂▂▂▂"
     assert f.sparkline([], 5) == ""
-    assert f.sparkline([-2.0, -1.0], 2) == "▁█"
+    assert f.sparkline([-2.0, -1.0], 2) == "▁▇"
 
 
 def test_bars_stay_in_bounds() -> None:
-    assert [f.bar(n, 10, 4) for n in (-3, 0, 5, 10, 12)] == ["░░░░", "░░░░", "██░░", "████", "████"]
-    assert f.bar(1, 0, 3) == "░░░"
+    assert [f.bar(n, 10, 4) for n in (-3, 0, 5, 10, 12)] == ["▁▁▁▁", "▁▁▁▁", "▇▇▁▁", "▇▇▇▇", "▇▇▇▇"]
+    assert f.bar(1, 0, 3) == "▁▁▁"
 
 
 def test_excerpts_say_what_they_leave_out() -> None:
@@ -115,3 +115,7 @@ def test_excerpts_say_what_they_leave_out() -> None:
 def test_the_end_is_kept_where_it_tells_texts_apart() -> None:
     assert f.clip_start("sums [learning_rate=1e-4]", 12) == "…_rate=1e-4]"
     assert f.clip_start("sums", 4) == "sums" and f.clip_start("名前が広い", 5) == "…広い"
+
+
+def test_bars_of_neighbouring_lines_stay_apart() -> None:
+    assert "█" not in f.BARS + f.sparkline([0.0, 1.0], 2) + f.bar(10, 10, 4)

@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.words.verdict import Evidence, Score, held_out_trend, reward_trend, verdict
+from marlaas.app.questions.evidence import evidence
+from marlaas.app.words.verdict import Evidence, Score, Verdict, held_out_trend, reward_trend, verdict
+from marlaas.engine.store import Track
+
+from ..rows import task
 
 STEPS = 40
 RISING = [0.2 + 0.015 * step + 0.02 * (step % 3) for step in range(STEPS)]
@@ -44,6 +48,33 @@ def test_it_learns_by_its_held_out_scores() -> None:
 def test_a_gain_that_one_answer_for_all_has_too_is_none() -> None:
     found = verdict(replace(seen(RISING, 0.1, 0.5), baseline=0.48))
     assert found.tone == "fair" and "no better yet than one answer for all" in found.words and "0.48" in found.words
+
+
+SIDES = "The mean reward says nothing: one policy speaks for both sides."
+
+
+def test_who_plays_against_itself_is_judged_by_held_out_alone() -> None:
+    flat = replace(seen(FLAT, 0.5, 0.66), both_sides=True)
+    known = "the best constant answer gets 0.02"
+    assert verdict(flat) == Verdict("good", f"Learning: held-out 0.50 → 0.66 in 40 steps; {known}. {SIDES}")
+    noisy = verdict(replace(seen(FLAT, 0.5, 0.55), both_sides=True))
+    assert noisy.tone == "fair" and noisy.words.startswith(
+        "Not clear yet: held-out 0.50 → 0.55 in 40 steps, within its"
+    )
+    worse = verdict(replace(seen(RISING, 0.6, 0.4), both_sides=True))
+    assert worse.tone == "bad" and worse.words.startswith("Getting worse: held-out 0.60 → 0.40 in 40 steps.")
+    young = verdict(replace(seen(RISING, 0.6), both_sides=True))
+    assert young == Verdict("none", f"Too early to tell: held-out 0.60. {SIDES}")
+
+
+def test_both_sides_are_known_by_who_plays_held_out() -> None:
+    config = {"agents": {"first": "player", "second": "player"}, "eval": {"agents": {"second": "player@0"}}}
+    alone = {"agents": {"first": "player", "second": "rival"}, "eval": {"agents": {"second": "player@0"}}}
+    together = {"agents": {"asker": "player", "solver": "player"}, "eval": {"agents": {}}}
+    known = [
+        evidence(task(1), (), Track(), {}, {}, each, "player").both_sides for each in (config, alone, together, {})
+    ]
+    assert known == [True, False, False, False]
 
 
 def test_what_was_better_before_is_said_with_its_step() -> None:

@@ -44,7 +44,7 @@ def test_install_and_see_the_first_reward(tmp_path: Path, size: Size) -> None:
     try:
         with person(Home(tmp_path), size, *words, environment=nothing_yet) as me:
             me.sees("marlaas demo", "● running", "newest rollout")
-            me.reads(r"● running +(?:[█░]+ +)?[1-9]\d*/\d+ +[▁-█]+ +\d\.\d\d")
+            me.reads(r"● running +(?:[▇▁]+ +)?[1-9]\d*/\d+ +[▁-▇]+ +\d\.\d\d")
             said = "".join(line.ljust(size[0]) for line in me.leaves().split("\n"))
         printed = re.search(r"\d tasks? goe?s? on running; `marlaas (--home .+? engine stop)` stops", said)
         assert printed and holder(home.lock) is not None

@@ -44,7 +44,7 @@ def test_shares_are_of_each_device_and_the_greatest_comes_first() -> None:
     assert first.split() == ["lab", "2", "75", "%", "100", "%", "idle"]
     assert second.split() == ["bio", "1", "25", "%", "0", "%", "5", "15.0k", "tokens,", "2", "s"]
     assert texts(shares([], [], 80)) == ["No tenant has used anything today."]
-    assert behind(StandingRow("rollout", "bio", 1, 0.0), None) == "ahead"
+    assert behind(StandingRow("rollout", "bio", 1, 0.0), None) == "nothing"
 
 
 def test_rates_are_over_the_seconds_in_which_an_engine_ran() -> None:
