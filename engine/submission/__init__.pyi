@@ -22,6 +22,9 @@ from .home_base import (
     check_use as check_use,
     settled_base as settled_base,
 )
+from .named_environments import (
+    sketch as sketch,
+)
 from .queue import (
     check_environment as check_environment,
     check_environments as check_environments,
