@@ -130,7 +130,7 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("Base", line(engine.base) if engine else ""),
         ("Sampler", line(engine.sampler) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),
-        *((f"Policy {line(each.name)}", f"{kind(each)}; speaks for {names(each.agents)}") for each in row.policies),
+        *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
         ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
         ("Rank", _value(train.get("rank")) if "rank" in train else ""),

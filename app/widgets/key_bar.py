@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from textual.binding import ActiveBinding, Binding
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
-from textual.screen import ActiveBinding, Screen
+from textual.screen import Screen
 from textual.widget import Widget
 
 from ..words.format import cells

@@ -168,7 +168,7 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
             return ""
         case "why":
             who = "" if policy.trained else f"{kind(policy)}, "
-            return line(f"{who}speaks for {names(policy.agents)}", column.width)
+            return line(f"{who}acts as {names(policy.agents)}", column.width)
         case "rewards" if not policy.trained:
             return line(policy.frozen or policy.pool, column.width)
         case "rewards":

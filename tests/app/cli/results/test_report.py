@@ -56,7 +56,7 @@ def test_several_policies_say_whom_they_speak_for(home: Home, marlaas: Commander
     fill_duel(home.database)
     marlaas("report", "2", "--out", str(tmp_path / "r"))
     text = (tmp_path / "r" / "report.md").read_text()
-    assert "| Policy player | trained; speaks for " in text and "| Policy judge | trained; speaks for " in text
+    assert "| Policy player | trained; acts as " in text and "| Policy judge | trained; acts as " in text
     assert "## Curves of player" in text and "## Scores of judge" in text
     heads = re.findall(r"(?m)^\*\*.* reward .*\*\*$", text)
     assert heads and not any(re.search(r" v(\d+) · version \1\b", head) for head in heads), "a version is said once"
