@@ -67,7 +67,7 @@ def _check_partners(
     for _, group in groups:
         for said in record.beside(group.id):
             right = said.speaker not in learned and task.agents.get(said.agent) == said.speaker
-            report.check(right, "partners are named", where, f"{said.speaker!r} speaks for {said.agent!r}")
+            report.check(right, "partners are named", where, f"{said.speaker!r} acts as {said.agent!r}")
             known = _versions(record, policies, said.speaker)
             report.check(
                 said.versions <= known,

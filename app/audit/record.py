@@ -48,7 +48,7 @@ class Task:
 
     @property
     def agents(self) -> dict[str, str]:
-        """The policy of each agent by its name; empty where the only policy speaks for all."""
+        """The policy of each agent by its name; empty where the only policy acts as all."""
         found: dict[str, str] = self.tables.get("agents") or {}
         return found
 

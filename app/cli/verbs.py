@@ -7,9 +7,11 @@ exit code. They import what they need when they run, so that ``--help`` costs no
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import takewhile
+from typing import Any, NoReturn, TypeAlias
 
 from marlaas.engine.home import Home, check_folder, check_home, find_home
 
@@ -26,7 +28,10 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Says of a verb that there is not which one is near, in place of a list of all. Its help, too, can be plain."""
+    """Says in one sentence what is wrong, and what is near to a verb or an option that there is not.
+
+    Its help, too, can be plain.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -44,15 +49,52 @@ class CommandParser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         verbs = action.choices if isinstance(action, argparse._SubParsersAction) else None
-        if verbs is None or value in verbs:
-            super()._check_value(action, value)
+        if action.choices is None or value in action.choices:
             return
+        if verbs is None:
+            from .usage import no_choice
+
+            self._refuse(*no_choice(action, value))
         import difflib
 
         near = difflib.get_close_matches(str(value), list(verbs), n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         output.complain(f"There is no verb {value!r}.", f"{meant}`{self.prog} --help` lists the verbs.")
         self.exit(output.USAGE)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse at once what is not known: only this parser knows what its verb takes."""
+        words = list(sys.argv[1:] if args is None else args)
+        self._refuse_unknown([word for word in self._before_a_verb(words) if not self._knows(word)][:1], words)
+        found, extra = super().parse_known_args(words, namespace)
+        self._refuse_unknown(extra, words)
+        return found, extra
+
+    def _before_a_verb(self, words: Sequence[str]) -> Iterable[str]:
+        """The long options that stand before a verb: a wrong one must not be taken for the verb's."""
+        own = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        verbs = next(own, None)
+        ahead = () if verbs is None else takewhile(lambda word: word not in verbs, words)
+        return (word for word in ahead if word.startswith("--"))
+
+    def _knows(self, word: str) -> bool:
+        return any(name.startswith(word.partition("=")[0]) for name in self._option_string_actions)
+
+    def _refuse_unknown(self, extra: Sequence[str], words: Sequence[str]) -> None:
+        if extra:
+            from .usage import unknown
+
+            self._refuse(*unknown(self.prog, self._actions, extra[0], words[words.index(extra[0]) + 1 :]))
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one sentence, and end."""
+        from .usage import sentence
+
+        self._refuse(sentence(message))
+
+    def _refuse(self, says: str, meant: str = "") -> NoReturn:
+        output.complain(says, f"{meant} `{self.prog} --help` shows what it takes.".lstrip())
+        sys.exit(output.USAGE)
 
 
 def add_verb(

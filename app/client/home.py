@@ -7,12 +7,12 @@ nothing and keeps no connection; safe to use from several threads.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from marlaas.engine.home import check_folder, check_home, find_home
+from marlaas.engine.home import Home as Folder, check_folder, check_home, find_home
 
 from ..reading.opening import find_task, reading
 from .table import Tasks
@@ -146,7 +146,7 @@ class Home:
         """
         from ..home.submitting import enqueue
 
-        return enqueue(self._home, [submission for task in tasks for submission in _read(task)])
+        return enqueue(self._home, _read(self._home, tasks))
 
     def evaluate(
         self,
@@ -178,7 +178,7 @@ class Home:
         """
         from ..home.estimates import estimate_all
 
-        return estimate_all(self._home, [submission for task in tasks for submission in _read(task)])
+        return estimate_all(self._home, _read(self._home, tasks))
 
     def wait(
         self, *tasks: TaskName, timeout: float | None = None, progress: Callable[[str], None] | None = None
@@ -271,12 +271,19 @@ class Home:
             raise ConfigError(" ".join(refused))
 
 
-def _read(task: TaskFile) -> list[Submission]:
-    """The tasks of a file, or of a table, in which folders are relative to the working folder."""
+def _read(home: Folder, tasks: Sequence[TaskFile]) -> list[Submission]:
+    """The tasks of files and of tables, in which folders are relative to the working folder."""
+    from ..home.submitting import loaded
+
+    paths = [Path(task).expanduser() for task in tasks if not isinstance(task, Mapping)]
+    files = iter(loaded(home, paths))
+    found = (_of_table(task) if isinstance(task, Mapping) else next(files) for task in tasks)
+    return [submission for each in found for submission in each]
+
+
+def _of_table(task: Mapping[str, Any]) -> list[Submission]:
     from marlaas.engine.submission import taskfile
 
-    if not isinstance(task, Mapping):
-        return taskfile.load(Path(task).expanduser())
     from ..home.task_text import written
 
     text = written(task)

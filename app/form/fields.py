@@ -20,7 +20,7 @@ FIRST = ("tenant", "name", "environment", "steps")
 FOLDED = ("train", "sampling", "eval", "policy", "data", "queue", "keep", "watch", "")
 """The tables that are folded, in this order; the last holds the other keys of the file itself."""
 POLICIES, AGENTS = "policies", "agents"
-"""The tables of several policies by name, and of who speaks for which agent. The fields of these names hold the names
+"""The tables of several policies by name, and of who acts as which agent. The fields of these names hold the names
 in them, and so decide which fields there are besides."""
 NAMES = "names"
 """The kind of such a field."""
@@ -62,7 +62,7 @@ def task_fields() -> tuple[FormField, ...]:
 
 
 def named_fields(policies: Sequence[str], agents: Sequence[str]) -> tuple[FormField, ...]:
-    """The fields of several policies: their names, the names of agents, who speaks for each, and each policy's own."""
+    """The fields of several policies: their names, the names of agents, who acts as each, and each policy's own."""
     own = (
         _field(field, field.key.replace("NAME", name, 1), field.kind in ("int", "float"))
         for name in policies
@@ -80,7 +80,7 @@ def name_fields() -> tuple[FormField, ...]:
 
 
 def _speaker(agent: str) -> FormField:
-    about = "Which policy speaks for this agent."
+    about = "Which policy acts as this agent."
     return FormField(f"{AGENTS}.{agent}", "str", "", "one of the policies", about, required=True)
 
 

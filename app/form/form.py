@@ -71,7 +71,7 @@ class Form:
 
     @property
     def named(self) -> tuple[FormField, ...]:
-        """Fields of several policies, and of who speaks for which agent."""
+        """Fields of several policies, and of who acts as which agent."""
         return named_fields(self.policies, self.agents)
 
     @property

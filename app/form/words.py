@@ -34,7 +34,7 @@ def beyond_fields(form: Form) -> str:
     if form.more:
         return f"also in the task file: {names([*form.more])}; ctrl+e changes it"
     if len(form.declared) > 1 and not form.policies:
-        return f"agents {names(form.declared)}: one policy speaks for all; “policies” below can have several"
+        return f"agents {names(form.declared)}: one policy acts as all; “policies” below can have several"
     return ""
 
 

@@ -20,6 +20,39 @@ LOADING_SECONDS = 10.0
 """How long an environment is waited for whose file the engine has yet to read, or is loading."""
 
 
+def loaded(home: Home, paths: Sequence[Path]) -> list[list[Submission]]:
+    """The tasks of each file. Changes nothing, and starts no engine.
+
+    Raises ``ConfigError`` with the mistakes of all files, and with them what is wrong with the environments that files
+    with mistakes name: who mends a file is not told half of it.
+    """
+    from marlaas.engine.errors import Mistakes
+    from marlaas.engine.submission import sketch, taskfile
+
+    mistakes, found, wrong = Mistakes(), [], []
+    for path in paths:
+        before = len(mistakes.found)
+        with mistakes:
+            found.append(taskfile.load(path))
+        if len(mistakes.found) > before:
+            wrong += sketch(path)
+    if wrong:
+        with mistakes:
+            _check_environments(home, wrong)
+    files = [str(path) for path in paths]
+    mistakes.found.sort(key=lambda mistake: _place(mistake.where, files))
+    mistakes.refuse()
+    return found
+
+
+def _place(where: str, files: Sequence[str]) -> tuple[int, int, int]:
+    """Of a mistake at ``file:line:column``: the place of its file among ``files``, and its line and column."""
+    file, *place = where.rsplit(":", 2)
+    if len(place) == 2 and file in files and all(part.isdigit() for part in place):
+        return files.index(file), int(place[0]), int(place[1])
+    return files.index(where) if where in files else len(files), 0, 0
+
+
 def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str], None] | None = None) -> list[int]:
     """Put the tasks into the queue, all or none, with an engine that runs; returns their numbers.
 
@@ -58,14 +91,24 @@ def checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
             linked = link(linked, reader.known_tasks() if reader else [])
         with mistakes:
             linked = find_starts(linked, reader)
-        environments = reader.environments() if reader else []
     with mistakes:
-        if control.alive(home):
-            _check_served(home, linked)
-        else:
-            _check_unserved(home, linked, environments)
+        _check_environments(home, linked)
     mistakes.refuse()
     return linked
+
+
+def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
+    """Raise where an environment is not there or its parameters do not fit, whether an engine runs or not."""
+    from marlaas.engine.daemon import control
+
+    from ..reading.opening import reading
+
+    if control.alive(home):
+        _check_served(home, submissions)
+        return
+    with reading(home) as reader:
+        environments = reader.environments() if reader else []
+    _check_unserved(home, submissions, environments)
 
 
 def _check_unserved(home: Home, submissions: Sequence[Submission], environments: list[EnvironmentRow]) -> None:

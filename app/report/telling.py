@@ -105,15 +105,10 @@ def _task(task: TaskFacts, level: int) -> Iterator[Section]:
         scores = list(_scores(policy))
         if scores:
             yield Section(f"Scores{of}", scores, level)
-        if policy.newest:
-            rows = [
-                (words(name).title, newest_text(name, policy.newest), words(name).meaning) for name in _told(policy)
-            ]
-            yield Section(
-                f"The newest step{of}", [Table(("Metric", f"Step {policy.row.step}", "Meaning"), rows)], level
-            )
         if policy.rollouts:
             yield Section(f"Rollouts worth reading{of}", list(_rollouts(policy.rollouts)), level)
+    if any(policy.newest for policy in task.policies):
+        yield Section("The newest step", [_newest(task.policies)], level)
     yield Section("What it cost", [_cost(task)], level)
     yield Section("The task file", list(_file(task)), level)
 
@@ -135,7 +130,7 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         ("Base", line(engine.base) if engine else ""),
         ("Sampler", line(engine.sampler) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),
-        *((f"Policy {line(each.name)}", f"{kind(each)}; speaks for {names(each.agents)}") for each in row.policies),
+        *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
         ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
         ("Rank", _value(train.get("rank")) if "rank" in train else ""),
@@ -219,6 +214,23 @@ def _thinned(evals: Sequence[EvalRow], best: EvalRow | None) -> list[EvalRow]:
 
 def _told(policy: PolicyFacts) -> list[str]:
     return [name for name in in_order(policy.newest) if words(name).meaning]
+
+
+def _newest(policies: Sequence[PolicyFacts]) -> Table:
+    """The metrics of the newest step, with a column for each policy that made one."""
+    own = [policy for policy in policies if policy.newest]
+    every = in_order({name for policy in own for name in _told(policy)})
+    columns = [f"{line(policy.name)}, step" if len(policies) > 1 else "Step" for policy in own]
+    headers = ("Metric", *(f"{name} {policy.row.step}" for name, policy in zip(columns, own, strict=True)), "Meaning")
+    rows = [
+        (
+            words(name).title,
+            *(newest_text(name, policy.newest) if name in policy.newest else "" for policy in own),
+            words(name).meaning,
+        )
+        for name in every
+    ]
+    return Table(headers, rows)
 
 
 def _rollouts(shown: Sequence[ShownRollout]) -> Iterator[Piece]:

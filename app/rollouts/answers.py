@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from marlaas.engine.store import MemberSummary
@@ -19,6 +19,8 @@ RIGHT, WRONG, FAILED, UNPAID = "✓", "✗", "!", "·"
 NOTHING = "(nothing)"
 SHORTEST = 14
 """Cells below which a distinct reply is counted among the others instead of being shown."""
+WORDY = 20
+"""Cells from which on the others are called so, and not only counted."""
 GAP = "  "
 MOST = 200
 """Cells beyond which nobody asks how long a prompt is."""
@@ -48,6 +50,15 @@ class Answer:
     count: int = 1
     quiet: bool = False
     """Whether the text is ours: there was no reply, or nothing in it."""
+    name: str = ""
+    """The agent that said it, where several replied; safe."""
+    distinct: int = 0
+    """The number of the reply among the distinct ones of the group."""
+
+    @property
+    def said(self) -> str:
+        """The text, behind the agent's name where there is one."""
+        return f"{self.name}: {self.text}" if self.name else self.text
 
     @property
     def ending(self) -> str:
@@ -57,7 +68,7 @@ class Answer:
     @property
     def width(self) -> int:
         """Cells of the whole."""
-        return cells(self.mark[0]) + 1 + cells(self.text) + cells(self.ending)
+        return cells(self.mark[0]) + 1 + cells(self.said) + cells(self.ending)
 
 
 def answer(status: str, reward: float | None, reply: str, replies: int) -> Answer:
@@ -68,41 +79,67 @@ def answer(status: str, reward: float | None, reply: str, replies: int) -> Answe
     return Answer(marked, said or (NOTHING if replies else "(no reply)"), quiet=not said)
 
 
-@lru_cache(512)  # drawn again and again while somebody scrolls
-def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
-    """The distinct last replies of a group's members, the most frequent first; named where several agents replied."""
+def each_answer(members: Sequence[MemberSummary]) -> list[Answer]:
+    """The last reply of each member; named where several agents replied."""
     several = len({member.agent for member in members if member.replies}) > 1
-    counts: dict[tuple[Piece, str, bool, int], int] = {}
+    found = []
     for member in members:
         one = answer(member.status, member.reward, member.reply, member.replies)
         name = line(member.agent, 12) if several and member.agent not in PLAIN else ""
-        key = (one.mark, f"{name}: {one.text}" if name else one.text, one.quiet, member.distinct)
-        counts[key] = counts.get(key, 0) + 1
-    found = [Answer(marked, text, count, quiet) for (marked, text, quiet, _), count in counts.items()]
-    return sorted(found, key=lambda one: -one.count)
+        found.append(replace(one, name=name, distinct=member.distinct))
+    return found
+
+
+@lru_cache(512)  # drawn again and again while somebody scrolls
+def answers(members: tuple[MemberSummary, ...]) -> list[Answer]:
+    """The distinct last replies of a group's members, the most frequent first."""
+    return _counted(each_answer(members))
+
+
+def _counted(found: Sequence[Answer]) -> list[Answer]:
+    """Equal ones as one, the most frequent first."""
+    counts: dict[Answer, int] = {}
+    for one in found:
+        alone = replace(one, count=1)
+        counts[alone] = counts.get(alone, 0) + one.count
+    return sorted((replace(one, count=number) for one, number in counts.items()), key=lambda one: -one.count)
 
 
 def answers_within(found: Sequence[Answer], room: int, gap: str = GAP) -> list[Piece]:
-    """As many replies as fit into ``room`` cells, the others as a number; ``gap``: two cells between two of them."""
+    """As many replies as fit into ``room`` cells, the others as a number; ``gap``: two cells between two of them.
+
+    Agents are named where all replies fit with the names: what was said goes before who said it.
+    """
+    if not _all_fit(found, room):
+        found = _counted([replace(one, name="") for one in found])
     shown = _shown(found, room)
-    rest = f"{gap}+{len(found) - len(shown)}" if len(shown) < len(found) else ""
+    rest = f"{gap}{_others(len(found) - len(shown), room)}" if len(shown) < len(found) else ""
     widths = shares([one.width for one in shown], room - len(rest) - len(gap) * (len(shown) - 1))
     pieces: list[Piece] = []
     for place, (one, width) in enumerate(zip(shown, widths, strict=True)):
-        text = middle(one.text, max(1, width - (one.width - cells(one.text))))
+        text = middle(one.said, max(1, width - (one.width - cells(one.said))))
         pieces += [(gap if place else "", ""), one.mark, (f" {text}", "$text-muted" if one.quiet else "")]
         pieces.append((one.ending, "$text-muted"))
     return [*pieces, (rest, "$text-muted")]
 
 
+def _others(number: int, room: int) -> str:
+    """How many other replies there are, in words where these leave room for a reply."""
+    return f"+{number}" if room < WORDY else f"+{number} other{'' if number == 1 else 's'}"
+
+
+def _all_fit(found: Sequence[Answer], room: int) -> bool:
+    return sum(one.width for one in found) + len(GAP) * (len(found) - 1) <= room
+
+
 def _shown(found: Sequence[Answer], room: int) -> Sequence[Answer]:
     """The replies for which there is room: all in full, or as many as get ``SHORTEST`` cells; at least one."""
-    if sum(one.width for one in found) + len(GAP) * (len(found) - 1) <= room:
+    if _all_fit(found, room):
         return found
     count, used = 1, min(found[0].width, SHORTEST)
     for one in found[1:]:
         used += len(GAP) + min(one.width, SHORTEST)
-        if used + len(GAP) + len(str(len(found))) + 1 > room:
+        if used + len(GAP) + len(_others(len(found) - 1, room)) > room:
             break
         count += 1
     return found[:count]

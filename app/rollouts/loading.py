@@ -1,4 +1,7 @@
-"""Reads a conversation, and the others of its episode, into the page that shows them. Slow: call it in a thread."""
+"""Reads a conversation, the others of its episode, and what its group answered into the page that shows them.
+
+Slow: call it in a thread.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from marlaas.engine.store import StoredConversation
 
 from ..reading.opening import opened
 from .document import Block
+from .group_replies import group_replies
 from .pieces import home_decoder
 from .reading import episode_blocks, marked
 from .shading import TURNS, Shading, shading_of
@@ -43,10 +47,12 @@ def load(home: Home, wish: Wish) -> Loaded:
     """Read the conversation and lay it out. Raises ``StoreError``."""
     with opened(home) as reader:
         together = reader.episode(wish.conversation)
+        group = reader.group_rows([together[0].group]).get(together[0].group) if together else None
     if not together:
         return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
     found = together[0]
     shading = shading_of(wish.shade, found)
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
     shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
+    shown += group_replies(group, found) if group is not None else []
     return Loaded(wish, found, tuple(shown), tuple(together), shading, first)

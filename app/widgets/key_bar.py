@@ -10,10 +10,10 @@ moves over tasks in different states, that would be the most expensive part of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from textual.binding import Binding
+from textual.binding import ActiveBinding, Binding
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
@@ -94,7 +94,7 @@ class KeyBar(Widget):
         zoom = next((each.binding for each in active.values() if each.binding.action == "zoom"), None)
         if zoom is not None and self.screen.maximized is not None:
             shown["zoom"] = ShownKey(zoom.key, f"esc {self.app.get_key_display(zoom)}", "all panes", True)
-        for _, binding, enabled, _ in active.values():
+        for binding, enabled in self._in_order(active):
             if (binding.show or binding.action in first) and binding.action not in shown:
                 display = self.app.get_key_display(binding)
                 shown[binding.action] = ShownKey(binding.key, display, binding.description, enabled)
@@ -104,6 +104,27 @@ class KeyBar(Widget):
         if palette is not None:
             display = self.app.get_key_display(palette.binding)
             self.palette = ShownKey(palette.binding.key, display, palette.binding.description, palette.enabled)
+
+    def _in_order(self, active: Mapping[str, ActiveBinding]) -> list[tuple[Binding, bool]]:
+        """The bindings from the focus outwards, those of a widget as it declares them.
+
+        Textual has one that takes a key from a widget below it at the place of what it takes.
+        """
+        chain = list((self.screen.focused or self.screen).ancestors_with_self)
+        depths = {key: chain.index(one.node) if one.node in chain else len(chain) for key, one in active.items()}
+        nearest, early = len(chain), set()
+        for key in reversed(depths):
+            nearest = min(nearest, depths[key])
+            if depths[key] > nearest:  # before one of a nearer widget
+                early.add(depths[key])
+
+        def place(key: str) -> tuple[int, int]:
+            one = active[key]
+            declared = [each.id for each in type(one.node).BINDINGS if isinstance(each, Binding)]
+            known = depths[key] in early and one.binding.id in declared
+            return depths[key], declared.index(one.binding.id) if known else len(declared)
+
+        return [(active[key].binding, active[key].enabled) for key in sorted(active, key=place)]
 
     @property
     def _room(self) -> int:

@@ -8,12 +8,12 @@ from textual.widget import Widget
 
 from marlaas.engine.store import PaceRow, TaskRow
 
-from ..words.format import bar, cells, count, duration, line, score, short_duration
+from ..words.format import bar, cells, count, duration, line, score
 from ..words.held_out import held_out
 from ..words.learning import state_text
 from ..words.lost import lost_words
 from ..words.metrics import value_text
-from ..words.pace import seconds_left
+from ..words.pace import is_rough, left_text, seconds_left
 from ..words.tasks import remedy, shown_reason
 
 _REASON_LINES = 3
@@ -84,7 +84,7 @@ class TaskLine(Widget):
         ]
         state = f"{state_text(task, self.serving)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         left = seconds_left(task, self.pace)
-        state += "" if left is None else f"  {short_duration(left)} left"
+        state += "" if left is None else f"  {left_text(left, is_rough(self.pace))} left"
         whose = f"{task.name} · {self.policy}" if self.policy else task.name
         name = line(f"{task.id}  {task.tenant} / {whose}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))

@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 from marlaas.engine.store import PaceRow, TaskRow
 
-from .format import line, short_duration
-from .pace import seconds_left
+from .format import line
+from .pace import is_rough, left_text, seconds_left
 from .tasks import GLYPHS
 
 _LONGEST_BASE = 24
@@ -29,6 +29,8 @@ class Overview:
     next_task: int | None = None
     """The running task that is done first, at the present speeds; None where that is not known."""
     next_seconds: float = 0.0
+    next_rough: bool = False
+    """Whether that time is not known well."""
 
 
 def overview(
@@ -47,7 +49,8 @@ def overview(
     ends = sorted((seconds, task) for task, seconds in left.items() if seconds is not None)
     first, task = ends[0] if ends else (0.0, None)
     running = sum(task.state == "running" for task in tasks)
-    return Overview(base, parameters, turns, running, blocked, task, first)
+    rough = task is not None and is_rough(paces.get(task))
+    return Overview(base, parameters, turns, running, blocked, task, first, rough)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def parts(of: Overview) -> list[Part]:
     if of.blocked:
         found.append(Part(f"{GLYPHS['blocked']} {of.blocked} blocked", 0, "bold $text-error"))
     if of.next_task is not None:
-        found.append(Part(f"task {of.next_task} done in {short_duration(of.next_seconds)}", 2))
+        found.append(Part(f"task {of.next_task} done in {left_text(of.next_seconds, of.next_rough)}", 2))
     return found
 
 

@@ -69,7 +69,7 @@ def agent_map_lines(
             who = kind(policy)
         else:
             who = f"trained, rank {policy.rank}" + (f", from {line(policy.start, LONGEST)}" if policy.start else "")
-        lines.append(f"{name} speaks for {names(agents)}: {who}")
+        lines.append(f"{name} acts as {names(agents)}: {who}")
     if measured_with or rotate:
         held_out = ", ".join(f"{line(words, LONGEST)} for {line(agent, LONGEST)}" for agent, words in measured_with)
         turns = "the agents change places from prompt to prompt" if rotate else ""

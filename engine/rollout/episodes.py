@@ -44,7 +44,7 @@ class HeldOutPrompt(MarlaasError):
 
 @dataclass(frozen=True)
 class Role:
-    """The version that speaks for an agent, and the samplers that serve it."""
+    """The version that acts as an agent, and the samplers that serve it."""
 
     sampling: SamplingParameters
     replicas: Replicas
@@ -54,7 +54,7 @@ class Role:
 
 
 Roles = Callable[[str], Role]
-"""Role by the agent's name; raises ``ConfigError`` for an agent that no policy speaks for."""
+"""Role by the agent's name; raises ``ConfigError`` for an agent that no policy acts as."""
 
 
 def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:

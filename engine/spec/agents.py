@@ -1,6 +1,6 @@
-"""The policies of a task by name, and which policy speaks for which agent. Pure.
+"""The policies of a task by name, and which policy acts as which agent. Pure.
 
-In a task with [policy] alone, its only policy, called ``policy``, speaks for every agent.
+In a task with [policy] alone, its only policy, called ``policy``, acts as every agent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class AgentMap:
-    """The policies of a task, and which of them speaks for which agent."""
+    """The policies of a task, and which of them acts as which agent."""
 
     policies: Mapping[str, NamedPolicySpec]
     """In the order of the task file."""
     agents: Mapping[str, str]
-    """The policy of each agent; empty: the only policy speaks for all."""
+    """The policy of each agent; empty: the only policy acts as all."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _unfit(spec: TaskSpec, declared: tuple[str, ...]) -> Iterator[Fault]:
         return
     for agent in declared:
         if agent not in spec.agents:
-            says = f"No policy speaks for the agent {agent!r} of {spec.environment}."
+            says = f"No policy acts as the agent {agent!r} of {spec.environment}."
             hint = f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}."
             yield Fault("agents", says, hint, code=MISSING)
     for table, agents in (("agents", spec.agents), ("eval.agents", spec.eval.agents)):
@@ -85,7 +85,7 @@ def _unfit(spec: TaskSpec, declared: tuple[str, ...]) -> Iterator[Fault]:
 def _misjudged(spec: TaskSpec, declared: tuple[str, ...]) -> Iterator[Fault]:
     """Where ``[eval.agents]`` of an evaluation does not fit.
 
-    A measured version speaks for every agent that is not named there, so they must be known.
+    A measured version acts as every agent that is not named there, so they must be known.
     """
     others = spec.eval.agents
     if not declared and (others or spec.eval.rotate):

@@ -207,7 +207,7 @@ class TaskSpec:
     policies: dict[str, NamedPolicySpec] = field(default_factory=dict)
     """Instead of [policy]: several by name, each in a table [policies.NAME]."""
     agents: dict[str, str] = field(default_factory=dict)
-    """Which policy speaks for which agent of the environment."""
+    """Which policy acts as which agent of the environment."""
     train: TrainSpec = TrainSpec()
     sampling: SamplingSpec = SamplingSpec()
     queue: QueueSpec = QueueSpec()

@@ -200,6 +200,8 @@ class PaceRow:
     """From one step to the next, on average."""
     tokens: float
     """Tokens trained on in a step, on average."""
+    steps: int = 20
+    """Of how many steps these are means."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,11 @@ from .home_base import (
     check_use as check_use,
     settled_base as settled_base,
 )
+from .named_environments import (
+    sketch as sketch,
+)
 from .queue import (
+    LISTED as LISTED,
     check_environment as check_environment,
     check_environments as check_environments,
     find_environment as find_environment,

@@ -25,7 +25,7 @@ class Policies:
     players: Players
 
     def roles(self, *episode: int) -> Roles:
-        """Who speaks for which agent in an episode; other numbers give other noise."""
+        """Who acts as which agent in an episode; other numbers give other noise."""
         seed = noise_seed("play", *episode)
         return lambda agent: Role(_sampling_parameters(self.players.of(agent), seed), Replicas((self.endpoint,)))
 

@@ -48,7 +48,7 @@ def register(verbs: Verbs) -> None:
         nargs="+",
         default=[],
         metavar="AGENT=VERSION",
-        help="who speaks for an agent instead of the measured version, as in second=base",
+        help="who acts as an agent instead of the measured version, as in second=base",
     )
     parser.add_argument("--rotate", action="store_true", help="let the agents change places from prompt to prompt")
     parser.add_argument("--tenant", metavar="NAME", default="", help="whose task it is (default: the version's tenant)")

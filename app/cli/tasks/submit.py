@@ -30,11 +30,11 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check every file and environment, start the engine if need be, then insert."""
-    from ...home.submitting import enqueue
+    from ...home.submitting import enqueue, loaded
     from ...home.yielding import why_tasks_wait
 
     home = home_of(args)
-    files = _loaded(args.files)
+    files = loaded(home, args.files)
     submissions = [submission for file in files for submission in file]
     if args.check:
         from .submit_check import show
@@ -58,19 +58,6 @@ def run(args: argparse.Namespace) -> int:
         output.talk(words)
     output.talk(why_tasks_wait(home) or "`marlaas` shows them; they go on when it is closed.")
     return output.OK
-
-
-def _loaded(paths: Sequence[Path]) -> list[list[Submission]]:
-    """The tasks of each file. Raises ``ConfigError`` with the mistakes of all files."""
-    from marlaas.engine.errors import Mistakes
-    from marlaas.engine.submission import taskfile
-
-    mistakes, found = Mistakes(), []
-    for path in paths:
-        with mistakes:
-            found.append(taskfile.load(path))
-    mistakes.refuse()
-    return found
 
 
 def _submitted_before(home: Home, submissions: Sequence[Submission]) -> dict[str, list[int]]:

@@ -83,7 +83,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 
 def _print_agent_maps(linked: Sequence[Submission]) -> None:
-    """Print who speaks for whom, once for all tasks of which that is the same."""
+    """Print who acts as whom, once for all tasks of which that is the same."""
     from marlaas.engine.spec import agent_map_of, parse
 
     from ...words.policies import agent_map_lines

@@ -22,6 +22,19 @@ class Export:
     file: Path
 
 
+class Choice(RadioButton):
+    """One of several: the sign, and not its colour alone, says which is chosen."""
+
+    CHOSEN, OTHER = "●", "○"
+    BUTTON_INNER = OTHER
+
+    def watch_value(self) -> None:
+        """Show the sign of the value."""
+        super().watch_value()
+        self.BUTTON_INNER = self.CHOSEN if self.value else self.OTHER
+        self.refresh()
+
+
 class ExportRollouts(Dialog[Export | None]):
     """Answers with what to write, or None. Enter in the name writes."""
 
@@ -46,7 +59,7 @@ class ExportRollouts(Dialog[Export | None]):
         """Lay out the choice and the file."""
         with RadioSet():
             for place, words in enumerate(self._scopes.values()):
-                yield RadioButton(words.replace("[", "\\["), value=place == 0)
+                yield Choice(words.replace("[", "\\["), value=place == 0)
         yield Input(str(self._file), max_length=500, select_on_focus=False)
         yield Label("One record per line; a name that ends with .txt gets plain text.", id="hint")
 

@@ -11,7 +11,7 @@ from ...lists.queue_lines import QueueLine, spread, standing
 from ...words.format import bar, clip, count, line, score, share, short_duration, sparkline
 from ...words.learning import state_text, why
 from ...words.metrics import value_text
-from ...words.pace import seconds_left, tokens_per_second
+from ...words.pace import is_rough, left_text, seconds_left, tokens_per_second
 from ...words.policies import kind, names
 from ...words.tasks import blocking, short_name
 from ..keyed_table import Column
@@ -149,7 +149,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
             return "" if rate is None else count(int(rate))
         case "left":
             left = seconds_left(task, pace)
-            return "" if left is None else short_duration(left)
+            return "" if left is None else left_text(left, is_rough(pace))
         case "why":
             return "" if task.state == "blocked" or task.stuck else line(why(task, course.serving), column.width)
         case "task":
@@ -172,7 +172,7 @@ def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, col
             return ""
         case "why":
             who = "" if policy.trained else f"{kind(policy)}, "
-            return line(f"{who}speaks for {names(policy.agents)}", column.width)
+            return line(f"{who}acts as {names(policy.agents)}", column.width)
         case "progress" if not policy.trained:  # goes on from the state: frozen at base, pool of player
             return line(f"at {policy.frozen}" if policy.frozen else f"of {policy.pool}", column.width)
         case "rewards" if policy.trained:
@@ -205,9 +205,10 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
             rates = [tokens_per_second(task, course.paces.get(task.id)) for task in tasks]
             return count(int(sum(rate for rate in rates if rate is not None))) if any(rates) else ""
         case "left":
-            left = [seconds_left(task, course.paces.get(task.id)) for task in tasks]
-            longest = max((seconds for seconds in left if seconds is not None), default=None)
-            return "" if longest is None else short_duration(longest)
+            paces = [course.paces.get(task.id) for task in tasks]
+            left = [(seconds_left(task, pace), is_rough(pace)) for task, pace in zip(tasks, paces, strict=True)]
+            longest = max(((seconds, rough) for seconds, rough in left if seconds is not None), default=None)
+            return "" if longest is None else left_text(*longest)
         case "best":
             best = [task.best for task in tasks if task.best is not None]
             return score(max(best)) if best else ""

@@ -25,12 +25,15 @@ from ...lists.paging import Listing
 from ...reading.home_reader import HomeReader
 from ...rollouts.answers import Prompts
 from ...rollouts.browsing import ALL, WAITING, Found, Selection, find, in_list, newest, step_words
-from ...words.format import counted
+from ...words.format import counted, line
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
 from .conversation_list import ConversationList
 from .group_list import GroupList
 from .step_list import StepList
+
+_NAME = 24
+"""Most cells of a policy's name."""
 
 
 class Browser(Vertical):
@@ -98,10 +101,9 @@ class Browser(Vertical):
         listed = in_list(self._steps, self.place.failures)
         self._newest = newest(list(listed))
         with self.steps.prevent(VirtualList.Moved):
-            self.steps.show_steps(listed)
+            whose = f" of {line(self.place.learner.policy, _NAME)}" if self.place.learner.policy else ""
+            self.steps.show_steps(listed, f"{whose}{' of steps with failures' if self.place.failures else ''}")
             self.steps.go(self.place.step)
-        whose = f" of {self.place.learner.policy}" if self.place.learner.policy else ""
-        self.steps.border_title = Content(f"steps{whose}{' with failures' if self.place.failures else ''}")
 
     def _find(self) -> None:
         if self.place is not None:
@@ -133,7 +135,7 @@ class Browser(Vertical):
         with self.groups.prevent(VirtualList.Moved):
             self.groups.show(Listing([ALL, *found.groups], _groups, self._stamp))
             self.groups.go(found.place.group or ALL)
-        self.groups.border_title = f"{step_words(found.place.step)}: {counted(len(found.groups), 'group')}"
+        self.groups.call(f"{step_words(found.place.step)}: {counted(len(found.groups), 'group')}")
         if self.hits is None:
             self._show_conversations(found.conversations, self.place.conversation)
 

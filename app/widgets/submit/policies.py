@@ -1,4 +1,4 @@
-"""Several policies in the form: their names, who speaks for which agent, and a table that folds for each of them."""
+"""Several policies in the form: their names, who acts as which agent, and a table that folds for each of them."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ TERMS = (
         names=("pool", "self-play"),
         source="docs/guides/policies.md",
     ),
-    Term("agent", "a role in an environment; a policy speaks for it", names=("agent map", "role")),
-    Term("match", "which policy speaks for which agent in one play, and with which version"),
+    Term("agent", "a role in an environment, in which a policy acts", names=("agent map", "role")),
+    Term("match", "which policy acts as which agent in one play, and with which version"),
     Term(
         "retention",
         "which versions and trajectories stay on the disk",

@@ -1,6 +1,6 @@
 """Check: the agents that speak are those that the environment declares.
 
-A task says which policy speaks for which agent; at its submission that is checked against the declared agents.
+A task says which policy acts as which agent; at its submission that is checked against the declared agents.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .plays import Played, play
 from .replies import Canned
 from .subject import Subject
 
-CHECK = "crowd"
+CHECK = "concurrency"
 FEWEST = 2
 SHORT = 0.003
 """Seconds an episode below which a line that blocks is not worth a word: about what starting an episode takes."""

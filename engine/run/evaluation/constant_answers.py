@@ -49,7 +49,7 @@ class Constant:
     """An ``Answer`` that says the same to every ask, for some agents; other asks go on to ``others``."""
 
     def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
-        """``agents``: those it speaks for; None: all, and ``others`` is not needed."""
+        """``agents``: those it acts as; None: all, and ``others`` is not needed."""
         self.asked: set[str] = set()
         """The agents that it has spoken for."""
         self._text = text

@@ -132,7 +132,7 @@ class EvalRun:
         return True
 
     async def _participants(self, opponents: Opponents) -> Participants:
-        """Who plays: the measured version speaks for every agent that ``[eval.agents]`` gives to nobody else."""
+        """Who plays: the measured version acts as every agent that ``[eval.agents]`` gives to nobody else."""
         agents = {}
         if self._spec.eval.agents or self._spec.eval.rotate:
             async with self._environment.bound() as lease:

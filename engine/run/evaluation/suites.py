@@ -1,6 +1,6 @@
 """Everything that one policy is measured on: the task's own held-out prompts, suites, and at the end the split test.
 
-A suite is another environment, on which the policy speaks for every agent. Its scores are a series of their own. One of
+A suite is another environment, on which the policy acts as every agent. Its scores are a series of their own. One of
 all these decides: which version is the best, and whether the scores end the task. By default it is the task's own.
 """
 

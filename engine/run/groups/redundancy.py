@@ -28,9 +28,9 @@ def closing(ended: Sequence[Member], size: int) -> tuple[list[Member], list[Memb
 
 
 def dropped(closed: Sequence[Member], others: Sequence[Member], agents: Set[str] | None) -> Dropped:
-    """What is known of the ``others`` of a group's members, as the policy that speaks for ``agents`` sees them.
+    """What is known of the ``others`` of a group's members, as the policy that acts as ``agents`` sees them.
 
-    ``agents`` is None where one policy speaks for all. Those that failed to the end count as begun alone.
+    ``agents`` is None where one policy acts as all. Those that failed to the end count as begun alone.
     """
     begun, others = len(closed) + len(others), [member for member in others if not member.lost]
     rewards = (reward_of(member.played.episode, agents) for member in others if member.rewarded)

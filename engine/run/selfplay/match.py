@@ -1,4 +1,4 @@
-"""Which version speaks for which agent in one play: fixed before its first episode begins, the same for all. Pure."""
+"""Which version acts as which agent in one play: fixed before its first episode begins, the same for all. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Match:
     """The agent map of one play, and the version of each policy in it."""
 
     agents: Mapping[str, str]
-    """Who speaks for each agent, a key of ``versions``; empty: the only policy speaks for all."""
+    """Who acts as each agent, a key of ``versions``; empty: the only policy acts as all."""
     versions: Mapping[str, Version]
     """By the policy's name, or by the words that stand for a version, such as those of ``[eval.agents]``."""
 
     def policy_of(self, agent: str) -> str:
-        """The policy that speaks for an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
+        """The policy that acts as an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
         if not self.agents:
             return ONLY
         if agent not in self.agents:
             raise ConfigError(
-                f"no policy speaks for its agent {agent!r}",
+                f"no policy acts as its agent {agent!r}",
                 f"Write `{agent} = POLICY` under [agents]; named there are {', '.join(self.agents)}.",
             )
         return self.agents[agent]
 
     def agents_of(self, policy: str) -> frozenset[str] | None:
-        """The agents that a policy speaks for; None: all."""
+        """The agents that a policy acts as; None: all."""
         return frozenset(agent for agent, name in self.agents.items() if name == policy) if self.agents else None
 
     def roles(

@@ -1,4 +1,4 @@
-"""All policies that play in a running task: who speaks for which agent in each play, with which version, served where.
+"""All policies that play in a running task: who acts as which agent in each play, with which version, served where.
 
 Makes a ``Match`` for each play. Decides about versions alone, never about groups or steps.
 """
@@ -52,7 +52,7 @@ class Participants:
         self._published_versions = published_versions
 
     def agents_of(self, policy: str) -> tuple[str, ...]:
-        """The agents that a policy speaks for in training."""
+        """The agents that a policy acts as in training."""
         return tuple(agent for agent, name in self.agent_map.agents.items() if name == policy)
 
     def match(self, number: int, attempt: int) -> Match:
@@ -84,7 +84,7 @@ class Participants:
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
-        ``opponents`` says who speaks for which agents instead of those who do in training; where no agent would be left
+        ``opponents`` says who acts as which agents instead of those who do in training; where no agent would be left
         to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)

@@ -50,7 +50,7 @@ class PolicyRow:
 
     name: str
     agents: tuple[str, ...]
-    """The agents that it speaks for. Hostile text: a plugin named them."""
+    """The agents that it acts as. Hostile text: a plugin named them."""
     frozen: str = ""
     """The version of a frozen policy, as written in the task file; else empty."""
     pool: str = ""

@@ -223,19 +223,24 @@ class Reader:
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
         """How fast the last ``over`` steps went; None before the second step.
 
-        By default of the policy that has made the fewest steps.
+        By default of the policy that has made the fewest steps. What lies between two steps does not count where the
+        task was paused, waited or began again there, also with another engine: it says nothing of the speed.
         """
-        rows = self.all(
-            "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
-            " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
+        (row,) = self.all(
+            "SELECT count(*) AS gaps, avg(made - before) AS seconds, avg(tokens) AS tokens FROM"
+            " (SELECT created AS made, lead(created) OVER (ORDER BY number DESC) AS before, tokens FROM"
+            " (SELECT s.number, s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
             " AND name = 'tokens') AS tokens FROM steps s"
-            f" WHERE s.policy = {BEHIND} ORDER BY s.number DESC LIMIT ?)",
+            f" WHERE s.policy = {BEHIND} ORDER BY s.number DESC LIMIT ?)) WHERE before IS NOT NULL"
+            " AND NOT EXISTS (SELECT 1 FROM engines WHERE started > before AND started < made)"
+            " AND NOT EXISTS (SELECT 1 FROM events e WHERE e.task = ? AND e.kind IN ('task', 'recovery')"
+            " AND e.created > before AND e.created < made)",
             task,
             policy,
             over + 1,
+            task,
         )
-        row = rows[0]
-        return PaceRow(row["seconds"] / (row["steps"] - 1), row["tokens"] or 0.0) if row["steps"] > 1 else None
+        return PaceRow(row["seconds"], row["tokens"] or 0.0, row["gaps"]) if row["gaps"] else None
 
     def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
         """Steps with a number above ``after``, oldest first, with all their metrics.

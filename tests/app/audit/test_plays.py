@@ -102,7 +102,7 @@ LIES = {
     ),
     "an unknown partner": (
         "UPDATE trajectories SET speaker = 'who' WHERE speaker = 'still'",
-        "'who' speaks for 'judge'",
+        "'who' acts as 'judge'",
     ),
     "a frozen version that moved": (
         "UPDATE trajectories SET spans = replace(spans, '0]', '2]') WHERE speaker = 'still'",

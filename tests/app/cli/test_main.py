@@ -51,6 +51,39 @@ def test_a_verb_that_there_is_not_names_the_nearest(marlaas: Commander, words: s
     assert said.code == 2 and said.err == f"marlaas: There is no verb {wrong!r}.\n  {hint}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        ("logs --task 7", "`marlaas logs` has no option '--task'.", "Write the task without it: `marlaas logs 7`."),
+        (
+            "pause --tasks=7",
+            "`marlaas pause` has no option '--tasks'.",
+            "Write the tasks without it: `marlaas pause 7`.",
+        ),
+        ("logs --tenat lab", "`marlaas logs` has no option '--tenat'.", "Did you mean '--tenant'?"),
+        ("logs 7 8", "'8' is one word too many for `marlaas logs`.", ""),
+        ("logs --level bad", "--level is one of info, warning, error, not 'bad'.", ""),
+        ("logs --level eror", "--level is one of info, warning, error, not 'eror'.", "Did you mean 'error'?"),
+        ("logs -n x", "-n/--lines takes a whole number, not 'x'.", ""),
+        ("logs --grep", "--grep needs a value.", ""),
+        ("metrics 1 --csv --json", "--json and --csv exclude each other.", ""),
+        ("submit", "FILE is missing.", ""),
+        ("env play", "NAME is missing.", ""),
+        ("show 99999999999999999999", "'99999999999999999999' is not a task's number; `marlaas list` shows them.", ""),
+        ("env --foo", "`marlaas env` has no option '--foo'.", ""),
+        ("--thme light list", "`marlaas` has no option '--thme'.", "Did you mean '--theme'?"),
+    ],
+)
+def test_a_mistake_in_a_command_is_one_sentence(marlaas: Commander, words: str, says: str, hint: str) -> None:
+    """And how to see what the verb takes; never the list of all its options."""
+    said = marlaas(*words.split())
+    first, second = said.err.splitlines()
+    assert said.code == 2 and first == f"marlaas: {says}"
+    verb = f"marlaas {words}" if words in ("submit", "env play") else f"marlaas {words.split()[0]}"
+    verb = "marlaas" if words.startswith("--") else verb
+    assert second.strip() == f"{hint} `{verb} --help` shows what it takes.".strip()
+
+
 @pytest.mark.parametrize("module", FAMILIES)
 def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
     verbs = argparse.ArgumentParser().add_subparsers()

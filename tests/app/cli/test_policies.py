@@ -164,7 +164,7 @@ def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path
         'second = "player"\n[eval]\nrotate = true\nagents = { second = "player@0" }\n'
     )
     out = marlaas("submit", "--check", str(file)).out
-    assert "policies of race\n  player speaks for first, second: trained, rank 16\n" in out
+    assert "policies of race\n  player acts as first, second: trained, rank 16\n" in out
     assert "  held-out: player@0 for second; the agents change places from prompt to prompt\n" in out
 
 

@@ -60,7 +60,7 @@ def test_agents_are_named_where_there_are_several() -> None:
 def test_what_does_not_fit_is_counted() -> None:
     members = tuple(MemberSummary(n, "agent", "ok", 0.0, f"{n} is a long reply of many words", 1) for n in range(8))
     shown = told(members, 40)
-    assert cells(shown) <= 40 and shown.startswith("✗ 0 is …") and shown.endswith("words  +6") and shown.count("✗") == 2
+    assert cells(shown) <= 40 and shown.startswith("✗ 0 is a lo…") and shown.endswith("  +7 others")
     assert told(members, 12) == "✗ …words  +7"
 
 
@@ -124,3 +124,17 @@ def test_shares_are_fair(wanted: list[int], room: int) -> None:
         assert given == wanted
     short = [got for got, want in zip(given, wanted, strict=True) if got < want]
     assert not short or max(given) - min(short) <= 1, "whoever gets less than it wants gets no less than others"
+
+
+def test_a_name_that_does_not_fit_leaves_its_room_to_the_reply() -> None:
+    """And the same words of two agents are one reply where neither is named."""
+    first, second = replace(RIGHT, agent="first", reply="826"), replace(WRONG, agent="second", reply="it is 828")
+    members = (*[first] * 4, *[replace(first, agent="second")] * 3, second)
+    assert told(members, 60) == "✓ first: 826 ×4  ✓ second: 826 ×3  ✗ second: it is 828"
+    assert told(members, 26) == "✓ 826 ×7  ✗ it is 828"
+
+
+def test_others_are_called_so_where_there_is_room() -> None:
+    members = tuple(MemberSummary(n, "agent", "ok", 1.0, f"a long reply, number {n}", 1, n) for n in range(4))
+    assert told(members, 24).endswith("  +3 others") and told(members[:2], 24).endswith("  +1 other")
+    assert told(members, 19).endswith("  +3") and cells(told(members, 24)) <= 24

@@ -121,3 +121,12 @@ async def test_letters_answer_a_question_unless_a_word_is_asked_for(home: Home, 
         assert answers == [True, False], "y is a letter of the word"
         await driver.press("enter")
     assert answers == [True, False, True]
+
+
+async def test_what_is_chosen_differs_by_its_sign(home: Home) -> None:
+    """Not by its colour alone."""
+    async with driving(home) as driver:
+        await opened(driver, home, "export rollouts")
+        assert "●" in driver.text().split("this group")[0][-4:] and "○" in driver.text().split("all groups")[0][-4:]
+        await driver.press("down", "space")
+        assert "○" in driver.text().split("this group")[0][-4:] and "●" in driver.text().split("all groups")[0][-4:]

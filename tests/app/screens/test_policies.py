@@ -82,10 +82,10 @@ async def test_rollouts_are_of_the_chosen_policy(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home, (120, 40)) as driver:
         await driver.press("j", "j", "3")
-        assert "steps of player" in driver.text() and "first: player v1" in driver.text()
+        assert "mean reward of player" in driver.text() and "first: player v1" in driver.text()
         await driver.press("P")
         text = driver.text()
-        assert "steps of judge" in text and "second: rivals v3" in text and "with first: player" in text
+        assert "mean reward of judge" in text and "second: rivals v3" in text and "with first: player" in text
         await driver.press("enter", "enter", "b")
         assert "0.75" in driver.text() and "member 1 · referee: judge v2" in driver.text(), "the best of its own"
         await driver.press("escape", "escape", "k", "enter")

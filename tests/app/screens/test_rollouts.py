@@ -91,7 +91,7 @@ async def test_lists_say_what_was_asked_and_answered(home: Home, filling: Fillin
         lines = driver.text().splitlines()
         assert any("spell" in line and "✗ zziz ×6  ✓ zzio ×2" in line for line in lines)
         assert any("You are" in line and "✗ (nothing)" in line and "+" in line for line in lines)
-        assert any("✓ buy" in line and "×3" in line for line in lines), "agents are named"
+        assert any("✓ 12 coins" in line and "other" in line for line in lines), "names do not take the place of replies"
         assert_snapshot(f"rollouts-answers-{size[0]}x{size[1]}", driver.text())
 
 
@@ -154,7 +154,11 @@ async def test_failures_only_with_their_place(home: Home, played: Filling) -> No
     async with rollouts(home) as driver:
         await driver.press("f")
         text = driver.text()
-        assert "steps with failures" in text and "sums.py, line 12: the sum was no number" in text and "◆" not in text
+        assert (
+            "mean reward of steps with failures" in text
+            and "sums.py, line 12: the sum was no number" in text
+            and "◆" not in text
+        )
         assert "1 conversation with failures" in text
         await driver.press("f")
         assert "8 conversations" in driver.text()
@@ -188,7 +192,7 @@ async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filli
         await driver.settle()
         await driver.settle()
         assert browser(driver).hits is None and "What" not in driver.app.screen.query_one(Search).word
-        assert "16 groups" in driver.text()
+        assert browser(driver).steps.rows()[0].groups == 16 and "all steps" in driver.text()
 
 
 async def test_two_side_by_side(home: Home, played: Filling) -> None:
@@ -300,3 +304,14 @@ async def test_everything_foreign(home: Home, filling: Filling) -> None:
         assert f"conversation {standing(driver)[1]}, tokens by log-probability" in driver.text()
         await driver.press("y", "slash", "x", "enter")
         assert harmless(driver.text()) and harmless((home.root / "copied.txt").read_text())
+
+
+async def test_the_group_answers_below_a_short_conversation(home: Home, filling: Filling) -> None:
+    filling.engine()
+    fill_answers(filling)
+    async with rollouts(home, (200, 50)) as driver:
+        text = driver.text()
+        assert "The 8 last replies of group 0, 2 different · mean reward 0.25" in text
+        assert "▸ ✗ 0.00 ×6   zziz" in text and "  ✓ 1.00 ×2   zzio" in text
+        await driver.press("b")
+        assert "▸ ✓ 1.00 ×2   zzio" in driver.text()

@@ -128,7 +128,7 @@ async def test_policies_and_agents_are_typed_and_chosen(
 ) -> None:
     async with opened(home, (120, 60)) as driver:
         await typed(driver, name="duel", environment="duel")
-        assert "agents left, right: one policy speaks for all" in driver.text()
+        assert "agents left, right: one policy acts as all" in driver.text()
         await driver.app.screen.query_one(Fields).go_to("policies")
         await driver.settle()
         await driver.press(*"hero, foe")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marlaas.app.words.format import short_duration
-from marlaas.app.words.pace import seconds_left, tokens_per_second
+from marlaas.app.words.pace import is_rough, left_text, seconds_left, tokens_per_second
 from marlaas.engine.store.rows import PaceRow
 
 from ..rows import task
@@ -25,3 +25,8 @@ def test_what_does_not_run_has_no_end_in_sight() -> None:
 def test_spans_of_time_in_few_cells() -> None:
     spans = [short_duration(seconds) for seconds in (0, 41, 200, 7500, 277_000)]
     assert spans == ["0s", "41s", "3m20", "2h05", "3d04"]
+
+
+def test_a_time_from_few_steps_says_so() -> None:
+    assert is_rough(PaceRow(2.0, 1.0, 3)) and not is_rough(PaceRow(2.0, 1.0, 4)) and not is_rough(None)
+    assert left_text(200, True) == "~3m20" and left_text(200, False) == "3m20"

@@ -59,9 +59,9 @@ def test_the_agent_map_of_a_task_in_sentences() -> None:
         agents={"first": "player", "third": "player", "second": "rivals", "guest": "old"},
     )
     assert agent_map_lines(agent_map_of(spec), True, [("second", "player@0")]) == [
-        "player speaks for first, third: trained, rank 16, from 17@best",
-        "rivals speaks for second: one of up to 4 earlier versions of player, every 2 steps one",
-        "old speaks for guest: frozen: player@0",
+        "player acts as first, third: trained, rank 16, from 17@best",
+        "rivals acts as second: one of up to 4 earlier versions of player, every 2 steps one",
+        "old acts as guest: frozen: player@0",
         "held-out: player@0 for second; the agents change places from prompt to prompt",
     ]
     assert agent_map_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []

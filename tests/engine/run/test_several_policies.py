@@ -204,7 +204,7 @@ async def test_an_agent_without_a_policy_is_named(tmp_path: Path) -> None:
     here.environments.agents = ("solver", "stranger")
     ending = await here.go()
     assert ending.state == "paused", ending.reason
-    assert "no policy speaks for its agent 'stranger'" in ending.reason.words
+    assert "no policy acts as its agent 'stranger'" in ending.reason.words
 
 
 async def test_the_engine_drains_and_the_next_one_goes_on(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_each_policy_sees_the_task_with_its_own_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("declared", "says"),
-    [(("a", "b", "c"), "No policy speaks for the agent 'c'"), (("a",), "has no agent 'b'"), ((), ""), (("b", "a"), "")],
+    [(("a", "b", "c"), "No policy acts as the agent 'c'"), (("a",), "has no agent 'b'"), ((), ""), (("b", "a"), "")],
 )
 def test_agents_are_those_that_the_environment_declares(declared: tuple[str, ...], says: str) -> None:
     if not says:

@@ -56,7 +56,7 @@ def test_several_policies_say_whom_they_speak_for(home: Home, marlaas: Commander
     fill_duel(home.database)
     marlaas("report", "2", "--out", str(tmp_path / "r"))
     text = (tmp_path / "r" / "report.md").read_text()
-    assert "| Policy player | trained; speaks for " in text and "| Policy judge | trained; speaks for " in text
+    assert "| Policy player | trained; acts as " in text and "| Policy judge | trained; acts as " in text
     assert "## Curves of player" in text and "## Scores of judge" in text
     heads = re.findall(r"(?m)^\*\*.* reward .*\*\*$", text)
     assert heads and not any(re.search(r" v(\d+) · version \1\b", head) for head in heads), "a version is said once"
@@ -74,3 +74,17 @@ def test_of_many_the_best_are_drawn(filling: Filling, marlaas: Commander, tmp_pa
     drawn = next(row for row in text.splitlines() if "pictures/rewards.svg" in row)
     assert "of the 4 with the best scores" in drawn
     assert re.findall(r"rate (\d)", drawn) == ["3", "4", "5", "6"]
+
+
+def test_policies_share_one_table_of_the_newest_step(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    """With a column each: what each metric means is said once."""
+    fill_duel(home.database)
+    assert marlaas("report", "2", "--out", str(tmp_path / "two")).code == 0
+    told = (tmp_path / "two" / "report.md").read_text()
+    (table,) = [part for part in told.split("\n\n") if part.startswith("| Metric ")]
+    header, _, *rows = table.splitlines()
+    columns = [cell.strip().rpartition(" ")[0] or cell.strip() for cell in header.strip("|").split("|")]
+    assert columns == ["Metric", "player, step", "judge, step", "Meaning"]
+    reward = next(row for row in rows if row.startswith("| reward "))
+    _, player, judge, meaning = (cell.strip() for cell in reward.strip("|").split("|"))
+    assert player and judge and player != judge and meaning

@@ -37,7 +37,7 @@ def test_the_groups_of_a_step(played: Filling, marlaas: Commander) -> None:
         "GROUP", "PROMPT", "MEMBERS", "REWARD", "REPLIES", "STALENESS", "INSTANCE", "ENVIRONMENT"
     ]  # fmt: skip
     assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "What is 16 + 0?" in lines[1]
-    assert "✗ 16, s…akes room, ✗ 17, s…" in lines[1] and ", +5" in lines[1]
+    assert "✗ 16, …kes room, ✗ 17, …" in lines[1] and ", +5 others" in lines[1]
     assert "!" in lines[3] and "!" not in lines[1], "failures have a sign of their own"
     groups = marlaas("rollouts", "1", "--step", "3", "--json").json
     assert groups[0]["number"] == 16 and groups[0]["staleness"] == 1 and len(groups[0]["members"]) == 8

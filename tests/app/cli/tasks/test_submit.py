@@ -85,6 +85,32 @@ def test_all_or_none(
     assert queued(home) == []
 
 
+def test_all_that_is_wrong_with_a_file_is_told_at_once(
+    filling: Filling, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    """Also what only the home can know: that there is no such environment, or that it has no such parameter."""
+    filling.environment()
+    first = write("first", "arithmetik", "digits = 2\n[train]\nlerning_rate = 1e-4")
+    second = write("second", "arithmetic", "digit = 2\n[train]\nrank = 4")
+    said = marlaas("submit", first, second)
+    told = [line for line in said.err.splitlines() if line.startswith("marlaas: ")]
+    assert said.code == 2 and engine.asked == []
+    assert [[word for word in ("arithmetik", "lerning_rate", "'digit'", "rank") if word in line] for line in told] == [
+        ["arithmetik"], ["lerning_rate"], ["'digit'"], ["rank"]
+    ]  # fmt: skip
+    assert "first.toml:4:1" in told[0] and "second.toml:8:1" in told[2], "each at its place, in the order of the files"
+
+
+@pytest.mark.parametrize("content", ["environment = 3", "mixture = [{}]\n", "environment = 'a'\neval = 2\ndata = 3"])
+def test_a_file_of_wrong_kinds_is_told_of_as_such(
+    filling: Filling, marlaas: Commander, engine: FakeEngine, tmp_path: Path, content: str
+) -> None:
+    filling.engine()
+    (tmp_path / "bad.toml").write_text(content)
+    said = marlaas("submit", str(tmp_path / "bad.toml"))
+    assert said.code == 2 and "bad.toml" in said.err and "unexpected" not in said.err
+
+
 def test_a_dependency_must_exist(
     filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write
 ) -> None:
