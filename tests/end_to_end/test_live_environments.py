@@ -104,7 +104,7 @@ def test_a_failing_environment_blocks_until_mended(lab: Lab) -> None:
     (row,) = json.loads(lab.marlaas("env", "list", "broken", "--json"))
     assert any("ZeroDivisionError" in found["message"] for found in row["findings"])
     lab.marlaas("env", "reload", "broken")
-    assert lab.marlaas("logs").count(f"broken ({version}): loaded") == 2
+    assert lab.marlaas("logs").count(f"Environment broken: loaded, version {version}") == 2
     path.write_text(path.read_text().replace("1 / 0", "ep.noise.random()"))
     lab.marlaas("wait", str(task))
     assert lab.row(task).state == "done"

@@ -67,5 +67,5 @@ def test_ten_rows_eight_samples_and_an_edited_comment(lab: Lab) -> None:
         passed = [any(one) for one in rewards.values()]
         assert row["pass_at"] == row["best_of"] == fmean(passed)
         assert (row["n"], row["failures"], row["prompts"], row["samples"]) == (80, 0, 10, 8)
-    assert "measured on  10 prompts, 8 samples of each, pass@8" in lab.marlaas("show", str(task))
+    assert "measured on 10 prompts, 8 samples of each, pass@8" in " ".join(lab.marlaas("show", str(task)).split())
     assert "Only 10 of 64 held-out prompts differ" in lab.marlaas("logs", str(task))

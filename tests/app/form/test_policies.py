@@ -123,7 +123,7 @@ def test_what_the_form_says_of_agents() -> None:
     form = begun()
     assert beyond_fields(form) == ""
     chosen = form.typed("environment", "race")
-    assert "agents first, second: one policy speaks" in beyond_fields(chosen)
+    assert "agents first, second: one policy acts" in beyond_fields(chosen)
     assert beyond_fields(chosen.typed("policies", "a")) == ""
 
 
