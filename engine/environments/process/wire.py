@@ -448,13 +448,9 @@ def _clean(value: Any) -> Any:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
         return [entry if type(entry) in _PLAIN else _clean(entry) for entry in value]
-    if isinstance(value, dict):  # most entries are plain, and need no call: there are many messages
-        return {
-            key if key.isascii() else _clean(key): entry
-            if type(entry) in _PLAIN or (type(entry) is str and entry.isascii())
-            else _clean(entry)
-            for key, entry in value.items()
-        }
+    if isinstance(value, dict):  # what is plain needs no call: there are many messages
+        keys = [key if key.isascii() else _clean(key) for key in value]
+        return {key: e if type(e) in _PLAIN else _clean(e) for key, e in zip(keys, value.values(), strict=True)}
     return value
 
 
