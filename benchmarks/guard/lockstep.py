@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from marlaas.engine.environments.playing import PlayingPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.registry import Registry
@@ -179,6 +180,9 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     async def unwatched(self: Registry) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""
 
+    def unlooked(self: PlayingPool) -> None:
+        """One process of the plugin is enough; who looks whether more are needed would look once a second."""
+
     with ExitStack() as stack:
         for owner, name, replacement in (
             (wire.Outbox, "send", sending),
@@ -189,6 +193,7 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
             (SharedTrainer, "_learn", learning),
             (SharedTrainer, "_charge", charging),
             (Registry, "_watch", unwatched),
+            (PlayingPool, "_look_later", unlooked),
             (retention, "monotonic", loop.time),
             (handle, "BEAT", NEVER),
             (child, "BEAT", NEVER),
