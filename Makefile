@@ -1,7 +1,7 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX and LLAMA_INDEX (where to take
 # torch, and a compiled llama.cpp, from), EXTRAS (serve, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
-# measure: names of benchmarks, --quick), KILLS, MINUTES.
+# measure: names of benchmarks, --quick), WRITE (1: bench-guard writes its counts down), KILLS, MINUTES.
 
 PYTHON ?= python3
 KILLS ?= 200
@@ -9,7 +9,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -93,6 +93,11 @@ format: dev
 # Measures marlaas, beside others where there are any, and writes BENCHMARKS.md.
 bench: dev
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+# Counts what the hot paths do (calls, SQL statements, frames, operations of torch), and fails where that is not what
+# benchmarks/guard/counts.txt says; WRITE=1 writes it there. About a minute, the same on every machine and under any load.
+bench-guard: dev
+	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
 # Takes the pictures in docs/ from a real demo while it runs; a minute.
 pictures: dev

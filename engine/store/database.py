@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,21 @@ class GuardedConnection(sqlite3.Connection):
         super().execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
 
 
+class StoreDatabase(Database):
+    """sqlite-utils' database, with queries that run as they are."""
+
+    def query(
+        self, sql: str, params: Sequence[Any] | dict[str, Any] | None = None
+    ) -> Generator[dict[str, Any], None, None]:
+        """As in sqlite-utils, for a statement that reads, and whose columns have different names.
+
+        There, every query is in a savepoint of its own, in case it should write after all: three statements for one.
+        """
+        cursor = self.conn.execute(sql, params or ())
+        names = [column[0] for column in cursor.description]
+        return (dict(zip(names, row, strict=True)) for row in cursor)
+
+
 def open_database(path: Path) -> Database:
     """Open or create the database of a home and apply migrations. Raises ``StoreError``.
 
@@ -97,7 +112,7 @@ def open_database(path: Path) -> Database:
             path, timeout=OPENING, isolation_level=None, check_same_thread=False, factory=GuardedConnection
         )
         undo.callback(connection.close)
-        database = Database(connection)
+        database = StoreDatabase(connection)
         _check_schema(database, path)
         database.enable_wal()
         connection.execute("PRAGMA synchronous = NORMAL")

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -269,12 +270,9 @@ class _Proxy:
             raise AttributeError(f"{self._protocol!r} has no method {name}.")
         handle, path = self._handle, self._prefix + name
 
-        async def call(*args: Any) -> Any:
-            return await handle.call(path, *args)
-
         async def post(*args: Any) -> None:
             handle.post(path, *args)
 
-        method = post if name in self._posted else call
+        method = post if name in self._posted else partial(handle.call, path)
         setattr(self, name, method)  # the next look-up needs no __getattr__
         return method

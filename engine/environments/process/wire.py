@@ -31,6 +31,7 @@ LONGEST_PAGE = 10_000
 """Of what is read by itself: a description, a traceback."""
 
 T = TypeVar("T")
+_PLAIN = frozenset((bool, float, int, type(None)))
 _Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
@@ -446,8 +447,11 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_clean(entry) for entry in value]
-    return {_clean(key): _clean(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+        return [entry if type(entry) in _PLAIN else _clean(entry) for entry in value]
+    if isinstance(value, dict):  # what is plain needs no call: there are many messages
+        keys = [key if key.isascii() else _clean(key) for key in value]
+        return {key: e if type(e) in _PLAIN else _clean(e) for key, e in zip(keys, value.values(), strict=True)}
+    return value
 
 
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
