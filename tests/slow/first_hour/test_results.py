@@ -36,7 +36,7 @@ def test_the_best_of_a_sweep(lab: Lab, size: Size) -> None:
     lab.marlaas("wait", "--family", name)
     with person(lab.home, size) as me:
         me.finds(name)
-        best = int(me.reads(r"best: task (\d+)")[1])
+        best = int(me.reads(r"best held-out [\d.]+: task (\d+)")[1])
         me.presses("enter", "open")
         me.sees("▾ sweep")
         me.learns("j", "down")
