@@ -59,6 +59,15 @@ class Trajectory:
     cut: bool = False
     """Whether the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
 
+    def judged(self, advantage: float, spans: tuple[Span, ...]) -> Trajectory:
+        """The same with its advantages; several times as fast as ``dataclasses.replace``, for every episode."""
+        return Trajectory(self.agent, self.tokens, self.mask, self.logprobs, spans, self.reward, advantage, self.cut)
+
+    @property
+    def sampled(self) -> int:
+        """Tokens that the policy sampled."""
+        return int(np.count_nonzero(self.mask))
+
 
 @dataclass(frozen=True)
 class TurnReward:
@@ -98,6 +107,12 @@ class Episode:
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     """In the order in which they were paid."""
+
+    def having(self, trajectories: tuple[Trajectory, ...]) -> Episode:
+        """The same with other trajectories; as fast as ``Trajectory.judged``."""
+        return Episode(
+            self.member, self.status, trajectories, self.parts, self.metrics, self.failure, self.seconds, self.paid
+        )
 
 
 @dataclass(frozen=True)

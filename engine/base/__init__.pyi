@@ -66,13 +66,15 @@ from .kernels import (
     REMEMBERED as REMEMBERED,
     add_bfloat16_product as add_bfloat16_product,
     add_product as add_product,
-    bfloat16_gain as bfloat16_gain,
     bfloat16_product as bfloat16_product,
     library as library,
+    positive_factors as positive_factors,
     product as product,
+    relative_error as relative_error,
     widened_product as widened_product,
 )
 from .llama_memory import (
+    FLASH as FLASH,
     MICRO_BATCH as MICRO_BATCH,
     context_bytes as context_bytes,
     layers_on_card as layers_on_card,
@@ -117,6 +119,8 @@ from .sizes import (
     MOST_TOKENS as MOST_TOKENS,
     PASS_BYTES as PASS_BYTES,
     PREFILL as PREFILL,
+    TILED as TILED,
+    TILED_HALVED as TILED_HALVED,
     Budget as Budget,
     Kept as Kept,
     adapter_bytes as adapter_bytes,
@@ -137,6 +141,12 @@ from .tensors import (
     Layer as Layer,
     Stacked as Stacked,
     load as load,
+)
+from .tiled import (
+    attend as attend,
+    attend_backward as attend_backward,
+    merged as merged,
+    tiles as tiles,
 )
 from .vllm_memory import (
     BLOCK as BLOCK,

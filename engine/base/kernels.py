@@ -14,22 +14,20 @@ What it prepares is code. Where there is no memory for that, it either refuses e
 or the process ends by a signal. So a process with a limit on its address space does not use it, and one in which it has
 failed goes on without it.
 
-Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32; ``bfloat16_gain`` asks this one.
-Sums are float32 in any case. What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the
-fastest; ``widened_product`` rounds the factors alone. A logit of 20 is off by up to 0.06 once it is rounded, so an
-output head takes the second.
+Processors with AMX or AVX-512 BF16 multiply bfloat16 several times as fast as float32. Sums are float32 in any case.
+What differs is what is rounded: ``bfloat16_product`` rounds the result, too, and is the fastest; ``widened_product``
+rounds the factors alone. A logit of 20 is off by up to 0.06 once it is rounded, so an output head takes the second.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Event
-from time import thread_time
 from typing import Literal
 
 import torch
@@ -51,15 +49,6 @@ TOLERANCE = 1e-5
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
 """Limits of shapes whose code oneDNN, and PyTorch for it, keep. Their default, 1024, took 550 MB; this takes 120."""
 _failed = Event()
-
-ROUNDED = 1.01 * 2.0**-8
-"""Largest relative error of a result in bfloat16, which keeps 8 bits, and a little for the float32 sums before."""
-PROBED = (256, 512, 512)
-"""(n, k, m) of the product by which ``bfloat16_gain`` compares speeds: a millisecond in float32."""
-FEW = 16
-"""Rows of its first look: where bfloat16 is emulated, all of them would take a hundred times as long."""
-TURNS = 5
-"""How often each type has its turn; the best counts."""
 
 
 @cache
@@ -140,64 +129,28 @@ def widened_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> 
 
 
 @cache
-def bfloat16_gain() -> float:
-    """How many times as fast this process multiplies bfloat16 as float32; 1.0 where it gains nothing or goes wrong.
-
-    Measured once in a process, in some 30 ms, by this thread's processor time, so that what else runs hardly counts. It
-    is another number in the next process: results of which the bits must repeat may not depend on it.
-    """
-    if not torch.backends.mkldnn.is_available() or address_space() is not None:  # type: ignore[no-untyped-call]
-        return 1.0
-    left, right = _positive()
-    halves = left.bfloat16(), right.bfloat16()
-    gain = 1.0
-    try:
-        if not _close(bfloat16_product(halves[0][:FEW], halves[1]), halves[0][:FEW], halves[1], ROUNDED):
-            return 1.0
-        for count in (FEW, len(left)):
-            exact = _least_seconds(product, left[:count], right)
-            gain = exact / _least_seconds(bfloat16_product, halves[0][:count], halves[1])
-            if gain < 0.5:
-                break
-    except RuntimeError:
-        return 1.0
-    return max(1.0, gain)
-
-
-@cache
 def _widens_right() -> bool:
     """Whether the switch of ``widened_product`` leaves sums and results in float32 here."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-    left, right = (factor.bfloat16().float() for factor in _positive())
+    left, right = (factor.bfloat16().float() for factor in positive_factors(256, 512, 512))
     try:
         with _rounding_factors():
-            return _close(torch.mm(left, right), left, right, TOLERANCE)
+            return relative_error(torch.mm(left, right), left, right) < TOLERANCE
     except RuntimeError:
         return False
 
 
-def _positive() -> tuple[Tensor, Tensor]:
-    """Factors of ``PROBED`` shape, between 1 and 2: no sum of their products is small."""
-    rows, inner, columns = PROBED
+def positive_factors(rows: int, inner: int, columns: int) -> tuple[Tensor, Tensor]:
+    """(rows, inner) and (inner, columns) between 1 and 2, always the same: no sum of their products is small."""
     generator = torch.Generator().manual_seed(0)
     return torch.rand(rows, inner, generator=generator) + 1.0, torch.rand(inner, columns, generator=generator) + 1.0
 
 
-def _close(found: Tensor, left: Tensor, right: Tensor, most: float) -> bool:
-    """Whether a product of positive factors has no larger relative error than ``most``."""
+def relative_error(found: Tensor, left: Tensor, right: Tensor) -> float:
+    """The largest relative error of a product of positive factors."""
     exact = left.double() @ right.double()
-    return bool(((found - exact).abs() / exact).max() < most)
-
-
-def _least_seconds(multiply: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
-    """The least processor time of this thread for a product, of ``TURNS`` turns after a first one."""
-    taken = []
-    for _ in range(TURNS + 1):
-        begun = thread_time()
-        multiply(left, right)
-        taken.append(thread_time() - begun)
-    return max(min(taken[1:]), 1e-9)
+    return float(((found - exact).abs() / exact).max())
 
 
 @contextmanager
@@ -246,9 +199,8 @@ def _right() -> bool:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
-    generator = torch.Generator().manual_seed(0)
-    left, right = (torch.rand(64, 64, generator=generator) + 1.0 for _ in range(2))
+    left, right = positive_factors(64, 64, 64)
     try:
-        return _close(by_onednn(left, right), left, right, TOLERANCE)
+        return relative_error(by_onednn(left, right), left, right) < TOLERANCE
     except RuntimeError:
         return False

@@ -15,6 +15,9 @@ MICRO_BATCH = 256
 512."""
 BLOCK = 256
 """Tokens in a unit of a sequence's memory in llama.cpp."""
+FLASH = 1024
+"""Most tokens of a sequence with which fused attention in float32 is faster on the processor: it reads what is held,
+but token by token, where attention that is not fused reads whole blocks in products."""
 GRAPHS = 24 << 20
 """Bytes of graphs, batches and threads' buffers."""
 BACKEND = 512 << 20
@@ -31,9 +34,9 @@ def logits_bytes(config: BaseConfig, sequences: int) -> int:
     return 2 * FLOAT * max(sequences, scored_rows(config.vocab_size)) * config.vocab_size
 
 
-def work_bytes(config: BaseConfig, length: int, exact: bool) -> int:
-    """Bytes of the layers' buffers; attention that is not fused (``exact``) stores all its scores."""
-    scores = config.heads * whole_blocks(length) if exact else 0
+def work_bytes(config: BaseConfig, length: int, exact: bool, card: bool = False) -> int:
+    """Bytes of the layers' buffers; attention that is not fused stores all its scores."""
+    scores = config.heads * whole_blocks(length) if exact and (card or length > FLASH) else 0
     widest = max(3 * config.intermediate_size, config.heads * config.head_dim)
     return FLOAT * min(MICRO_BATCH, whole_blocks(length)) * (scores + widest + 6 * config.hidden_size) + GRAPHS
 
@@ -55,7 +58,7 @@ def card_bytes(config: BaseConfig, weights: int, sequences: int, length: int, ex
     inner = min(layers, config.layers + 1) - 1
     held = weights * (inner * layer + output) + _memory(config, sequences, length, exact) * inner / config.layers
     logits = FLOAT * MICRO_BATCH * config.vocab_size
-    return int(held) + logits + work_bytes(config, length, exact) + BACKEND
+    return int(held) + logits + work_bytes(config, length, exact, card=True) + BACKEND
 
 
 def layers_on_card(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, room: int) -> int:

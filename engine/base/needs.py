@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BFLOAT16, BITS
-from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, linear_sizes, pass_bytes
+from .sizes import (
+    EXACT,
+    FLOAT,
+    HALVED,
+    PREFILL,
+    TILED,
+    TILED_HALVED,
+    adapter_bytes,
+    key_value_bytes,
+    linear_sizes,
+    pass_bytes,
+)
 from .vllm_memory import cache_bytes, gathered_bytes, rank_class, slots_bytes, slots_for
 
 MEBIBYTE = 1 << 20
@@ -62,6 +73,8 @@ class Wanted:
     """Whether there is a trainer beside the sampler."""
     trainers: int = 1
     """How many training workers there are, if any: each has the base, and the policies are divided among them."""
+    precision: str = "f32"
+    """How a trainer on the processor keeps the base: ``f32`` or ``bf16``."""
 
 
 def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
@@ -98,11 +111,16 @@ def version_bytes(config: BaseConfig, rank: int, torch: bool) -> int:
     return (FUSED if torch else 1) * adapter_bytes(config, rank)
 
 
-def torch_work_bytes(config: BaseConfig, length: int) -> int:
-    """Bytes of the torch sampler's buffers; it computes several prompts together, but their attention one by one."""
+def torch_work_bytes(config: BaseConfig, length: int, half: bool = False) -> int:
+    """Bytes of the torch sampler's buffers, with the base in bfloat16 where ``half``.
+
+    It computes ``PREFILL`` tokens together, but the attention of each prompt by itself: with all its scores where it is
+    short, else in tiles.
+    """
     layer = PREFILL * (4 * config.intermediate_size + 8 * config.hidden_size)
-    unseen = length * max(length, PREFILL)
-    return FLOAT * (layer + 3 * config.heads * length * length + unseen)
+    short = min(length, TILED_HALVED if half else TILED)
+    tiled = 6 * min(length, PREFILL) * config.heads * config.head_dim
+    return FLOAT * (layer + short * PREFILL + max(3 * config.heads * short * short, tiled))
 
 
 def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
@@ -115,7 +133,7 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     )
     yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
     yield "the sampler's logits", logits_bytes(config, held)
-    work = torch_work_bytes(config, length) if torch else work_bytes(config, length, exact)
+    work = torch_work_bytes(config, length, half) if torch else work_bytes(config, length, exact)
     yield "what the sampler computes with", work
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version_bytes(config, RANK, torch)
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
@@ -142,10 +160,11 @@ def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, i
 def _trainer(wanted: Wanted, context: int, room: int, slots: int) -> Iterator[tuple[str, int]]:
     config, workers = wanted.config, wanted.trainers
     adapter = adapter_bytes(config, RANK)
-    yield "the trainer's weights", workers * FLOAT * wanted.parameters
-    prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the kernels' order
+    value, kept = (2, HALVED) if wanted.precision == BFLOAT16 else (FLOAT, EXACT)
+    yield "the trainer's weights", workers * value * wanted.parameters
+    prepared = value * max(out * into for out, into in linear_sizes(config))  # a matrix in the kernels' order
     # a step reuses the memory of a pass
-    yield "a training pass", workers * max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
+    yield "a training pass", workers * max(pass_bytes(config, context, room, kept) + prepared, STEPPING * adapter)
     yield "gaps in the trainer's memory", workers * GAPS
     # the setting is of each trainer
     held = slots * workers if wanted.slots else slots

@@ -15,8 +15,13 @@ PASS_BYTES = 1 << 30
 """Default bytes for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """Tokens that a training batch may always hold, and beyond which it gains nothing on a processor."""
+MOST_ROWS = 2048
+"""Rows from which a product gains nothing on a processor, however wide the base is."""
 MOST_ON_CARD = 1 << 16
 """The most tokens of a training batch on a card: enough rows for each product to fill it many times over."""
+TILED, TILED_HALVED = 384, 1024
+"""Tokens from which attention on a processor is computed in tiles, in float32 and in bfloat16. From there on they are
+faster with AVX2 and AVX-512, more so with each token, and no slower with SSE; and they keep no probabilities."""
 PREFILL = 4096
 """Prompt tokens that a sampler computes before the running turns get their next part."""
 SCORED, SCORED_LOGITS = 128, 1 << 23
@@ -60,23 +65,29 @@ class Kept:
 
     factor: int = FLOAT
     """Bytes of each value that a matrix of the base is multiplied with; sums are in float32."""
-    scores: bool = True
-    """Whether attention keeps its probabilities; else it is computed again."""
+    scores: int = TILED
+    """Where tokens attend to fewer than so many, attention keeps its probabilities; else it is computed again."""
     sum: int = FLOAT
     """Bytes of each value that comes of such a product."""
     opened: bool = True
     """Whether the activation's results are kept; else they are computed again."""
+    rows: int = MOST_ROWS
+    """Rows for which a feed-forward part is computed at a time where layers keep only their inputs."""
+
+    def up_to(self, longest: int) -> tuple[int, ...]:
+        """Of lengths up to ``longest``, that one and the one with the most probabilities for each token."""
+        return (longest, min(longest, max(self.scores - 1, 1)))
 
 
 EXACT = Kept()
 """What is kept in float32 on a processor."""
-HALVED = Kept(2, scores=False, sum=2, opened=False)
+HALVED = Kept(2, scores=0, sum=2, opened=False)
 """What is kept with a base in bfloat16 on a processor."""
 
 
 def kept_on_card(precision: str) -> Kept:
     """What the kernels of cards keep, with the base in that precision."""
-    return Kept(FLOAT if precision == "f32" else 2, scores=False)
+    return Kept(FLOAT if precision == "f32" else 2, scores=0, rows=MOST_ON_CARD)
 
 
 @dataclass(frozen=True)
@@ -91,24 +102,32 @@ class PassSize:
     @property
     def all(self) -> int:
         """Bytes where every layer keeps all that it has computed."""
-        return int((self.config.layers + WORKING) * self._layer + self._head)
+        layer = self.tokens * (self._attending + self._feeding)
+        return int((self.config.layers + WORKING) * layer + self._head)
 
     @property
     def inputs(self) -> int:
         """Bytes where layers keep only their inputs and are computed once more (gradient checkpointing)."""
         inputs = self.config.layers * FLOAT * self.tokens * self.config.hidden_size
-        return int(inputs + (1 + WORKING) * self._layer + self._head)
+        layer = self.tokens * self._attending + min(self.tokens, self.kept.rows) * self._feeding
+        return int(inputs + (1 + WORKING) * layer + self._head)
 
     @property
-    def _layer(self) -> int:
-        """Bytes that a layer keeps: inputs and outputs of its linear layers, norms, and attention."""
-        (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(self.config)
+    def _attending(self) -> int:
+        """Bytes for each token of what the attention part of a layer keeps."""
+        (qkv, hidden), (_, queries), _, _ = linear_sizes(self.config)
         normed = qkv if self.config.architecture == "qwen3" else 0
-        scores = self.config.heads * self.longest if self.kept.scores else 0
-        floats = 4 * hidden + normed + scores
-        sums = qkv + gates + (inner if self.kept.opened else 0)
-        factors = 2 * hidden + queries + qkv + inner
-        return self.tokens * (FLOAT * floats + self.kept.sum * sums + self.kept.factor * factors)
+        scores = self.config.heads * self.longest if self.longest < self.kept.scores else 0
+        return (
+            FLOAT * (2 * hidden + normed + scores) + self.kept.sum * qkv + self.kept.factor * (hidden + queries + qkv)
+        )
+
+    @property
+    def _feeding(self) -> int:
+        """Likewise of its feed-forward part."""
+        _, _, (gates, hidden), (_, inner) = linear_sizes(self.config)
+        sums = gates + (inner if self.kept.opened else 0)
+        return FLOAT * 2 * hidden + self.kept.sum * sums + self.kept.factor * (hidden + inner)
 
     @property
     def _head(self) -> int:
@@ -130,7 +149,7 @@ class Budget:
 
     def tokens(self, config: BaseConfig, longest: int) -> int:
         """Tokens of a batch whose sequences have up to ``longest`` tokens."""
-        fitting = self.room // PassSize(config, 1, longest, self.kept).inputs
+        fitting = self.room // max(PassSize(config, 1, length, self.kept).inputs for length in self.kept.up_to(longest))
         return min(max(self.least, fitting), self.most)
 
     def keeps_all(self, config: BaseConfig, tokens: int, longest: int) -> bool:
@@ -153,7 +172,7 @@ def pass_bytes(
     config: BaseConfig, longest: int, room: int = PASS_BYTES, kept: Kept = EXACT, most: int = MOST_TOKENS
 ) -> int:
     """The most bytes that training on sequences of up to ``longest`` tokens takes; one may need more than ``room``."""
-    alone = PassSize(config, max(LEAST_TOKENS, longest), longest, kept).inputs
+    alone = max(PassSize(config, max(LEAST_TOKENS, length), length, kept).inputs for length in kept.up_to(longest))
     largest = PassSize(config, most, longest, kept)
     return max(alone, min(room, max(largest.all, largest.inputs)))
 

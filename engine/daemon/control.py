@@ -16,7 +16,7 @@ from ..home import Home, check_place, make_private, version
 from ..store import EngineRow, Reader, command, is_current
 from ..submission import HomeBase, settled_base
 from ..workers import signal_name
-from .lock import EngineLock, holder
+from .lock import EngineLock, holder, starts
 
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
@@ -143,20 +143,24 @@ def served_base(home: Home) -> HomeBase:
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
     """Start an engine in the background unless one is alive, and wait until it serves.
 
-    While an engine says that it is starting, or drains, this waits beyond ``timeout`` seconds; ``notice`` is told once
-    that it takes long. Raises ``EngineUnreachable`` with the last line of its log.
+    While an engine says that it is starting, or drains, this waits, however long; ``notice`` is then told what for.
+    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word.
     """
     create_database(home, notice)
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun, said = time.monotonic(), ""
-    while (state := _state(home)) in ("starting", "draining") or time.monotonic() < begun + timeout:
+    heard = begun
+    while time.monotonic() < heard + timeout:
+        state, begins = _state(home), starts(home.lock)
+        if begins or state in ("starting", "draining"):
+            heard = time.monotonic()
         if state == "running":
             if notice is not None and (other := other_version(_engine(home))):
                 notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            words = _waits_for(home) or said or _PATIENCE.get(state, _PATIENCE["starting"])
+            words = begins or _waits_for(home) or said or _PATIENCE.get(state, _PATIENCE["starting"])
             if words != said:
                 notice(words)
             said = words

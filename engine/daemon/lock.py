@@ -14,6 +14,10 @@ ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
 PREPARES = " prepares the database"
 """Follows the id of a process that is no engine and holds the lock to keep engines out meanwhile."""
+STARTS = " starts: "
+"""Follows the id of an engine that is not in the database yet; what it does follows, in a sentence."""
+SIZE = 512
+"""Bytes to read: more than the file has."""
 
 
 class EngineLock:
@@ -29,24 +33,40 @@ class EngineLock:
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         attempts = 0
         while not _taken(file):
-            holder = os.pread(file, 64, 0).decode(errors="replace").strip()
+            holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
             attempts += not holder.endswith(PREPARES)
             if attempts >= ATTEMPTS:
                 os.close(file)
+                process = holder.partition(STARTS)[0]
                 raise HomeLocked(
-                    f"An engine (process {holder or 'unknown'}) serves {self._path.parent} already.",
+                    f"An engine (process {process or 'unknown'}) serves {self._path.parent} already.",
                     "Use it, stop it with `marlaas engine stop`, or choose another --home.",
                 )
             pause(PAUSE)
         os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}{PREPARES if prepares else ''}\n".encode(), 0)
         self._file = file
+        self._write(PREPARES if prepares else "")
+
+    def starting(self, words: str) -> None:
+        """Tell whoever waits for this engine what it does before its first heartbeat, in a sentence."""
+        self._write(f"{STARTS}{words}")
+
+    def started(self) -> None:
+        """From now on the database says what this engine does."""
+        self._write("")
 
     def release(self) -> None:
         """Give the lock back."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _write(self, what: str) -> None:
+        """Write this process's id, and what it does, over what is there: who reads meanwhile finds the id."""
+        assert self._file is not None, "the lock is not held"
+        line = f"{os.getpid()}{what}\n".encode()
+        os.pwrite(self._file, line, 0)
+        os.truncate(self._file, len(line))
 
 
 def _taken(file: int) -> bool:
@@ -59,6 +79,20 @@ def _taken(file: int) -> bool:
 
 def holder(path: Path) -> int | None:
     """Process id of the engine that holds the lock, 0 until it has written it; None if no engine holds it."""
+    text = _held(path)
+    if text is None or text.endswith(PREPARES):
+        return None
+    process = text.partition(STARTS)[0]
+    return int(process) if process.isdigit() else 0
+
+
+def starts(path: Path) -> str:
+    """What the engine that holds the lock says that it does before its first heartbeat; else empty."""
+    return (_held(path) or "").partition(STARTS)[2]
+
+
+def _held(path: Path) -> str | None:
+    """The first line of the lock's file, after which there may be a rest; None if nobody holds the lock."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -67,9 +101,6 @@ def holder(path: Path) -> int | None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except OSError:
-        text = os.read(file, 64).decode(errors="replace").strip()
-        if text.endswith(PREPARES):
-            return None
-        return int(text) if text.isdigit() else 0
+        return os.read(file, SIZE).decode(errors="replace").partition("\n")[0]
     finally:
         os.close(file)

@@ -29,6 +29,7 @@ from ..submission import HomeBase, check_serve
 from .cards import CardMonitor
 from .conformance import background
 from .control import make_home, open_database
+from .heap import keep_to_one_heap
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
@@ -36,14 +37,17 @@ from .planning import elsewhere, plan
 from .rebalancing import Rebalancing
 from .starting import start_up
 
-YOUNG_OBJECTS = 20_000
-"""New objects after which Python looks for cycles. Thousands of messages and futures come and go each second without
-any; objects that exist after the imports are frozen, and not looked at again."""
+YOUNG_OBJECTS = 100_000
+"""New objects after which Python looks for cycles, a hundredth of a second long. Thousands of messages and futures come
+and go each second without any. With many tasks some ten thousand objects stay for the time of an episode, or until
+their step: a look at all of them after every few episodes took a tenth of the engine's time. Objects that exist after
+the imports are frozen, and not looked at again."""
 
 
 def run(home: Home) -> int:
     """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
     switch_on("engine")
+    keep_to_one_heap()
     lock = EngineLock(home.lock)
     began = time.time()
     try:
@@ -51,13 +55,16 @@ def run(home: Home) -> int:
         lock.acquire()
         if not is_current(home.database):
             open_database(home.database)
+        lock.starting("The engine reads and checks the base.")
         settings = load_settings(home)
         keep_within(settings.resources.cores)
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
+        lock.starting("The engine looks at the machine, and measures how fast it is where that is not known yet.")
         placement_plan = plan(home, base, settings)
         store = Store(home.database, settings.base, base.fingerprint, placement_plan.kinds)
+        lock.started()
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
     except MarlaasError as error:

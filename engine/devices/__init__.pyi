@@ -11,6 +11,11 @@ from .installed import (
 from .inventory import (
     probe as probe,
 )
+from .lending import (
+    SLEEPING as SLEEPING,
+    LentCores as LentCores,
+    Loan as Loan,
+)
 from .machine import (
     Cpu as Cpu,
     Gpu as Gpu,
@@ -53,6 +58,7 @@ from .plan import (
 from .processor import (
     keep_within as keep_within,
     own_cores as own_cores,
+    processor_name as processor_name,
 )
 from .resources import (
     ResourceSettings as ResourceSettings,

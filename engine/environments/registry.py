@@ -109,6 +109,12 @@ class Registry:
         hidden = {info.name: info for info in self._hidden.values()}
         return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
 
+    def named(self, name: str) -> Plugin | None:
+        """The plugin that serves the environment of this full name; None where that takes a look at ``infos``."""
+        plugin, _, environment = name.rpartition("/")
+        found = self.plugins.get(plugin)
+        return found if found is not None and not found.removed and environment in found.environments else None
+
     def owner(self, version: str) -> Plugin:
         """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` where none is kept."""
         for plugin in self.plugins.values():

@@ -96,6 +96,15 @@ class EnvironmentService:
         plugins = sorted(self._registry.plugins.items())
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
+    def known(self, name: str) -> bool:
+        """Whether ``resolve`` finds an environment of this name: for every group, so without a look at all of them."""
+        if self._registry.named(name) is not None:
+            return True
+        with contextlib.suppress(EnvironmentMissing):
+            self.resolve(name)
+            return True
+        return False
+
     def resolve(self, name: str) -> EnvironmentInfo:
         """The environment that a task calls ``name``; raises ``EnvironmentMissing`` where there is none.
 
@@ -157,7 +166,7 @@ class EnvironmentService:
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
             plugin = self._registry.owner(version)
         else:
-            plugin = self._registry.plugins[self.resolve(name).name.partition("/")[0]]
+            plugin = self._registry.named(name) or self._registry.plugins[self.resolve(name).name.partition("/")[0]]
         serving = await plugin.acquire(environment, version)
         full, described = f"{plugin.name}/{environment}", serving.environments[environment]
         lease = Lease(full, described, serving, by_version=by_version)

@@ -98,14 +98,21 @@ class FairClock(Generic[K]):
         """
         account = self._lifted(key)
         level = account.counter()
-        for other in self._waiting:
-            level = min(level, self._accounts[other].counter())
-        self._time = max(self._time, level)
+        if level > self._time:
+            for other in self._waiting:
+                level = min(level, self._accounts[other].counter())
+            self._time = max(self._time, level)
         account.reserved += cost
 
     def give_back(self, key: K, cost: int) -> None:
         """End a reservation of ``cost``."""
         self._account(key).reserved -= cost
+
+    def settle(self, key: K, reserved: int, cost: int) -> None:
+        """End a reservation, and charge what was served."""
+        account = self._account(key)
+        account.reserved -= reserved
+        account.spent += cost / account.weight
 
     def charge(self, key: K, cost: int) -> None:
         """Charge ``cost`` to the key."""

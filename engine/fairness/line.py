@@ -90,9 +90,9 @@ class _Tenant(Generic[T]):
         self.tasks.begin(payer.task, cost)
         self.policies.begin(_policy(payer), cost)
 
-    def charge(self, payer: Payer, cost: int) -> None:
-        self.tasks.charge(payer.task, cost)
-        self.policies.charge(_policy(payer), cost)
+    def settle(self, payer: Payer, reserved: int, cost: int) -> None:
+        self.tasks.settle(payer.task, reserved, cost)
+        self.policies.settle(_policy(payer), reserved, cost)
 
     def give_back(self, payer: Payer, cost: int) -> None:
         self.tasks.give_back(payer.task, cost)
@@ -102,6 +102,9 @@ class _Tenant(Generic[T]):
     def length(self) -> int:
         ranks = self.ranks.values()
         return sum(len(items) for tasks in ranks for policies in tasks.values() for items in policies.values())
+
+    def waiting(self, task: int) -> int:
+        return sum(len(items) for tasks in self.ranks.values() for items in tasks.get(task, {}).values())
 
     def next(self) -> tuple[T, Payer, Rank]:
         """What comes next: the oldest item of the policy, of the task, that is behind."""
@@ -161,6 +164,11 @@ class Line(Generic[T]):
             self.clock.join(payer.tenant)
         self._length += 1
 
+    def waiting(self, payer: Payer) -> int:
+        """Items of the payer's task that wait."""
+        tenant = self._tenants.get(payer.tenant)
+        return tenant.waiting(payer.task) if tenant is not None else 0
+
     def items(self) -> Iterator[T]:
         """All items that wait, in no particular order."""
         for tenant in self._here:
@@ -204,9 +212,9 @@ class Line(Generic[T]):
             cost = serving.reserved
         else:
             self._expected.learn((_policy(payer), serving.kind), cost)
-        self.withdraw(serving)
-        self.clock.charge(payer.tenant, cost)
-        self._tenant(payer).charge(payer, cost)
+        self._weigh(payer)
+        self.clock.settle(payer.tenant, serving.reserved, cost)
+        self._tenant(payer).settle(payer, serving.reserved, cost)
 
     def withdraw(self, serving: Serving) -> None:
         """Remove the reservation and charge nothing, because the item was not served after all."""

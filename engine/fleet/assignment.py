@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base import BaseModel
+from ..base import BaseModel, parameters
 from ..devices import SamplerAssignment
 from ..home import Home, Settings
 from ..rollout import Sampler
 from ..training import Trainer
 from ..workers import WorkerHandle
+from .lending import lending
 from .placement_plan import PlacementPlan
 from .worker_specs import (
     IN_ONE_PROCESS,
@@ -46,7 +47,7 @@ def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan
         if assignment.place.gpus and machine:
             spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
         specs.append(shared_spec(spec, trainers[0], assignment.sharing) if assignment is shared else spec)
-    return specs
+    return lending(specs, placement_plan.placement, parameters(base), home.scratch)
 
 
 def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:

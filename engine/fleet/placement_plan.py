@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ..base import ENOUGH, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
-from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
+from ..devices import Machine, Placement, Precision, SamplerKind, Sharing, Software, UsableResources, own_cores
 from ..errors import BaseModelError, ConfigError
 from ..home import Settings
 from .placement import processor, trainers as training_workers
@@ -64,7 +64,7 @@ def _fitting(base: BaseModel, settings: Settings, free: int, placement: Placemen
     own = [of_assignment(settings, assignment) for assignment in placement.samplers]
 
     def plan(staffed: Placement) -> PlacementPlan:
-        return PlacementPlan(staffed, plans_of(base, own, free, len(staffed.trainers)))
+        return PlacementPlan(staffed, plans_of(base, own, free, len(staffed.trainers), staffed.trainer.precision))
 
     return _with_trainers(base, settings, placement, plan)
 
@@ -96,13 +96,18 @@ def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...
     return tuple(cast(SamplerKind, kind) for kind in named)
 
 
-def plans_of(base: BaseModel, settings: Sequence[Settings], free: int, trainers: int = 1) -> tuple[MemoryPlan, ...]:
+def plans_of(
+    base: BaseModel, settings: Sequence[Settings], free: int, trainers: int = 1, precision: Precision = "f32"
+) -> tuple[MemoryPlan, ...]:
     """What fits into ``free`` bytes, for each sampler, the first beside the trainers; all with contexts of one length.
 
-    ``settings`` are those for each sampler, which they name. The least that the others need is set aside for them.
-    Raises ``BaseModelError`` where not even that fits.
+    ``settings`` are those for each sampler, which they name; ``precision`` is that of the trainers' base. The least
+    that the others need is set aside for them. Raises ``BaseModelError`` where not even that fits.
     """
-    wanted = [replace(wanted_of(base, own, trains=place == 0), trainers=trainers) for place, own in enumerate(settings)]
+    wanted = [
+        replace(wanted_of(base, own, trains=place == 0), trainers=trainers, precision=precision)
+        for place, own in enumerate(settings)
+    ]
     plans: list[MemoryPlan] = []
     for place, one in enumerate(wanted):
         kept = sum(least_plan(later).total for later in wanted[place + 1 :])
@@ -133,7 +138,7 @@ def on_machine(
     wanted = wanted_of(base, settings, trains=True)
 
     def plan(staffed: Placement) -> PlacementPlan:
-        own = replace(wanted, trainers=len(staffed.trainers))
+        own = replace(wanted, trainers=len(staffed.trainers), precision=staffed.trainer.precision)
         return PlacementPlan(staffed, memory_plans(staffed, own, free), usable.machine)
 
     return _with_trainers(base, settings, placement, plan)

@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from ..errors import WorkerDied
 from ..racing import until_first
-from ..workers import WorkerHandle
+from ..workers import Template, WorkerHandle
 from .worker_specs import WorkerSpec
+
+TEMPLATE = "template"
+"""What its log is called."""
 
 
 class WorkerProcesses:
@@ -26,17 +32,23 @@ class WorkerProcesses:
         """``Gpu.uuid`` of what they compute on, from before they start until they have ended."""
         self._logs = logs
         self._nice = nice
+        self._template: Template | None = None
+        """Forks those workers that import the same, where there are several."""
         self._endings: set[asyncio.Future[None]] = set()
 
     async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
         """Start all on ``cards``. Raises the first error of those that cannot start; the others then go on running."""
         self.cards = frozenset(cards)
+        self._template = await _template(specs, self._logs)
         for result in await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
     async def _spawn(self, spec: WorkerSpec) -> None:
-        self.handles[spec.name] = await spec.spawn(self._logs, self._nice)
+        template = self._template
+        if template is not None and not (spec.modules and len(spec.cores) == template.threads and template.alive):
+            template = None
+        self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template)
 
     async def start_again(self, spec: WorkerSpec) -> None:
         """Start one whose process has died. Raises as ``WorkerSpec.spawn`` does."""
@@ -59,12 +71,28 @@ class WorkerProcesses:
             self._let_end(handle)
         if self._endings:
             await asyncio.wait(self._endings)
+        if self._template is not None:
+            await self._template.stop()
+            self._template = None
         self.cards = frozenset()
 
     def _let_end(self, handle: WorkerHandle) -> None:
         ending = asyncio.ensure_future(_end(handle))
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
+
+
+async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
+    """A template for the most workers with as many cores that one can fork; None where there is but one of them, where
+    the system's libraries do not stand a fork, and where it cannot start: workers then start by themselves."""
+    forked = [spec for spec in specs if spec.modules]
+    threads, many = max(Counter(len(spec.cores) for spec in forked).items(), key=itemgetter(1), default=(0, 0))
+    if many < 2 or sys.platform != "linux":
+        return None
+    modules = dict.fromkeys(module for spec in forked if len(spec.cores) == threads for module in spec.modules)
+    with contextlib.suppress(WorkerDied):
+        return await Template.start(tuple(modules), threads, forked[0].environment, logs / f"{TEMPLATE}.log")
+    return None
 
 
 async def _end(handle: WorkerHandle) -> None:

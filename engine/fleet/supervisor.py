@@ -27,7 +27,7 @@ from .processes import WorkerProcesses
 from .routing.endpoints import SamplerEndpoints
 from .services import Load, Services
 from .services_factory import ServicesFactory
-from .until_compiled import until_compiled
+from .until_compiled import loading, until_compiled
 from .yielding.preemptible import Preemptible
 
 ATTEMPTS = 3
@@ -162,7 +162,7 @@ class WorkerSupervisor:
     async def _start(self) -> None:
         self._moved.clear()
         await until_compiled(self._specs, self._wait)
-        self.waits = ""
+        self.waits = loading(self._specs)
         placement_plan = self.placement_plan  # ``move`` may set another meanwhile
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)
@@ -173,6 +173,7 @@ class WorkerSupervisor:
         with contextlib.suppress(StoreError):
             self.store.telemetry.placed(self.store.incarnation, placement_plan.placement.reasons)
         self.lost = asyncio.Event()
+        self.waits = ""
         self._ready.set()
 
     @property

@@ -23,18 +23,21 @@ class TaskTrainer:
         result: StepResult = await self._pool.open(call, config)
         return result
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         """See the protocol."""
         config = self._pool.config(policy)
-        piece = Piece(Shape.of(config), pass_tokens(groups, config)) if config else None
-        job = None if self._alone else Job(policy, groups)
-        call = Call(self._payer, "accumulate", policy, lambda trainer: trainer.accumulate(policy, groups), job, piece)
+        probed = sum(len(tokens) for tokens, _ in probe.sequences) if probe else 0
+        piece = Piece(Shape.of(config), pass_tokens(groups, config) + probed) if config else None
+        job = None if self._alone else Job(policy, groups, probe)
+        call = Call(
+            self._payer, "accumulate", policy, lambda trainer: trainer.accumulate(policy, groups, probe), job, piece
+        )
         stats: GroupStats = await self._pool.call(call)
         return stats
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+    async def step(self, policy: str, path: str) -> StepResult:
         """See the protocol."""
-        call = Call(self._payer, "step", policy, lambda trainer: trainer.step(policy, path, probe))
+        call = Call(self._payer, "step", policy, lambda trainer: trainer.step(policy, path))
         result: StepResult = await self._pool.call(call)
         return result
 

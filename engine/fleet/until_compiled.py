@@ -30,3 +30,9 @@ async def until_compiled(
             tell("The sampler waits for llama.cpp, which is still being compiled.")
             said = True
         await asyncio.sleep(POLL)
+
+
+def loading(specs: Sequence[WorkerSpec]) -> str:
+    """What the start of these workers takes its time for, in words for people."""
+    converts = any(spec.factory == LLAMA for spec in specs)
+    return "The workers load the base." + (" For llama.cpp it is converted first, once." if converts else "")

@@ -16,6 +16,7 @@ from ..devices import (
     Gpu,
     Machine,
     Place,
+    Precision,
     SamplerAssignment,
     SamplerKind,
     Sharing,
@@ -26,7 +27,7 @@ from ..devices import (
 )
 from ..errors import BaseModelError
 from ..home import Home, Settings
-from ..workers import WorkerHandle
+from ..workers import Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 
@@ -34,6 +35,8 @@ LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
 VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+FORKED = (TORCH, TRAINER)
+"""Workers of which several share the memory of what they import."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,26 @@ class WorkerSpec:
             return numbered("gpu", self.gpus)
         return numbered("core", self.cores) if self.cores else "cpu"
 
-    async def spawn(self, logs: Path, nice: int = 0) -> WorkerHandle:
-        """Start it at niceness ``nice``; its output goes to a file in the folder ``logs``.
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What a template imports for it; empty where it is not forked: what uses cards starts by itself."""
+        return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
+
+    async def spawn(self, logs: Path, nice: int = 0, template: Template | None = None) -> WorkerHandle:
+        """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
 
         Raises as ``WorkerHandle.spawn`` does.
         """
         log, environment = logs / f"{self.name}.log", self.environment
         return await WorkerHandle.spawn(
-            self.name, self.factory, self.kwargs, self.cores, log_path=log, environment=environment, nice=nice
+            self.name,
+            self.factory,
+            self.kwargs,
+            self.cores,
+            log_path=log,
+            environment=environment,
+            nice=nice,
+            template=template,
         )
 
 
@@ -110,12 +125,15 @@ def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings
     return own
 
 
-def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
+def plan_of(
+    base: BaseModel, settings: Settings, free: int, trains: bool = True, precision: Precision = "f32"
+) -> MemoryPlan:
     """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler alone.
 
-    Raises ``BaseModelError`` where the base does not fit, and where a GGUF file that they name cannot be read.
+    ``precision`` is that of the trainer's base. Raises ``BaseModelError`` where the base does not fit, and where a GGUF
+    file that they name cannot be read.
     """
-    return plan_memory(wanted_of(base, with_sampler(settings, base), trains), free)
+    return plan_memory(replace(wanted_of(base, with_sampler(settings, base), trains), precision=precision), free)
 
 
 def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
@@ -170,6 +188,7 @@ def sampler_spec(
         "threads": max(1, len(assignment.place.cores)),
     }
     if assignment.kind == "torch":
+        kwargs["cache"] = str(home.base)
         if memory.weights == BFLOAT16:
             kwargs["weights"] = BFLOAT16
         return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()))

@@ -56,7 +56,7 @@ DOCUMENTED = """\
 # sequences = 0
 # context = 0
 # llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
-# agree to a few hundredths, at up to twice the speed for contexts below 200 tokens.
+# agree to a few hundredths, and what conversations hold takes half of the memory.
 # exact = true
 # The largest rank of adapters that vLLM is started for: each takes the room and the time of the largest.
 # largest_rank = 64

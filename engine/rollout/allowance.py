@@ -6,17 +6,29 @@ Each turn may sample exactly as much as if turns were taken one after another, i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from types import TracebackType
 
 
-@dataclass
-class Grant:
-    """What one turn may sample, and in the end has sampled."""
+class Turn:
+    """One turn, for an ``async with`` block: what it may sample, and in the end has sampled."""
 
-    granted: int
-    used: int = 0
+    __slots__ = ("_allowance", "granted", "used")
+
+    def __init__(self, allowance: Allowance, wanted: int) -> None:
+        self._allowance = allowance
+        self.granted = wanted
+        """Tokens that it may sample; those that it wants before the block begins."""
+        self.used = 0
+        """Tokens that it has sampled, to be set before the block ends."""
+
+    async def __aenter__(self) -> Turn:
+        self.granted = await self._allowance.reserve(self.granted)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._allowance.settle(self.granted, self.used)
 
 
 class Allowance:
@@ -27,26 +39,50 @@ class Allowance:
         """Tokens that are neither sampled nor reserved."""
         self._reserved = 0
         """Tokens reserved by turns under way."""
-        self._order = asyncio.Lock()
-        self._ended = asyncio.Event()
+        self._line: Line | None = None
+        """Turns that wait; there are none while an agent is asked one thing after another."""
 
-    @asynccontextmanager
-    async def turn(self, wanted: int) -> AsyncIterator[Grant]:
+    def turn(self, wanted: int) -> Turn:
         """One turn: reserves up to ``wanted`` tokens, 0 where none are left; set ``used`` before the block ends."""
-        grant = Grant(await self._reserve(wanted))
-        try:
-            yield grant
-        finally:
-            self._left += grant.granted - grant.used
-            self._reserved -= grant.granted
-            self._ended.set()
+        return Turn(self, wanted)
 
-    async def _reserve(self, wanted: int) -> int:
-        async with self._order:
-            while self._left < wanted and self._reserved:
-                self._ended.clear()
-                await self._ended.wait()
-            granted = max(0, min(wanted, self._left))
-            self._left -= granted
-            self._reserved += granted
-            return granted
+    async def reserve(self, wanted: int) -> int:
+        """Reserve up to so many tokens, as soon as it is known how many there are; returns how many these are."""
+        if (self._line is None or not self._line.waiting) and not self._unknown(wanted):
+            return self._reserve(wanted)
+        line = self._line = self._line or Line()
+        line.waiting += 1
+        try:
+            async with line.order:
+                while self._unknown(wanted):
+                    line.ended.clear()
+                    await line.ended.wait()
+                return self._reserve(wanted)
+        finally:
+            line.waiting -= 1
+
+    def settle(self, granted: int, used: int) -> None:
+        """A turn has ended that may have sampled ``granted`` tokens, and has sampled ``used`` of them."""
+        self._left += granted - used
+        self._reserved -= granted
+        if self._line is not None:
+            self._line.ended.set()
+
+    def _unknown(self, wanted: int) -> bool:
+        return self._left < wanted and bool(self._reserved)
+
+    def _reserve(self, wanted: int) -> int:
+        granted = max(0, min(wanted, self._left))
+        self._left -= granted
+        self._reserved += granted
+        return granted
+
+
+class Line:
+    """The turns of one agent that wait, in the order in which they asked."""
+
+    def __init__(self) -> None:
+        self.order = asyncio.Lock()
+        self.ended = asyncio.Event()
+        """Set when a turn under way has ended."""
+        self.waiting = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 READ, WRITTEN = 1e-4, 3e-4
 """Seconds of a prefilled and of a sampled token, until the sampler's own are known."""
@@ -29,15 +28,35 @@ class Backlog:
         """How long it computes for so many tokens."""
         return self.read * prefilled + self.written * sampled
 
-    @contextmanager
-    def turn(self, prefilled: int, sampled: float) -> Iterator[None]:
-        """Count a turn, which is expected to read and sample so many tokens, while the block runs."""
+    def turn(self, prefilled: int, sampled: float) -> Turn:
+        """Counts a turn, which is expected to read and sample so many tokens, while it is entered."""
+        return Turn(self, prefilled, sampled)
+
+    def add(self, prefilled: int, sampled: float) -> None:
+        """A turn waits."""
         self._turns += 1
         self._prefilled += prefilled
         self._sampled += sampled
-        try:
-            yield
-        finally:
-            self._turns -= 1
-            self._prefilled -= prefilled
-            self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
+
+    def remove(self, prefilled: int, sampled: float) -> None:
+        """It has ended."""
+        self._turns -= 1
+        self._prefilled -= prefilled
+        self._sampled = self._sampled - sampled if self._turns else 0.0  # sums are rounded
+
+
+class Turn:
+    """A turn of a backlog, for a ``with`` block; a class, since each episode has several."""
+
+    __slots__ = ("_backlog", "_prefilled", "_sampled")
+
+    def __init__(self, backlog: Backlog, prefilled: int, sampled: float) -> None:
+        self._backlog = backlog
+        self._prefilled = prefilled
+        self._sampled = sampled
+
+    def __enter__(self) -> None:
+        self._backlog.add(self._prefilled, self._sampled)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._backlog.remove(self._prefilled, self._sampled)

@@ -198,6 +198,7 @@ class Conversation:
 
     async def _hear(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
         thinking, anew = self.sampling.thinking, False
+        new: Sequence[int]
         try:
             if self._history:
                 history, tools = self._history, self._tools
@@ -205,7 +206,7 @@ class Conversation:
                 new, anew = going_on.tokens, going_on.anew
             else:
                 self._tools = ask.tools
-                new = await rendering.open(ask, thinking, self.context)
+                new = (await rendering.open(ask, thinking, self.context)).tokens
         except TooLong as error:
             if not self._ends:
                 raise overfull(f"at least {error.tokens}", self.context) from error

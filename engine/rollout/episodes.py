@@ -6,13 +6,10 @@ Failures of the environment are part of the result; the death of a worker is rai
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Protocol
-
-import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
@@ -22,6 +19,7 @@ from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts, TurnReward
 from .allowance import Allowance
 from .conversation import Conversation, Order, SamplingParameters, Unplayable, overfull
+from .crowd import Crowd
 from .endpoint import SamplerEndpoint
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
@@ -112,17 +110,28 @@ class Settled:
 class Rollout:
     """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are slots."""
 
-    def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, anew: bool = False) -> None:
-        """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run."""
+    def __init__(
+        self,
+        renderer: Renderer,
+        ledger: Ledger,
+        payer: Payer = NOBODY,
+        anew: bool = False,
+        crowd: Crowd | None = None,
+    ) -> None:
+        """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run;
+        ``crowd``: the episodes of all payers."""
+        self._crowd = crowd or Crowd()
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
+        self._payers: dict[str, Payer] = {}
+        """The same by policy."""
         self._anew = anew
         self._permits = asyncio.Semaphore(EPISODES)
 
     def of(self, payer: Payer, anew: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self.rendering.renderer, self._ledger, payer, anew)
+        return Rollout(self.rendering.renderer, self._ledger, payer, anew, self._crowd)
 
     async def play(
         self,
@@ -170,9 +179,20 @@ class Rollout:
             self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome, monotonic() - began)
 
+    async def room(self, endpoints: Sequence[SamplerEndpoint], members: int) -> None:
+        """Wait until it is of use to begin ``members`` episodes more, whose turns any of these samplers can take."""
+        await self._crowd.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
+
+    def begin(self, members: int) -> None:
+        """So many episodes begin now."""
+        self._crowd.begin(self._payer, members)
+
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
-        return SamplerClient(replicas, self._ledger, replace(self._payer, policy=policy), self._anew)
+        payer = self._payers.get(policy)
+        if payer is None:
+            payer = self._payers[policy] = replace(self._payer, policy=policy)
+        return SamplerClient(replicas, self._ledger, payer, self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -184,7 +204,7 @@ class Rollout:
         ``room``: tokens that a conversation has room for.
         """
         try:
-            return _hash(await self.rendering.open(ask, None, room))
+            return (await self.rendering.open(ask, None, room)).digest
         except TooLong as error:
             raise overfull(f"at least {error.tokens}", room) from error
         except (ValueError, BaseModelError) as error:
@@ -234,6 +254,8 @@ class _Run:
         self._rollout = rollout
         self._spec = spec
         self._roles = roles
+        self._known: dict[str, Role] = {}
+        """Roles of those that were asked, by agent."""
         self._name = name
         self._refuse = refuse
         self._tell = settled
@@ -305,8 +327,11 @@ class _Run:
         return turns
 
     def _role(self, agent: str) -> Role:
+        if agent in self._known:
+            return self._known[agent]
         try:
-            return self._roles(agent)
+            role = self._known[agent] = self._roles(agent)
+            return role
         except ConfigError as error:
             raise Unplayable(error.message) from error
 
@@ -343,7 +368,3 @@ class _Run:
         said = (transcript for one in own for transcript in one.transcripts())
         trajectories = tuple(t for one in own for t in one.trajectories(reward, cut))
         return trajectories, {(self._spec.member, agent, place): text for place, text in enumerate(said)}
-
-
-def _hash(tokens: list[int]) -> PromptHash:
-    return hashlib.blake2b(np.array(tokens, np.int32).tobytes(), digest_size=16).digest()

@@ -43,6 +43,22 @@ class SampleRequest:
     """Whether the last bits of what is sampled must be the same whatever else is asked, of a sampler that can do that.
     Where they need not be, some are faster. All turns of a conversation say the same."""
 
+    def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
+        """The same of that account, under another name; several times as fast as ``dataclasses.replace``."""
+        return SampleRequest(
+            conversation,
+            self.version,
+            self.tokens,
+            self.max_tokens,
+            self.temperature,
+            self.stop,
+            self.seed,
+            account,
+            weight,
+            self.truncation,
+            alike,
+        )
+
 
 @dataclass(frozen=True)
 class SampleResult:
@@ -57,7 +73,7 @@ class SampleResult:
     checksum: str
     """Checksum of the adapter bytes that the sampler itself loaded under this name."""
     prefilled: int = 0
-    """Tokens of the context that were computed for this turn; a shared prompt counts for one turn alone."""
+    """Tokens of the context that were computed for this turn; what prompts share counts for one turn alone."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from marlaas.plugins.messages import Message, ToolCall
 
@@ -35,6 +38,20 @@ TURN_ENDS = ("<|eom_id|>",)
 
 Key = tuple[tuple[tuple[str, ...], ...], str, bool | None]
 Tools = Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a conversation begins; made once, and shared by the episodes of a group."""
+
+    tokens: tuple[int, ...]
+    digest: bytes
+    """A hash of the tokens: by it held-out prompts are recognised in training."""
+
+    @staticmethod
+    def of(tokens: Sequence[int]) -> Opening:
+        """The one with these tokens."""
+        return Opening(tuple(tokens), blake2b(np.array(tokens, np.int32).tobytes(), digest_size=16).digest())
 
 
 @dataclass(frozen=True)
@@ -66,8 +83,8 @@ class Renderer:
         self.vocabulary = Vocabulary(base / "tokenizer.json")
         """What turns that text into tokens."""
         self._calls = form_of(self.template.source, self.vocabulary.control)
-        self._opened: OrderedDict[Key, tuple[tuple[int, ...], int]] = OrderedDict()
-        """Tokens of first prompts, and the characters that they were made from."""
+        self._opened: OrderedDict[Key, tuple[Opening, int]] = OrderedDict()
+        """First prompts, and the characters that each was made from."""
         self._kept = 0
         """Characters of all first prompts that are kept."""
         self._lock = threading.Lock()
@@ -85,14 +102,14 @@ class Renderer:
         self.warning = _WARNING if self.rewrites else ""
         """One sentence on what such a template costs; empty where it changes nothing."""
 
-    def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> list[int] | None:
-        """The first tokens of a conversation that was opened lately, else None."""
+    def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> Opening | None:
+        """The beginning of a conversation that was opened lately, else None."""
         key = _key(messages, tools, thinking)
         with self._lock:
             if key not in self._opened:
                 return None
             self._opened.move_to_end(key)
-            return list(self._opened[key][0])
+            return self._opened[key][0]
 
     def open(
         self,
@@ -101,7 +118,17 @@ class Renderer:
         thinking: bool | None = None,
         room: int | None = None,
     ) -> list[int]:
-        """The first tokens of a conversation, generation prompt included.
+        """The first tokens of a conversation; see ``opening``."""
+        return list(self.opening(messages, tools, thinking, room).tokens)
+
+    def opening(
+        self,
+        messages: Sequence[Message],
+        tools: Tools = (),
+        thinking: bool | None = None,
+        room: int | None = None,
+    ) -> Opening:
+        """The beginning of a conversation, generation prompt included.
 
         ``thinking`` is given to the template; None leaves it its own default. Raises ``ValueError`` for an unknown
         role, ``BaseModelError`` where the template refuses the conversation, and ``TooLong`` where its characters show
@@ -114,15 +141,15 @@ class Renderer:
         self._check_room(size, room)
         marks, text = self._render(messages, tools, thinking)
         self._check_room(len(text), room)
-        tokens = marks.splice(text, self.vocabulary, self.stop_ids)
+        opening = Opening.of(marks.splice(text, self.vocabulary, self.stop_ids))
         with self._lock:
             key = _key(messages, tools, thinking)
             if key not in self._opened:
-                self._opened[key] = tuple(tokens), size
+                self._opened[key] = opening, size
                 self._kept += size
             while len(self._opened) > CACHED or self._kept > CACHED_CHARACTERS:
                 self._kept -= self._opened.popitem(last=False)[1][1]
-        return tokens
+        return opening
 
     def follow(
         self,

@@ -13,7 +13,7 @@ from typing import TypeVar
 from marlaas.plugins.messages import Ask, Message
 
 from .placeholders import Said
-from .renderer import Continuation, Renderer, TooLong, Tools, characters
+from .renderer import Continuation, Opening, Renderer, TooLong, Tools, characters
 
 SHORT = 4000
 """Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes."""
@@ -31,14 +31,19 @@ class Rendering:
         self._turn = asyncio.Lock()
         self._spent = 0
         """Characters that were rendered on the loop since others had their turn."""
+        self._last: tuple[Ask, bool | None, Opening] | None = None
+        """The ask that was rendered last: it is rendered to be recognised, and then to be answered."""
 
-    async def open(self, ask: Ask, thinking: bool | None, room: int) -> list[int]:
-        """``Renderer.open`` of a first ask."""
-        known = self.renderer.known(ask.messages, ask.tools, thinking)
-        if known is not None:
-            return known
-        size = characters(ask.messages, ask.tools)
-        return await self._made(size, lambda: self.renderer.open(ask.messages, ask.tools, thinking, room))
+    async def open(self, ask: Ask, thinking: bool | None, room: int) -> Opening:
+        """``Renderer.opening`` of a first ask."""
+        if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
+            return self._last[2]
+        opening = self.renderer.known(ask.messages, ask.tools, thinking)
+        if opening is None:
+            size = characters(ask.messages, ask.tools)
+            opening = await self._made(size, lambda: self.renderer.opening(ask.messages, ask.tools, thinking, room))
+        self._last = ask, thinking, opening
+        return opening
 
     async def follow(
         self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int
@@ -74,6 +79,6 @@ class PromptRuler:
         Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
         """
         try:
-            return len(await self._rendering.open(ask, None, self.context))
+            return len((await self._rendering.open(ask, None, self.context)).tokens)
         except TooLong as error:
             return error.tokens

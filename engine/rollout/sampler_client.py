@@ -7,7 +7,6 @@ slots' line and the ledger.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 from ..fairness import Ledger, Payer, Serving, rollout_cost
@@ -72,7 +71,7 @@ class SamplerClient:
                 self._count += 1
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
-            own = replace(request, conversation=self._name, account=payer.tenant, weight=weight, alike=self._leaves)
+            own = request.of(self._name, payer.tenant, weight, alike=self._leaves)
             turn = asyncio.ensure_future(self._endpoint.sampler.generate(own))
             try:
                 result = await asyncio.shield(turn)

@@ -7,5 +7,5 @@ import hashlib
 
 def noise_seed(*parts: int | str) -> int:
     """An unsigned 64-bit seed from the names of a thing; equal names give equal noise on every machine."""
-    text = "\x1f".join(str(part) for part in parts)
+    text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -54,6 +55,8 @@ class SamplerSlots:
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
         """Holders of idle slots that others may take, and since when; the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
+        self.left: Callable[[Payer], None] = lambda payer: None
+        """Told whose turn waits no more."""
 
     @property
     def waiting(self) -> int:
@@ -118,6 +121,10 @@ class SamplerSlots:
         holder.lose_slot()
         self._give_back()
 
+    def waiting_of(self, payer: Payer) -> int:
+        """Turns of the payer's task that wait for a slot."""
+        return self._line.waiting(payer)
+
     async def _wait(self, holder: SlotHolder) -> None:
         waiter = Waiter(holder, asyncio.get_running_loop().create_future())
         self._line.add(holder.payer, waiter)
@@ -126,6 +133,7 @@ class SamplerSlots:
             await waiter.granted
         except asyncio.CancelledError:
             self._line.discard(holder.payer, waiter)
+            self.left(holder.payer)
             if holder in self._busy:  # the slot came in the same moment
                 self._line.withdraw(self._busy.pop(holder))
                 self._give_back()
@@ -139,6 +147,7 @@ class SamplerSlots:
         """Give slots that are free, or idle for long enough, to the next holders in line."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
+            self.left(payer)
             if waiter.granted.cancelled():  # it has not been told yet
                 self._free += 1
             else:

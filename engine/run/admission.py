@@ -6,8 +6,9 @@ step number // B, so its tokens are then number // B - v versions old; admitting
 
 ``Admitting`` begins a task's groups by number as soon as the rule of each policy that is to be trained on them allows
 it: first those that an earlier run stored and did not consume, then new ones. It also waits for room for their
-episodes: a group that begins later is played with a newer version. All policies of a task number their groups alike, so
-that a group which several need is played once, unless some would wait too long for others (``next_play``).
+episodes, in the environment and in front of the samplers: a group that begins later is played with a newer version.
+All policies of a task number their groups alike, so that a group which several need is played once, unless some would
+wait too long for others (``next_play``).
 """
 
 from __future__ import annotations
@@ -127,11 +128,12 @@ class Admitting:
             return self._fail(error)
         self._next = {policy.name: policy.first for policy in self._policies}
         while (play := await self._allowed()) is not None:
-            await producer.room(play.number)
+            await producer.room(play.number, play.policies)
             if self._choose() != play:
                 continue  # the engine may drain by now, or others may join in
             wanting = tuple(policy for policy in self._policies if policy.name in play.policies)
             self._more(wanting[0].spec.train.begun_members)
+            producer.begin()
             for policy in wanting:
                 self._next[policy.name] = play.number + 1
                 self._under_way[policy.name] += 1

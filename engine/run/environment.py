@@ -160,12 +160,8 @@ class TaskEnvironment:
 
     def _current_name(self) -> str:
         """The full name; where its plugin is gone, the name in the task file."""
-        if self._name != self._spec.environment:
-            try:
-                self._service.resolve(self._name)
-            except EnvironmentMissing:
-                return self._spec.environment
-        return self._name
+        gone = self._name != self._spec.environment and not self._service.known(self._name)
+        return self._spec.environment if gone else self._name
 
     def _stays(self, error: ConfigError) -> None:
         """Tell that a newer version does not fit the task's parameters, or its agents."""

@@ -113,6 +113,8 @@ class Learner:
                 # nothing that was begun is lost: groups of later steps are stored, and measurements made
                 admitting.stop()
                 self.drained = True
+                for learner in learners:
+                    await learner.settled()
                 await background.finish_producing()
                 await background.finish()
                 return

@@ -15,7 +15,7 @@ from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share
 from ..store import Version
-from ..training import ProbeScores, train_group
+from ..training import ClosedGroup, train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .evaluation.mixed import measuring
@@ -122,7 +122,7 @@ class PolicyLearner:
         self._measuring.again(self._version, background)
         for step in range(self._version.number, self.spec.steps):
             if self._services.draining.is_set():
-                await self._served()
+                await self.settled()
                 return
             check_room(self._services.shortage)
             await self._judged()
@@ -130,7 +130,7 @@ class PolicyLearner:
                 break
             self._version = await self._step(step, self._version, background)
             background.start(self._retention.tidy(self._measuring.pending))
-        await self._served()
+        await self.settled()
         self.finished = True
         self._moved.set()
 
@@ -154,14 +154,17 @@ class PolicyLearner:
 
         The new version is published and checked beside the next step.
         """
-        services, started = self._services, monotonic()
+        services, started, apart = self._services, monotonic(), self.spec.train.deterministic
         tally = StepTally(self._batch, kl=self.spec.train.kl > 0.0)
         wanted = set(step_groups(step, self._batch))
         while wanted:
-            ready = await self.pool.take_ready(wanted, one_by_one=self.spec.train.deterministic)
+            ready = await self.pool.take_ready(wanted, one_by_one=apart)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
-            stats = await services.trainer.accumulate(self._key, groups)
+            # in a deterministic run the canary's tokens are in no pass with groups: a restart would choose others
+            probe = None if apart else self._canary.probe(ready)
+            stats = await services.trainer.accumulate(self._key, groups, probe)
+            self._canary.learn(stats.scores)
             self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
@@ -169,11 +172,12 @@ class PolicyLearner:
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
         shares = services.router.shares(self._task, self.name)
-        if self.spec.train.deterministic:  # else how soon it was served would decide what is compared next
+        if apart:  # else how soon it was served would decide what is compared next
             with self._exposed.step():
-                await self._served()
-        asked = self._canary.ask({share.sampler for share in shares}, tally.groups)
-        result = await services.trainer.step(self._key, str(path), asked.probe)
+                await self.settled()
+            await self._probe(tally.groups)
+        asked = self._canary.ask({share.sampler for share in shares})
+        result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         with self._exposed.step():
             await self._served()
@@ -183,7 +187,7 @@ class PolicyLearner:
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
         self._exposed.committed()
-        self._serving = background.start(self._serve(version, before, shares, asked, result.scores, background))
+        self._serving = background.start(self._serve(version, before, shares, asked, background))
         await self._watch_signal(tally, metrics["reward"])
         self._watch.see(version.number, metrics)
         await self._looked()
@@ -200,7 +204,6 @@ class PolicyLearner:
         before: Version,
         shares: Sequence[Share],
         asked: Asked,
-        scores: ProbeScores,
         background: Background,
     ) -> None:
         """Publish a committed version and let the canary compare it with the one ``before``."""
@@ -212,11 +215,23 @@ class PolicyLearner:
             self._measuring.beside(version, background)
             if asked.renewed:
                 await self._published.spread(before, shares)
-            report = await self._canary.compare(version.name, before.name, endpoints, asked, scores)
+            served = await self._canary.hear(version.name, before.name, endpoints, asked)
+        report = await self._canary.judge(version.name, asked, served)
         reach(Point.CANARY_DONE)
         store = self._services.store
         await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
         self._watch.add(version.number, report.metrics())
+
+    async def _probe(self, groups: Sequence[ClosedGroup]) -> None:
+        """Have the trainer answer the canary in a call of its own, where it has to; new tokens are from ``groups``."""
+        probe = self._canary.probe(groups)
+        if probe is not None:
+            self._canary.learn((await self._services.trainer.accumulate(self._key, (), probe)).scores)
+
+    async def settled(self) -> None:
+        """As ``_served``, where no groups follow with which the trainer would answer the canary."""
+        await self._probe(())
+        await self._served()
 
     async def _served(self) -> None:
         """Wait until the last version is published and checked: no step is committed on top of one that is not.
@@ -233,7 +248,7 @@ class PolicyLearner:
         if self.spec.train.deterministic:
             decisive = self._measuring.decisive or self._watch.decisive
             if decisive:
-                await self._served()
+                await self.settled()
             await self._measuring.settled(0 if decisive else 1)
 
     async def _looked(self) -> None:
@@ -241,7 +256,7 @@ class PolicyLearner:
         await self._watch.look()
         why = None if self.finished or self.step >= self.spec.steps else self._watch.pausing()
         if why is not None:
-            await self._served()
+            await self.settled()
             raise why
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
@@ -252,14 +267,14 @@ class PolicyLearner:
             return
         versions = self._services.store.versions
         if not tally.spoke and not versions.spoke(self.policy):
-            await self._served()
+            await self.settled()
             raise never_spoke(self._agents, self.name, f"{patience} steps")
         what, remedy = all_equal([closed.rewards for closed in tally.groups], versions.best_step(self.policy))
         silence = f"No group had two different rewards in {patience} steps"
         if reward > versions.first_reward(self.policy):
             self.remark = f"{what}. {silence}: nothing was left to learn."
         elif self._hopeless():
-            await self._served()
+            await self.settled()
             raise Fruitless(f"{what}. {silence}, so nothing is learned.", remedy)
 
     @property

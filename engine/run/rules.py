@@ -52,4 +52,5 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
         temperature=spec.sampling.temperature,
         seed=train.seed,
+        repeats=train.deterministic,
     )

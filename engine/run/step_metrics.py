@@ -181,9 +181,9 @@ def _first_prompts(episodes: Sequence[Episode]) -> int:
 
 def _spoken(episode: Episode) -> list[Trajectory]:
     """The trajectories in which the policy wrote something: one that was stored may be empty."""
-    return [one for one in episode.trajectories if one.mask.any()]
+    return [one for one in episode.trajectories if one.sampled]
 
 
 def _sampled(episode: Episode) -> int:
     """Tokens that the policy wrote."""
-    return sum(int(np.count_nonzero(trajectory.mask)) for trajectory in episode.trajectories)
+    return sum(trajectory.sampled for trajectory in episode.trajectories)

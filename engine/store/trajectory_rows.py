@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+from msgspec.json import encode
 
 from ..trajectories import Span, Trajectory, Transcript
 
@@ -21,9 +22,9 @@ def said(trajectory: Trajectory, transcript: Transcript) -> dict[str, object]:
         "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
         "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
         "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
-        "spans": json.dumps([_span(span) for span in trajectory.spans]),
+        "spans": encode([_span(span) for span in trajectory.spans]).decode(),
         "turns": _turns(transcript),
-        "places": json.dumps(transcript.places) if transcript.places else None,
+        "places": encode(transcript.places).decode() if transcript.places else None,
     }
 
 
@@ -41,4 +42,8 @@ def _span(span: Span) -> list[int | float | bool | None]:
 
 def _turns(transcript: Transcript) -> str:
     """What was said, as JSON."""
-    return json.dumps([{"role": role, "text": text} for role, text in transcript.turns])
+    told = [{"role": role, "text": text} for role, text in transcript.turns]
+    try:
+        return encode(told).decode()
+    except UnicodeEncodeError:  # half a character
+        return json.dumps(told)

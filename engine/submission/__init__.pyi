@@ -26,7 +26,6 @@ from .named_environments import (
     sketch as sketch,
 )
 from .queue import (
-    LISTED as LISTED,
     check_environment as check_environment,
     check_environments as check_environments,
     find_environment as find_environment,

@@ -13,8 +13,6 @@ from .taskfile import environments_of
 
 PARAMETERS = "environment_config"
 """The table of a task file that its environment reads."""
-LISTED = "`marlaas env list` shows those that exist."
-"""The hint where an environment is not there; a screen that lists them says something else."""
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
@@ -39,7 +37,7 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
     known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
     raise EnvironmentMissing(
         f"There is no environment {name!r}.",
-        f"{nearest(name, known)} {LISTED}",
+        nearest(name, known) if known else "`marlaas env new NAME` writes one.",
         path="environment",
         code=CHOICE,
     )

@@ -24,11 +24,15 @@ from .intake import (
     spread as spread,
     train_group as train_group,
 )
-from .layout import (
-    Layout as Layout,
-)
 from .load import (
     keep_freed_memory as keep_freed_memory,
+)
+from .memory.layout import (
+    Layout as Layout,
+)
+from .memory.policy_memory import (
+    PolicyMemory as PolicyMemory,
+    fresh as fresh,
 )
 from .model import (
     Batch as Batch,
@@ -42,17 +46,12 @@ from .overlong import (
 from .peft_model import (
     PeftModel as PeftModel,
 )
-from .policy_memory import (
-    PolicyMemory as PolicyMemory,
-    fresh as fresh,
-)
 from .protocol import (
     GroupStats as GroupStats,
     Job as Job,
     PolicyConfig as PolicyConfig,
     PolicyTrainer as PolicyTrainer,
     Probe as Probe,
-    ProbeScores as ProbeScores,
     Refused as Refused,
     StepResult as StepResult,
     Trainer as Trainer,

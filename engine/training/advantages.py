@@ -85,10 +85,9 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
 
     Equal rewards give exact zeros, whatever the rounding of their mean. Raises ``ValueError`` if one is not finite.
     """
-    values = np.asarray(rewards, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError(f"Rewards must be finite numbers, not {list(rewards)}.")
-    if values.size == 0 or values.min() == values.max():
+    _check(rewards)
+    values = np.array(rewards, dtype=np.float64)
+    if not len(rewards) or min(rewards) == max(rewards):
         return np.zeros_like(values)
     centred: NDArray[np.float64] = values - values.mean()
     if kind == "standard":
@@ -163,17 +162,25 @@ def _with_advantages(episode: Episode, agent: str, overall: float, turns: Sequen
         if trajectory.agent != agent:
             trajectories.append(trajectory)
             continue
-        spans = tuple(replace(span, advantage=None if span.fork else next(own, None)) for span in trajectory.spans)
+        spans = trajectory.spans
+        if turns or any(span.advantage is not None for span in spans):
+            spans = tuple(replace(span, advantage=None if span.fork else next(own, None)) for span in spans)
         advantage = 0.0 if trajectory.reward is None else overall
-        trajectories.append(replace(trajectory, advantage=advantage, spans=spans))
-    return replace(episode, trajectories=tuple(trajectories))
+        trajectories.append(trajectory.judged(advantage, spans))
+    return episode.having(tuple(trajectories))
 
 
 def _mean(values: Iterable[float]) -> float:
     """The mean; of equal values exactly that value. Raises ``ValueError`` as ``group_advantages`` does."""
     listed = list(values)
-    group_advantages(listed)  # refuses what is not finite
+    _check(listed)
     return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)
+
+
+def _check(rewards: Sequence[float]) -> None:
+    """Raise ``ValueError`` if one of them is not finite."""
+    if not all(map(math.isfinite, rewards)):
+        raise ValueError(f"Rewards must be finite numbers, not {list(rewards)}.")
 
 
 def _advantages(trajectory: Trajectory) -> list[float]:
@@ -193,5 +200,5 @@ def _summary(group: Group) -> RewardSummary:
                 constant = constant and not any(_advantages(trajectory))
         rewards += [_mean(own) for own in by_agent.values()]
     values = np.array(rewards, dtype=np.float64)
-    mean, spread, least, most = (float(of) for of in (values.mean(), values.std(), values.min(), values.max()))
-    return RewardSummary(len(rewards), mean, spread, constant, least, most)
+    mean, spread = float(values.mean()), float(values.std())
+    return RewardSummary(len(rewards), mean, spread, constant, min(rewards), max(rewards))

@@ -17,15 +17,16 @@ from torch import Tensor
 from ..trajectories import Logprobs, Tokens
 from .group_check import check_group, fault_of
 from .importance import ImportanceNotes
+from .memory.policy_memory import PolicyMemory
 from .model import B, Model, Slopes
 from .policy_loss import PolicyLoss
-from .policy_memory import PolicyMemory
-from .protocol import GroupStats, TrainGroup, TrainSequence
+from .probing import ProbeNotes, is_probe, probe_group, taught
+from .protocol import GroupStats, Probe, TrainGroup, TrainSequence
 from .signal import has_signal
 from .tokens import Lesson, count_trained
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
-"""Different policies, each with groups of its own."""
+"""Different policies, each with groups of its own, of which the last may be a probe (``probing``)."""
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
 """Adds the gradients of groups to those of their policies: ``add_gradients`` with one model or with several."""
 
@@ -46,14 +47,14 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     begun = perf_counter()
     policies = [memory for memory, _ in work]
     losses = [PolicyLoss(memory.config) for memory in policies]
-    notes = [ImportanceNotes() for _ in policies]
+    notes = [(ImportanceNotes(), ProbeNotes()) for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
-    for batch in model.batches([[g for g in groups if has_signal(g, m.config)] for m, groups in work]):
+    for batch in model.batches([[g for g in groups if is_probe(g) or has_signal(g, m.config)] for m, groups in work]):
         pulled = any(policies[lesson.policy].config.kl > 0.0 for lesson in batch.lessons)
         base = model.logprobs(batch, temperatures, adapted=False) if pulled else None
         model.differentiate(batch, temperatures, partial(_gradient, policies, losses, notes, batch.lessons, base))
-    tokens = [sum(count_trained(group) for group in groups) for _, groups in work]
+    tokens = [sum(count_trained(group) for group in groups if not is_probe(group)) for _, groups in work]
     for memory, count in zip(policies, tokens, strict=True):
         memory.tokens += count
     seconds = perf_counter() - begun
@@ -68,16 +69,17 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
             kl=loss.kl,
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
             measured=loss.measured,
-            weights=note.of(groups),
+            weights=weights.of(groups),
+            scores=scores.of(groups),
         )
-        for loss, note, count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
+        for loss, (weights, scores), count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
     )
 
 
 def _gradient(
     policies: Sequence[PolicyMemory],
     losses: Sequence[PolicyLoss],
-    notes: Sequence[ImportanceNotes],
+    notes: Sequence[tuple[ImportanceNotes, ProbeNotes]],
     lessons: Sequence[Lesson],
     base: Tensor | None,
     logp: Tensor,
@@ -87,7 +89,12 @@ def _gradient(
     result = torch.zeros_like(logp)
     bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
     by_entropy = torch.zeros_like(entropy) if bonus else None
-    for lesson in lessons:
+    for whole in lessons:
+        weights, scores = notes[whole.policy]
+        scores.note(whole, logp[whole.tokens].detach())
+        lesson = taught(whole)
+        if lesson is None:
+            continue
         memory, own = policies[lesson.policy], lesson.tokens
         by_base = base[own] if base is not None and memory.config.kl > 0.0 else None
         values = logp[own].detach()
@@ -99,7 +106,7 @@ def _gradient(
         result[own] = slopes.logp
         if by_entropy is not None and slopes.entropy is not None:
             by_entropy[own] = slopes.entropy
-        notes[lesson.policy].note(lesson, values.detach())
+        weights.note(lesson, values.detach())
         if memory.config.epochs > 1 and lesson.trained.proximal is None:
             memory.rehearsal += _noted(lesson, values.detach())
     return Slopes(result, by_entropy)
@@ -120,13 +127,9 @@ def sequence_logprobs(
     model: Model[B], memory: PolicyMemory, tokens: Tokens, start: int, temperature: float
 ) -> Logprobs:
     """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"Scoring can start at 1 to {len(tokens)} in this sequence, not at {start}.")
+    group = probe_group(Probe(((tokens, start),)))
     if not temperature > 0.0:
         raise ValueError(f"The temperature is {temperature}, but must be above 0.")
-    mask = np.zeros(len(tokens), dtype=np.uint8)
-    mask[start:] = 1
-    group = TrainGroup(0, (TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0),))
     check_group(group, model.vocabulary)
     model.mount([memory])
     scored = [model.logprobs(batch, (temperature,)).cpu().numpy() for batch in model.batches([[group]])]

@@ -31,10 +31,12 @@ def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights
 
     float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
     """
+    trajectories = [trajectory for episode in group.episodes for trajectory in episode.trajectories]
+    if [id(t.tokens) for t in trajectories] == [id(sequence.tokens) for sequence in trained.sequences]:
+        return weights
     stops = np.cumsum([np.count_nonzero(sequence.mask) for sequence in trained.sequences])
     own = dict(zip([id(s.tokens) for s in trained.sequences], np.split(weights, stops[:-1]), strict=True))
-    trajectories = [trajectory for episode in group.episodes for trajectory in episode.trajectories]
-    untrained = [np.full(np.count_nonzero(t.mask), np.nan, np.float16) for t in trajectories]
+    untrained = [np.full(t.sampled, np.nan, np.float16) for t in trajectories]
     return np.concatenate([own.get(id(t.tokens), none) for t, none in zip(trajectories, untrained, strict=True)])
 
 
@@ -42,7 +44,7 @@ def _sequences(episode: Episode, overlong: Overlong) -> list[TrainSequence]:
     trained = [t for t in episode.trajectories if _trainable(t) and not overlong.leaves_out((t,))]
     tokens: Counter[str] = Counter()
     for trajectory in trained:
-        tokens[trajectory.agent] += int(np.count_nonzero(trajectory.mask))
+        tokens[trajectory.agent] += trajectory.sampled
     return [
         TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage, tokens[t.agent], advantages=_advantages(t))
         for t in trained
@@ -60,4 +62,4 @@ def _advantages(trajectory: Trajectory) -> Advantages | None:
 
 
 def _trainable(trajectory: Trajectory) -> bool:
-    return trajectory.reward is not None and bool(trajectory.mask.any())
+    return trajectory.reward is not None and trajectory.sampled > 0

@@ -12,10 +12,11 @@ from time import perf_counter
 
 from ..errors import AdapterError
 from ..faults import Point, reach
-from .adapter_cache import AdapterCache
 from .group_check import check_group
 from .group_pass import Gradients
-from .protocol import GroupStats, Job, Refused
+from .memory.adapter_cache import AdapterCache
+from .probing import probe_group
+from .protocol import GroupStats, Job, Refused, TrainGroup
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Jobs:
         except AdapterError as error:
             return Refused(error.message, error.hint)
         try:
-            for group in job.groups:
+            for group in _groups(job):
                 check_group(group, self._vocabulary)
         except ValueError as error:
             return Refused(str(error), bad_input=True)
@@ -87,7 +88,7 @@ class Jobs:
         before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)
-            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
+            stats = self._gradients([(m, _groups(job)) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception:
             if not before:
@@ -99,3 +100,8 @@ class Jobs:
             return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
+
+
+def _groups(job: Job) -> tuple[TrainGroup, ...]:
+    """All that a job's passes are made over."""
+    return (*job.groups, probe_group(job.probe)) if job.probe else job.groups

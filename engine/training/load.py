@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ..base import PASS_BYTES, library, load_base, unsupported
 from ..devices import Precision
-from .decoder.compute import compute_on
+from .decoder.compute import compute_on, nothing
 from .decoder.decoder import Decoder
 from .model import Model
 
 log = logging.getLogger(__name__)
 
 
-def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> Model[Any]:
+def load_model(
+    folder: str,
+    device: str = "cpu",
+    room: int = PASS_BYTES,
+    precision: Precision = "f32",
+    settle: Callable[[], None] = nothing,
+) -> Model[Any]:
     """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
 
-    Raises ``BaseModelError`` if that cannot be done.
+    Our own decoder calls ``settle`` before each layer, where the number of threads may change. Raises
+    ``BaseModelError`` if it cannot be loaded.
     """
     library()  # raises here if its setting is wrong
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
-        return Decoder.of(base, compute_on(device, precision), room)
+        return Decoder.of(base, replace(compute_on(device, precision), settle=settle), room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
     from .peft_model import PeftModel  # takes seconds, and the decoder does not need it
 

@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from .layout import Layout
-from .policy_memory import PolicyMemory
+from .memory.layout import Layout
+from .memory.policy_memory import PolicyMemory
 from .protocol import TrainGroup
 from .tokens import Lesson
 

@@ -18,7 +18,7 @@ from ..errors import AdapterError
 from ..trajectories import Logprobs, Mask, Tokens
 
 if TYPE_CHECKING:
-    from .training_state import MovedState
+    from .memory.training_state import MovedState
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
@@ -65,6 +65,8 @@ class PolicyConfig:
     """Temperature of the rollouts: logits are divided by it before log-probabilities are taken."""
     seed: int = 0
     """Seed of the initial A matrices (B starts at zero)."""
+    repeats: bool = False
+    """Whether the last bits must repeat: its passes then take no cores that others lend."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,20 @@ class TrainGroup:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Tokens whose log-probabilities are wanted under the weights that groups are passed with."""
+
+    sequences: tuple[tuple[Tokens, int], ...]
+    """Tokens, int32 (T,), and where the wanted ones begin."""
+
+
+@dataclass(frozen=True)
 class Job:
     """Groups of one policy that may share passes over the base with those of others."""
 
     policy: str
     groups: tuple[TrainGroup, ...]
+    probe: Probe | None = None
 
 
 @dataclass(frozen=True)
@@ -146,26 +157,8 @@ class GroupStats:
     """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
     notice: str = field(default="", compare=False)
     """A sentence for the event log, if something happened that people should know; else empty."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Tokens whose log-probabilities are wanted under the weights that a step makes."""
-
-    sequences: tuple[tuple[Tokens, int], ...]
-    """Tokens, int32 (T,), and where the wanted ones begin."""
-    temperature: float
-    before: bool = False
-    """Whether they are wanted under the weights before the step, too."""
-
-
-@dataclass(frozen=True)
-class ProbeScores:
-    """What a step says of a probe: by sequence, float32 (T-start,)."""
-
-    made: tuple[Logprobs, ...] = ()
-    before: tuple[Logprobs, ...] = ()
-    """Empty unless asked for."""
+    scores: tuple[Logprobs, ...] = field(default=(), compare=False)
+    """Of the probe, if there was one: by sequence, float32 (T-start,), at the policy's temperature."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +181,6 @@ class StepResult:
     """Learning rate of this step, by the schedule."""
     notice: str = ""
     """A sentence for the event log, as in ``GroupStats``."""
-    scores: ProbeScores = field(default_factory=ProbeScores, compare=False)
-    """Of the probe, if there was one."""
 
 
 class PolicyTrainer(Protocol):
@@ -205,19 +196,19 @@ class PolicyTrainer(Protocol):
         Opening an open policy replaces it, unfinished gradients included.
         """
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
         A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
-        for a gradient that is the same to the last bit, give the groups one by one, in order.
+        for a gradient that is the same to the last bit, give the groups one by one, in order, and a ``probe`` without
+        groups: it rides in their passes, which costs next to nothing. It adds nothing to gradient and sums.
         """
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+    async def step(self, policy: str, path: str) -> StepResult:
         """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
 
-        With ``epochs`` above 1, passes over all of the groups follow, each with an update. A ``probe`` is scored while
-        the file is written. Raises ``AdapterError`` where a loss or gradient is not finite, with the evidence; the step
-        has then not happened.
+        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError``
+        where a loss or gradient is not finite, with the evidence; the step has then not happened.
         """
 
     async def close(self, policy: str) -> None:

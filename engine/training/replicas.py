@@ -20,9 +20,10 @@ import torch
 
 from ..trajectories import Logprobs, Tokens
 from .group_pass import Work, add_gradients, sequence_logprobs
+from .memory.policy_memory import PolicyMemory
 from .model import Model
 from .out_of_memory import DeviceFull, on
-from .policy_memory import PolicyMemory
+from .probing import joined
 from .protocol import GroupStats, LogWeights, TrainGroup
 
 R = TypeVar("R")
@@ -204,6 +205,7 @@ def together(
         seconds=seconds,
         measured=sum(each.measured for each in stats),
         weights=_weights(groups, parts),
+        scores=joined(groups, ((own, each.scores) for own, each in parts)),
     )
 
 

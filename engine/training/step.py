@@ -19,7 +19,7 @@ from ..errors import AdapterError
 from ..spec import published
 from .adamw import AdamState, adamw, clip
 from .group_pass import Gradients
-from .policy_memory import PolicyMemory
+from .memory.policy_memory import PolicyMemory
 from .protocol import PolicyConfig
 
 

@@ -21,25 +21,25 @@ import torch
 
 from ..adapters import PolicyState, checksum, read_state, write_state
 from ..base import PASS_BYTES
-from ..devices import Precision
+from ..devices import LentCores, Loan, Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
-from .adapter_cache import AdapterCache
 from .config_check import check_config
 from .group_pass import Work
-from .host_copy import to_device
 from .jobs import Jobs
 from .load import keep_freed_memory, load_model
+from .memory.adapter_cache import AdapterCache
+from .memory.host_copy import to_device
+from .memory.pages import Pages
+from .memory.policy_memory import PolicyMemory, fresh, from_state, to_state
+from .memory.training_state import MovedState
 from .model import Model
 from .out_of_memory import PassBackoff, once_more
-from .pages import Pages
-from .policy_memory import PolicyMemory, fresh, from_state, to_state
-from .protocol import GroupStats, Job, PolicyConfig, Probe, ProbeScores, Refused, StepResult, TrainGroup
+from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from .replicas import Replicas
 from .rooms import host_room, limit, policy_room
 from .step import Step, make_step
-from .training_state import MovedState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,7 +77,9 @@ class TorchTrainer:
     that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots`` policies are held, in
     ``held`` bytes of the first; where these are 0, a card's are computed from what the base leaves of it, and a
     processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are
-    refused. If ``model`` is given, it makes the model, in the computing thread, instead of ``base`` being loaded.
+    refused. With a ``loan``, passes of policies that need not repeat take a sampler's cores while that has nothing to
+    do, and the other way round. If ``model`` is given, it makes the model, in the computing thread, instead of ``base``
+    being loaded.
 
     Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
@@ -98,6 +100,7 @@ class TorchTrainer:
         precision: Precision = "f32",
         memory: int = 0,
         names: Sequence[str] = (),
+        loan: Loan | None = None,
     ) -> None:
         keep_freed_memory()
         self._fingerprint = fingerprint
@@ -107,13 +110,16 @@ class TorchTrainer:
         # OpenMP's number of threads is set per calling thread, hence the initializer. If a second thread computed in
         # parallel, there would be more threads than cores, which would sleep at every barrier: so the base is loaded
         # in this thread, too.
+        self._cores = LentCores(loan, torch.set_num_threads) if loan else None
+        self._repeats = True
+        """Whether a policy of the pass under way must have the same last bits each time."""
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
         self._moves = ThreadPoolExecutor(1, "moves")
 
         def make(device: str) -> Model[Any]:
             limit(device, memory)
-            return model() if model is not None else load_model(base, device, room, precision)
+            return model() if model is not None else load_model(base, device, room, precision, self._settle)
 
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
         self._model = self._replicas.primary.model
@@ -132,13 +138,13 @@ class TorchTrainer:
         """
         return await self._run(self._open, policy, config, Path(path), resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
 
         A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
         count, the rest is 0.
         """
-        return await self._run(self._accumulate, policy, groups)
+        return await self._run(self._accumulate, policy, groups, probe)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
@@ -147,20 +153,15 @@ class TorchTrainer:
         """
         return await self._run(self._jobs.run, jobs)
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
-        """Make the step's updates and write its state file; a ``probe`` is scored meanwhile.
+    async def step(self, policy: str, path: str) -> StepResult:
+        """Make the step's updates and write its state file.
 
         With nothing but skipped groups the gradient is zero: the step counts, and moves by momentum alone. Raises
         ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
         the call may be made again.
         """
         made = await self._run(self._make, policy)
-        writing = asyncio.ensure_future(_in(self._disk, self._write, Path(path), made.state))
-        try:
-            scores = await self._run(self._probe, policy, made, probe) if probe else ProbeScores()
-        finally:
-            await asyncio.wait((writing,))
-        written = writing.result()
+        written = await _in(self._disk, self._write, Path(path), made.state)
         version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
             step=version,
@@ -172,7 +173,6 @@ class TorchTrainer:
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
             notice=self._backoff.notice(),
-            scores=scores,
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -210,7 +210,20 @@ class TorchTrainer:
         self.tidy()
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return await _in(self._thread, work, *args, **kwargs)
+        return await _in(self._thread, self._at_work, partial(work, *args, **kwargs))
+
+    def _at_work(self, work: Callable[[], R]) -> R:
+        if self._cores is None:
+            return work()
+        with self._cores.round():
+            try:
+                return work()
+            finally:
+                self._cores.rest()
+
+    def _settle(self) -> None:
+        if self._cores is not None:
+            self._cores.settle(not self._repeats)
 
     def _open(self, policy: str, config: PolicyConfig, path: Path, resume: bool) -> StepResult:
         begun = perf_counter()
@@ -236,6 +249,7 @@ class TorchTrainer:
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
         """Add the gradients of the groups, all of them or none; in smaller passes if memory runs out."""
         before = [memory.gathered() for memory, _ in work]
+        self._repeats = any(memory.config.repeats for memory, _ in work)
 
         def undo() -> None:
             for (memory, _), gathered in zip(work, before, strict=True):
@@ -244,8 +258,8 @@ class TorchTrainer:
         stats = self._backoff.make(partial(self._replicas.add_gradients, work), undo)
         return (replace(stats[0], notice=self._backoff.notice()), *stats[1:])
 
-    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
-        (result,) = self._jobs.run((Job(policy, groups),))
+    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None) -> GroupStats:
+        (result,) = self._jobs.run((Job(policy, groups, probe),))
         if isinstance(result, Refused):
             raise result.error()
         return result
@@ -257,19 +271,6 @@ class TorchTrainer:
         step = once_more(self._replicas.primary.name, partial(make_step, self._gradients, memory))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
         return _Made(self._opened[policy], step, state, perf_counter() - begun)
-
-    def _probe(self, policy: str, made: _Made, probe: Probe) -> ProbeScores:
-        """Log-probabilities under the weights of a step that is not adopted yet, and under those before it."""
-        (memory,) = self._cache.use(policy)
-        stepped = PolicyMemory.holding(memory.config, memory.layout, made.step.optimised, memory.gradient)
-
-        def scores(of: PolicyMemory) -> tuple[Logprobs, ...]:
-            return tuple(self._logprobs(of, tokens, start, probe.temperature) for tokens, start in probe.sequences)
-
-        try:
-            return ProbeScores(scores(stepped), scores(memory) if probe.before else ())
-        finally:
-            self._replicas.unmount()  # else it would keep the step's weights in memory
 
     def _write(self, path: Path, state: PolicyState) -> _Written:
         begun = perf_counter()
@@ -300,6 +301,7 @@ class TorchTrainer:
         return self._logprobs(memory, tokens, start, temperature)
 
     def _logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        self._repeats = memory.config.repeats
         return self._backoff.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
 
     def _close(self, policy: str) -> None:

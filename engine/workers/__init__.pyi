@@ -1,6 +1,9 @@
 from .ending import (
     signal_name as signal_name,
 )
+from .forked import (
+    Template as Template,
+)
 from .handle import (
     WorkerHandle as WorkerHandle,
 )

@@ -23,6 +23,7 @@ from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild
+from .forked import ForkedProcess, Template
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
@@ -41,7 +42,11 @@ class WorkerHandle:
     """A running worker. Make one with ``spawn``; all methods belong to the event loop that did."""
 
     def __init__(
-        self, name: str, process: asyncio.subprocess.Process, connection: socket.socket, log_path: Path
+        self,
+        name: str,
+        process: asyncio.subprocess.Process | ForkedProcess,
+        connection: socket.socket,
+        log_path: Path,
     ) -> None:
         self.name = name
         self.log_path = log_path
@@ -71,32 +76,36 @@ class WorkerHandle:
         log_path: Path,
         environment: Mapping[str, str] = NOTHING,
         nice: int = 0,
+        template: Template | None = None,
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
         ``cores`` pins it, one thread each; empty leaves it free. It has this process's environment, with what
         ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. Standard output
-        and error are appended to ``log_path``. Raises what the constructor raised if that is a ``MarlaasError`` or
-        ``ValueError``, ``CallFailed`` for any other exception, and ``WorkerDied`` with the last line of the log when
-        the process just ended.
+        and error are appended to ``log_path``. A ``template`` forks it, which then shares that one's memory. Raises
+        what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
+        exception, and ``WorkerDied`` with the last line of the log when the process just ended.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
-        command = (sys.executable, "-P", "-m", "marlaas.engine.workers.host", name, str(theirs.fileno()))
-        with open(log_path, "ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                str(os.getpid()),
-                ",".join(map(str, cores)) or "any",
-                str(nice),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | environment,
-                pass_fds=(theirs.fileno(),),
-                process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
-            )
-        theirs.close()
+        cores_word = ",".join(map(str, cores)) or "any"
+        process: asyncio.subprocess.Process | ForkedProcess
+        with open(log_path, "ab") as log, theirs, contextlib.ExitStack() as failing:
+            failing.callback(ours.close)
+            if template is not None:
+                process = await template.fork(name, theirs.fileno(), log.fileno(), cores_word, nice, environment)
+            else:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", "marlaas.engine.workers.host", name, str(theirs.fileno())),
+                    *(str(os.getpid()), cores_word, str(nice)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=os.environ | environment,
+                    pass_fds=(theirs.fileno(),),
+                    process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
+                )
+            failing.pop_all()
         handle = cls(name, process, ours, log_path)
         try:
             await handle._begin(Start(factory, kwargs))
@@ -115,22 +124,20 @@ class WorkerHandle:
         """Whether the process has not ended."""
         return not self.died.is_set()
 
-    async def call(self, method: str, *args: Any) -> Any:
-        """Run an async method of the worker's object, or of a part of it (``part.method``), and return its value.
+    def call(self, method: str, *args: Any) -> asyncio.Future[Any]:
+        """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
 
-        Raises what the method raised (``MarlaasError`` and ``ValueError`` as themselves, others as ``CallFailed``), or
-        ``WorkerDied``.
+        It is sent at once, awaited or not. The future raises what the method raised (``MarlaasError`` and
+        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``.
         """
-        if self._writer is None or not self.alive:
-            raise self.death()
-        number = next(self._numbers)
         answer: asyncio.Future[Any] = self._loop.create_future()
+        if self._writer is None or not self.alive:
+            answer.set_exception(self.death())
+            return answer
+        number = next(self._numbers)
         self._waiting[number] = answer
-        try:
-            self._outbox.send(Call(number, method, args))
-            return await answer
-        finally:
-            self._waiting.pop(number, None)
+        self._outbox.send(Call(number, method, args))
+        return answer
 
     def post(self, method: str, *args: Any) -> None:
         """Have an async method run whose value nobody needs; what it raises goes to the worker's log.
@@ -195,6 +202,7 @@ class WorkerHandle:
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self.death())
+        self._waiting.clear()
         if self._writer is not None:
             self._writer.close()
 
@@ -218,7 +226,7 @@ class WorkerHandle:
             await self.call(PING)
 
     def _receive(self, message: Answer | Failed) -> None:
-        answer = self._waiting.get(message.id)
+        answer = self._waiting.pop(message.id, None)
         if answer is None or answer.done():
             return  # its caller was cancelled
         if isinstance(message, Answer):
@@ -234,7 +242,7 @@ class WorkerHandle:
         """Fail a call whose arguments cannot be pickled."""
         if isinstance(message, Call) and message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
-        answer = self._waiting.get(message.id) if isinstance(message, Call) and message.id is not None else None
+        answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
         if answer is not None and not answer.done():
             answer.set_exception(error)
 

@@ -21,6 +21,7 @@ from marlaas.plugins.sandbox_supervisor import wall_limit
 from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored
+from .bodies import decode_body, encode_body
 from .launch import Folders, Launched, launch
 from .load import Load
 from .pulse import Silence
@@ -227,7 +228,8 @@ class Child:
 
     async def _connect(self, patience: float) -> None:
         _, self._channel = await self._loop.create_connection(
-            lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
+            lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE, decode_body, encode_body),
+            sock=self._process.connection,
         )
         if not await self._imported(self._hello, patience):
             raise BrokenPlugin(Failure(TOO_LONG.format(patience)))
@@ -258,11 +260,11 @@ class Child:
             self._channel.send(record)
 
     def receive(self, record: Record) -> None:
-        """Take in one message of the process."""
+        """Take in one message of the process, as ``decode_body`` has read it."""
         try:
             if self._too_late(record):
                 return
-            match decode(record):
+            match decode(record, clean=True):
                 case Asked() as asked:
                     self._asked(asked)
                 case Settled() as settled:
@@ -307,9 +309,7 @@ class Child:
         play = self._plays.get(asked.episode)
         if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
-        task = self._loop.create_task(self._reply(play, play.answer, asked))
-        play.asks.add(task)
-        task.add_done_callback(play.asks.discard)
+        play.asks.add(self._loop.create_task(self._reply(play, play.answer, asked)))
 
     def _settled(self, settled: Settled) -> None:
         play, agent = self._plays.get(settled.episode), settled.final.agent
@@ -329,6 +329,9 @@ class Child:
         except Exception as error:  # the engine's own error: it is raised where the episode is played
             if not play.ended.done():
                 play.ended.set_exception(error)
+        finally:
+            if (task := asyncio.current_task()) is not None:
+                play.asks.discard(task)
 
     def _ended(self, ended: Ended) -> None:
         self.full = self.full or ended.full

@@ -22,6 +22,7 @@ from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
+from .bodies import cleaned
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
@@ -31,7 +32,6 @@ LONGEST_PAGE = 10_000
 """Of what is read by itself: a description, a traceback."""
 
 T = TypeVar("T")
-_PLAIN = frozenset((bool, float, int, type(None)))
 _Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
 _Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
@@ -280,9 +280,12 @@ class _End(Struct, tag_field="op", tag="end"):
         if self.status != "played" and (self.status == "ok") != bool(self.rewards):
             raise ValueError(f"an episode that ends as {self.status} has {len(self.rewards)} rewards")
         self.rewards, self.earned, self.parts = _named(self.rewards), _named(self.earned), _named(self.parts)
-        cut = {name: _cut(value) if isinstance(value, str) else value for name, value in self.metrics.items()}
-        self.metrics, self.invalid = _named(cut), _cut(self.invalid)
-        within_limits(self.task, "a task")
+        if self.metrics:
+            cut = {name: _cut(value) if isinstance(value, str) else value for name, value in self.metrics.items()}
+            self.metrics = _named(cut)
+        self.invalid = _cut(self.invalid)
+        if self.task is not None:
+            within_limits(self.task, "a task")
 
 
 class _Ranked(Struct, tag_field="op", tag="ranked"):
@@ -396,10 +399,13 @@ class _Envelope(Struct):
     message: _Ask | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
 
 
-def decode(record: Record) -> Received:
-    """Read one message of a plugin's process."""
+def decode(record: Record, clean: bool = False) -> Received:
+    """Read one message of a plugin's process; ``clean``: it is known to be as ``bodies.decode_body`` makes it.
+
+    Raises ``WireError``.
+    """
     try:
-        match convert({"message": _clean(record)}, _Envelope).message:
+        match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
             case _Final() as final:
@@ -442,24 +448,14 @@ def decode_beat(line: bytes) -> Beat | None:
         return None
 
 
-def _clean(value: Any) -> Any:
-    """Texts that files and databases can hold: JSON can carry lone surrogates, they cannot, and msgspec raises."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
-    if isinstance(value, list):
-        return [entry if type(entry) in _PLAIN else _clean(entry) for entry in value]
-    if isinstance(value, dict):  # what is plain needs no call: there are many messages
-        keys = [key if key.isascii() else _clean(key) for key in value]
-        return {key: e if type(e) in _PLAIN else _clean(e) for key, e in zip(keys, value.values(), strict=True)}
-    return value
-
-
 def _cut(text: str, most: int = LONGEST_NOTE) -> str:
     """At most so many characters; the last one of a longer text is an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _named(table: dict[str, T]) -> dict[str, T]:
+    if not table or max(map(len, table)) <= LONGEST_NAME:
+        return table
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
 
 

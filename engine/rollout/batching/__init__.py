@@ -2,6 +2,7 @@
 
 From the outside in: ``sampler`` (asyncio and the thread), ``answers`` (the way back), ``scheduler`` (what is decoded
 when), ``order`` (which turn is next), ``pace`` (how many at once, for how long), ``prefill`` (what turns begin with),
-``burst`` (the inner loop), ``turn`` and ``prompts`` (memory), ``slots`` (which sequence ids and rows), ``versions``
+``burst`` (the inner loop), ``turn`` (what is sampled), ``memory`` (which conversation has which sequence, and begins
+with what others have read: ``prompts``, ``prefixes``), ``slots`` (which sequence ids and rows), ``versions``
 (adapters), ``context`` (what llama.cpp or torch has to do).
 """

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...trajectories import Logprobs, Tokens
 from ..sampling import Floats, choose
 from ..truncation import WHOLE, Cuts
-from .context import Context
+from .context import Context, DrawingContext
 from .slots import BRIDGE, rows_with_fillers
 from .turn import Turn
 
@@ -49,6 +49,7 @@ def burst(
     noise = np.array([turn.noise(limit) for turn in turns]).T
     temperatures = np.array([turn.temperature for turn in turns])
     cuts = cuts_of(turns, temperatures)
+    drawing = context if alone and isinstance(context, DrawingContext) else None
     stops = _stops(turns)
     outputs = np.ones(len(rows), np.int8)
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
@@ -58,9 +59,14 @@ def burst(
     context.use(handles[_before(active, rows)] if context.mixes else handles[:1], alike)
     try:
         while count < limit:
-            logits = context.decode(current, positions, rows, outputs)
-            own = logits if alone else logits[places]
-            tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
+            if drawing is not None:
+                tokens[count], logprobs[count] = drawing.draw(
+                    current, positions, rows, temperatures, noise[count], cuts
+                )
+            else:
+                logits = context.decode(current, positions, rows, outputs)
+                own = logits if alone else logits[places]
+                tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
             current[places] = tokens[count]
             positions = positions + 1
             count += 1

@@ -5,12 +5,15 @@ Knows sequences by number and adapters by handle; nothing of conversations, vers
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import CallFailed
+from ...trajectories import Logprobs, Tokens
+from ..sampling import Floats
+from ..truncation import Cuts
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -69,3 +72,22 @@ class Context(Protocol):
 
     def close(self) -> None:
         """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
+
+
+@runtime_checkable
+class DrawingContext(Protocol):
+    """A context that draws tokens itself, too: as ``sampling.choose``, but for the last bits."""
+
+    def draw(
+        self,
+        tokens: Ints,
+        positions: Ints,
+        sequences: Ints,
+        temperatures: Floats,
+        noise: Floats,
+        cuts: Cuts | None,
+    ) -> tuple[Tokens, Logprobs]:
+        """``Context.decode`` for one token of each of several sequences, then ``choose``; all are (n,)."""
+
+    def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
+        """One token for each row of logits (n, V); leaves those of the last ``decode`` as they are."""

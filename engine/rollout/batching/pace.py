@@ -1,8 +1,9 @@
-"""How many rows go into one decode call, and how many calls in a row they get, by the size of the processor's cache.
+"""How many rows go into one decode call of llama.cpp, and how many calls in a row they get.
 
-With a small base a call's time goes to reading the memory of its sequences. A few rows whose memory stays in the cache
-are then faster than many whose memory does not, if they stay for some tokens, and another adapter or other rows cost a
-new graph each time. With a large base each call reads the weights from main memory, and every row shares that.
+With a base that stays in the processor's cache, a call with rows of another adapter costs a graph and its memory anew.
+Where adapters share calls, many rows make products faster and share what a call costs; else few rows, which stay for
+some tokens, keep what they hold in the cache. With a large base each call reads the weights from main memory, and every
+row shares that.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 CACHE = 16 << 20
 """Bytes of weights that are assumed to stay in a processor's cache."""
 FEW, MORE = 1, 4
-"""Sequences between two that are computed for nothing, rather than make one micro-batch more: where weights stay in the
-cache, and where each micro-batch reads them from main memory, which takes as long as four rows and more."""
+"""Sequences between two that are computed for nothing, rather than make one micro-batch more: where rows stay for some
+tokens, and where each micro-batch is a new graph, or reads all weights from main memory; both take as long as four rows
+and more."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,8 @@ def large(weights: int) -> bool:
     return weights > CACHE
 
 
-def pace_of(weights: int, exact: bool) -> Pace:
-    """The pace for a base of ``weights`` bytes. An ``exact`` context reads the memory of 256 tokens and more, however
-    few a sequence holds."""
+def pace_of(weights: int, mixes: bool) -> Pace:
+    """The pace for a base of ``weights`` bytes, whose adapters share calls if it ``mixes``."""
     if large(weights):
         return Pace(rows=256, tokens=1, bridge=MORE)
-    return Pace(rows=8 if exact else 16, tokens=32)
+    return Pace(rows=128, tokens=4, bridge=MORE) if mixes else Pace(rows=16, tokens=32)

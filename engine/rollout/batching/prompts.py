@@ -20,6 +20,11 @@ class Prompt:
     holders: set[int] = field(default_factory=set)
     """Sequences whose memory begins with it."""
 
+    @property
+    def tokens(self) -> int:
+        """How many it has."""
+        return len(self.key[2]) // 4  # int32
+
 
 class Prompts:
     """All prompts that can be copied."""

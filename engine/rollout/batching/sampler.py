@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 from ...base import BaseModel
+from ...devices import LentCores
+from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
 from ..protocol import SamplerLimits
+from .answers import Answer
 from .context import Context
 from .pace import Pace
+from .riding import Rider, RidingContext, riding
 from .scheduler import BatchScheduler
 from .scoring import score
 from .slots import Slots
@@ -22,22 +27,70 @@ SPARE = 2
 class BatchingSampler(ThreadedSampler):
     """``protocol.Sampler`` over a context."""
 
-    def __init__(self, base: BaseModel, context: Context, length: int, pace: Pace) -> None:
-        """Serve ``base`` from ``context``, whose conversations may grow to ``length`` tokens."""
-        limits = SamplerLimits(context.sequences - SPARE, min(length, context.length))
+    def __init__(
+        self,
+        base: BaseModel,
+        context: Context,
+        length: int,
+        pace: Pace,
+        spare: int = SPARE,
+        cores: LentCores | None = None,
+    ) -> None:
+        """Serve ``base`` from ``context``, whose conversations may grow to ``length`` tokens.
+
+        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while there is nothing to do.
+        """
+        limits = SamplerLimits(context.sequences - spare, min(length, context.length))
         versions = Versions(base, context)
         self._context = context
-        scheduler = BatchScheduler(context, versions, Slots(limits.sequences), limits.context, pace)
-        super().__init__(scheduler, versions, limits)
+        self._cores = cores
+        self._riding = riding(context, limits.sequences) if context.joins else None
+        slots = Slots(limits.sequences)
+        self._batches = BatchScheduler(self._riding or context, versions, slots, limits.context, pace)
+        super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
+
+    async def retire(self, version: str) -> None:
+        """See the protocol."""
+        await super().retire(version)
+        await self._do(partial(self._batches.retire, version))
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See the protocol."""
-        return await self._do(partial(self._score, version, tokens, start, temperature), pressing=True)
+        if self._riding is None:
+            return await self._do(partial(self._score, version, tokens, start, temperature), pressing=True)
+        answer: Answer[Logprobs] = Answer(self._answers)
+        self._pressing.append(None)  # the next prompts are computed at the beginning of a step
+        self._post(partial(self._ride, self._riding, version, tokens, start, temperature, answer), answer)
+        return await answer.future
+
+    def _ride(
+        self,
+        riding: RidingContext,
+        name: str,
+        tokens: Tokens,
+        start: int,
+        temperature: float,
+        answer: Answer[Logprobs],
+    ) -> None:
+        self._pressing.pop()
+        version = self._versions.serving(name)
+        leave = partial(self._versions.leave, version)
+        riding.add(Rider(version.handle, tokens, start, temperature, answer, leave, self._answers.flush))
+        version.users += 1
+
+    def _rest(self) -> None:
+        """Nothing is sampled: what waited for prompts to ride with is computed now, and cores are lent."""
+        if self._riding is not None:
+            self._riding.flush()
+        if self._cores is not None:
+            self._cores.rest()
 
     def _score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         handle = self._versions.serving(version).handle
         return score(self._context, handle, self._limits.sequences, tokens, start, temperature)
 
     def _close(self) -> None:
+        if self._riding is not None:
+            self._riding.fail(CallFailed("The sampler is closing."))
         self._versions.close()
         self._context.close()

@@ -19,11 +19,11 @@ from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from ..sampling import choose
 from .answers import Answer
 from .burst import Pressed, burst, cuts_of, never
-from .context import Context, Logits
+from .context import Context, DrawingContext, Logits
+from .memory import SharedMemory
 from .order import Order
 from .pace import Pace
 from .prefill import Chunk, prefill
-from .prompts import Prompt, Prompts
 from .slots import Slots
 from .turn import SequenceState, Turn, check
 from .versions import Versions
@@ -35,11 +35,10 @@ class BatchScheduler:
     def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
         self._context = context
         self._versions = versions
-        self._slots = slots
+        self._memory = SharedMemory(context, slots)
         self._length = length
         self._pace = pace
         self._conversations: dict[str, SequenceState] = {}
-        self._prompts = Prompts()
         self._order = Order()
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the one that was decoded longest ago first."""
@@ -49,7 +48,7 @@ class BatchScheduler:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
-        return bool(self._running) or self._order.ready(self._slots.free)
+        return bool(self._running) or self._order.ready(self._memory.free)
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
@@ -80,7 +79,11 @@ class BatchScheduler:
             return
         if conversation.turn is not None:
             self._end(conversation.turn, "abort")
-        self._forget(conversation)
+        self._forget(conversation, intact=True)
+
+    def retire(self, version: str) -> None:
+        """A version is asked for no more: nothing is kept for it."""
+        self._memory.retire(version)
 
     def step(self, pressed: Pressed = never) -> None:
         """Prefill some of what waits, and decode some tokens of turns of the account that is behind.
@@ -106,6 +109,7 @@ class BatchScheduler:
         """End every turn with ``error`` and start over with an empty scheduler."""
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
+        self._memory.clear()
 
     def _admit(self) -> list[Turn]:
         """Prefill waiting turns until there are enough for a decode call; returns those that run then.
@@ -115,86 +119,76 @@ class BatchScheduler:
         fresh: list[Turn] = []
         parts: list[Chunk] = []
         budget, running = PREFILL, list(self._running)
-        while self._order.ready(self._slots.free) and budget > 0 and len(fresh) < self._pace.rows:
-            account = self._order.next_account(self._slots.free)
+        while self._order.ready(self._memory.free) and budget > 0 and len(fresh) < self._pace.rows:
+            account = self._order.next_account(self._memory.free)
             if len(running) >= self._pace.rows and self._order.ahead(account, running):
                 break
-            turns = self._order.take(account, self._slots.free)
-            cost = self._begin(turns, parts) if turns[0].conversation.slot is None else self._resume(turns[0], parts)
+            turns = self._order.take(account, self._memory.free)
+            if turns[0].conversation.slot is not None:
+                cost = self._resume(turns[0], parts)
+            else:
+                if any(part.first and self._memory.awaits(turns[0], part.turns[0]) for part in parts):
+                    self._prefill(parts)
+                    parts = []
+                cost = self._begin(turns, parts)
             self._order.charge(account, prefilled=cost)
             budget -= cost
             fresh += turns
+        self._prefill(parts)
+        return [turn for turn in fresh if turn in self._running]
+
+    def _prefill(self, parts: list[Chunk]) -> None:
+        """Compute parts, and sample the first token of their turns."""
         for call, outcome in prefill(self._context, parts):
             if isinstance(outcome, CallFailed):
                 self._fail([turn for part in call for turn in part.turns], outcome)
                 continue
             for part, logits in zip(call, outcome, strict=True):
                 self._prefilled += len(part.new)
-                self._start(part, logits)
-        return [turn for turn in fresh if turn in self._running]
+                if part.first:
+                    self._memory.share(self._memory.read(part.turns[0], logits), part.turns)
+                self._first_token(part.turns, logits)
 
     def _begin(self, turns: list[Turn], parts: list[Chunk]) -> int:
-        """Give sequences to first turns that share a prompt, which is computed with ``parts`` or copied.
+        """Give sequences to first turns that share a prompt; what no memory holds of it is computed with ``parts``.
 
         Returns the tokens to compute.
         """
         first = turns[0]
-        for turn, slot in zip(turns, self._slots.take(first.version.name, len(turns)), strict=True):
-            turn.conversation.slot = slot
-            turn.conversation.version = turn.version.name
-            turn.conversation.tokens = turn.prompt
+        prompt = self._memory.place(turns)
         if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
             self._running |= dict.fromkeys(turns)
             return first.begin(1)
-        prompt = self._prompts.find(first.key)
         if prompt is not None:
-            self._share(prompt, turns)
+            self._memory.share(prompt, turns)
+            self._first_token(turns, prompt.logits)
             return 0
-        parts.append(Chunk(turns, first.prompt))
-        return first.begin(len(first.prompt))
+        part = Chunk(turns, first.prompt[self._context.held[first.conversation.sequence] :], first=True)
+        parts.append(part)
+        return first.begin(len(part.new))
 
     def _resume(self, turn: Turn, parts: list[Chunk]) -> int:
         """Continue a conversation that has a sequence: what was appended is computed with ``parts``; returns the number
         of tokens to compute."""
         conversation = turn.conversation
-        if conversation.version != turn.version.name:  # memory that another adapter computed is of no use
-            self._empty(conversation)
-            conversation.version = turn.version.name
+        if conversation.version is not turn.version:  # memory that another adapter computed is of no use
+            self._memory.empty(conversation)
+            conversation.version = turn.version
         conversation.tokens = turn.prompt
         new = turn.prompt[self._context.held[conversation.sequence] :]
         if len(new) == 1:  # as above
             self._running[turn] = None
         else:
-            parts.append(Chunk([turn], new))
+            parts.append(Chunk([turn], new, first=False))
         return turn.begin(len(new))
-
-    def _start(self, part: Chunk, logits: Logits) -> None:
-        """Sample the first token of the turns of a computed part."""
-        first = part.turns[0]
-        if len(part.new) < len(first.prompt):  # it continues a conversation, so it shares nothing
-            self._first_token(part.turns, logits)
-            return
-        prompt = Prompt(first.key, logits.copy(), {part.sequence})
-        self._prompts.add(prompt)
-        self._share(prompt, part.turns)
-
-    def _share(self, prompt: Prompt, turns: list[Turn]) -> None:
-        """Copy a prompt to those of ``turns`` that do not hold it, and sample their first token."""
-        source = next(iter(prompt.holders))
-        for turn in turns:
-            slot = turn.conversation.sequence
-            if slot not in prompt.holders:
-                self._context.copy(source, slot, len(turn.prompt))
-                prompt.holders.add(slot)
-            turn.conversation.prompt = prompt
-        self._first_token(turns, prompt.logits)
 
     def _first_token(self, turns: list[Turn], logits: Logits) -> None:
         """Sample for ``turns``, which share ``logits`` (V,), and let them run."""
         self._running |= dict.fromkeys(turns)
         temperatures = np.array([turn.temperature for turn in turns])
         noise = np.concatenate([turn.noise(1) for turn in turns])
-        tokens, logprobs = choose(np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures))
+        draw = self._context.choose if isinstance(self._context, DrawingContext) else choose
+        tokens, logprobs = draw(np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures))
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
@@ -244,6 +238,7 @@ class BatchScheduler:
         """Answer the caller and keep the conversation for its next turn."""
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
+        self._memory.grow(turn)
         self._leave(turn)
         turn.answer.give(result)
 
@@ -257,7 +252,7 @@ class BatchScheduler:
         if turn is not None:
             self._leave(turn)
             turn.answer.fail(error)
-        self._forget(conversation)
+        self._forget(conversation, intact=False)
 
     def _leave(self, turn: Turn) -> None:
         """Take a turn off the scheduler, whether it waits or runs."""
@@ -266,17 +261,9 @@ class BatchScheduler:
         self._order.leave(turn)
         self._versions.leave(turn.version)
 
-    def _forget(self, conversation: SequenceState) -> None:
-        if conversation.slot is not None:
-            self._empty(conversation)
-            self._slots.give_back(conversation.slot)
+    def _forget(self, conversation: SequenceState, intact: bool) -> None:
+        self._memory.end(conversation, intact)
         del self._conversations[conversation.name]
-
-    def _empty(self, conversation: SequenceState) -> None:
-        self._context.cut(conversation.sequence, 0)
-        if conversation.prompt is not None:
-            self._prompts.leave(conversation.prompt, conversation.sequence)
-            conversation.prompt = None
 
 
 def _sequence_of(turn: Turn) -> int:

@@ -15,10 +15,7 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
 
     Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
     """
-    if not 1 <= start <= len(tokens):
-        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
-    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
-        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
+    check_score(context, tokens, start)
     context.use(np.array([adapter]))
     given, targets = tokens[:-1], tokens[1:]
     parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
@@ -32,3 +29,11 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
     finally:
         context.cut(sequence, 0)
     return np.concatenate(parts)
+
+
+def check_score(context: Context, tokens: Tokens, start: int) -> None:
+    """Raise ``ValueError`` unless 1 <= start <= T and all tokens fit."""
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
+    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
+        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+ASIDE = ""
+"""Holds ids that no conversation has; it is no version's name."""
 BRIDGE = 1
 """Holes of up to this many ids are filled unless the ``pace`` says more."""
 
@@ -37,6 +39,15 @@ class Slots:
                 taken.append(slot)
         self.free -= count
         return taken
+
+    def set_aside(self, slot: int) -> int:
+        """Exchange a held id for the highest free one above it, if there is one: no version's ids are beside it then
+        that calls hold. Returns the id that is held for no version."""
+        above = [other for other in range(slot + 1, len(self._holder)) if self._holder[other] is None]
+        place = above[-1] if above else slot
+        self._holder[slot] = None
+        self._holder[place] = ASIDE
+        return place
 
     def give_back(self, slot: int) -> None:
         """The id is free again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from ...trajectories import Tokens
 from ..protocol import Finish, SampleRequest, SampleResult
 from ..sampling import Floats, uniforms
 from .answers import Answer
+from .prefixes import Family, blocks_of
 from .prompts import Prompt
 from .versions import Version
 
@@ -23,8 +25,8 @@ class SequenceState:
     name: str
     slot: int | None = None
     """Sequence id; None while it waits for one."""
-    version: str = ""
-    """The version under which the memory was computed."""
+    version: Version | None = None
+    """The version under which the memory was computed; None without a sequence."""
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     turn: Turn | None = None
     prompt: Prompt | None = None
@@ -60,13 +62,24 @@ class Turn:
         self.account = request.account
         self.alike = request.alike
         self.prefilled = 0
-        """Tokens of the context that were computed for it; a shared prompt counts for the first turn alone."""
+        """Tokens of the context that were computed for it: what it shares with others counts for the first turn that
+        has it, alone."""
         self.key = (version.name, request.alike, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
         self._tokens = np.empty(room, np.int32)
         self._logprobs = np.empty(room, np.float32)
         self._count = 0
         self._noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
+
+    @property
+    def family(self) -> Family:
+        """Turns of one family may begin with the same memory."""
+        return self.key[:2]
+
+    @cached_property
+    def blocks(self) -> tuple[bytes, ...]:
+        """The blocks that its prompt begins with."""
+        return blocks_of(self.prompt, self.alike)
 
     @property
     def room(self) -> int:

@@ -6,22 +6,25 @@ Knows sequences by number and adapters by handle; nothing of conversations, vers
 from __future__ import annotations
 
 import ctypes
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base import MICRO_BATCH, GgufNames, adapter_in_memory
+from ...base import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
-from .mixing import mixing
 from .native import last_errors, llama
+from .watch import watch
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 AUTO, OFF, ON = -1, 0, 1
 """LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it where the card's backend has it for this base."""
+
+log = logging.getLogger(__name__)
 
 
 class NoRoom(BaseModelError):
@@ -47,68 +50,100 @@ class LlamaContext:
         Raises ``NoRoom`` if memory is short; the model is then still the caller's.
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
-        instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
-        while flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then
-        beside it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the
-        memory is. ``mixes`` lets a call hold rows of several adapters, where the installed llama.cpp allows it (see
+        instead of 1e-2. On a card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed
+        llama.cpp, each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while
+        flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then beside
+        it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory
+        is. ``mixes`` lets a call hold rows of several adapters, where the installed llama.cpp allows it (see
         ``mixing``); not on a card.
         """
         self._llama = llama()
+        self._model = model
+        self._names = names
+        last_errors()
+        for floats in (True, False) if exact and not card and length <= FLASH else (False,):
+            if self._open(sequences, length, threads, exact, card, mixes and not card, floats):
+                if not floats or self._reads_floats():
+                    return
+                self._shut()
+        raise NoRoom(
+            f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
+            "Lower the number of sequences or their length.",
+        )
+
+    def _open(
+        self, sequences: int, length: int, threads: int, exact: bool, card: bool, mixes: bool, floats: bool
+    ) -> bool:
+        """Make the context, with flash attention in float32 if ``floats``; whether there was memory for it."""
         parameters = self._llama.llama_context_default_params()
         parameters.n_seq_max = sequences
         parameters.n_ctx = sequences * length
         parameters.n_batch = max(length, sequences)
         parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
         parameters.n_threads = parameters.n_threads_batch = threads
-        # Flash attention computes in float16 whatever the memory's type, so the two settings belong together.
+        self._watch = watch(self._llama, self._names, threads, int(parameters.n_ubatch), floats, mixes)
+        # Where it is not watched, flash attention computes in float16 whatever the memory's type.
+        flash = not exact or (self._watch is not None and self._watch.floats)
         parameters.type_k = parameters.type_v = F32 if exact else F16
-        parameters.flash_attn_type = OFF if exact else AUTO if card else ON
+        parameters.flash_attn_type = OFF if not flash else AUTO if card else ON
         parameters.kv_unified = False  # else a step costs the square of the number of sequences
         parameters.offload_kqv = parameters.op_offload = card
         parameters.no_perf = True
-        wanted = mixes and not card
-        self._mixing = mixing(self._llama, names, threads, int(parameters.n_ubatch)) if wanted else None
-        if self._mixing:
-            parameters.cb_eval = self._mixing.callback
-        last_errors()
-        self._model = model
-        self._context = self._llama.llama_init_from_model(model, parameters)
+        if self._watch:
+            parameters.cb_eval = self._watch.callback
+        self._context = self._llama.llama_init_from_model(self._model, parameters)
         if not self._context:
-            if self._mixing:
-                self._mixing.close()
-            raise NoRoom(
-                f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
-                "Lower the number of sequences or their length.",
-            )
+            if self._watch:
+                self._watch.close()
+            return False
         self._memory = self._llama.llama_get_memory(self._context)
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
+        self._mixing = self._watch.mixing if self._watch else None
         self.mixes = self._mixing is not None
         self.joins = False
-        self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(model)))
+        self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
         self.held = np.zeros(self.sequences, np.int32)
         """How many tokens the memory of each sequence holds."""
-        self.weights = int(self._llama.llama_model_size(model))
+        self.weights = int(self._llama.llama_model_size(self._model))
         """Bytes that every call reads."""
         self._rows = Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
-        self._names = names
+        self._in_rows = flash and not card
+        """Whether what a token has in memory is in one piece: else a part of it takes longer to copy than all."""
+        self._carried: tuple[int, Any, int] | None = None
+        """The sequence that was copied last, with the bytes that it holds, and their number; until the next call."""
         self._adapter: int | None = None
         self._adapters: Handles = np.empty(0, np.int64)
+        return True
+
+    def _reads_floats(self) -> bool:
+        """Whether attention is in float32: False if a graph has a form in which it would be made so, but cannot."""
+        if self._watch is None or not self._watch.floats:
+            return True
+        row = np.arange(2, dtype=np.int32)
+        try:
+            self.decode(row, row, np.zeros(2, np.int32), np.ones(2, np.int8))
+        except DecodeFailed as error:
+            log.warning("Each step reads more than it must: %s", error)
+            return False
+        self.cut(0, 0)
+        return True
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one call; all arguments are (n,). Returns float32 (outputs.sum(), V), valid until the next call.
 
         Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
+        self._carried = None
         self.held[sequences] = positions + 1  # a call that fails may have written some of them
-        if self._mixing:
-            self._mixing.begin(self._adapters, sequences)
+        if self._watch:
+            self._watch.begin(self._adapters, sequences)
         code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
         if code != 0:
             raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
-        if self._mixing:
-            self._mixing.end()
+        if self._watch:
+            self._watch.end()
         return self._outputs(int(np.count_nonzero(outputs)))
 
     def _outputs(self, count: int) -> Logits:
@@ -123,14 +158,36 @@ class LlamaContext:
     def cut(self, sequence: int, length: int) -> None:
         """Forget what a sequence holds from position ``length`` on; 0 empties it, also after a failed call."""
         if length == 0 or self.held[sequence] > length:
+            if self._carried is not None and self._carried[0] == sequence:
+                self._carried = None
             self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
             self.held[sequence] = length
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
-        self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        if not (self._in_rows and self._carry(source, target)):
+            self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         self.held[target] = self.held[source]
         self.cut(target, length)
+
+    def _carry(self, source: int, target: int) -> bool:
+        """Copy what ``source`` holds through a buffer; whether that was done.
+
+        llama.cpp's own copy takes a whole sequence's memory, so the buffer is faster for up to half of that.
+        """
+        if 2 * self.held[source] > self.length:
+            return False
+        if self._carried is None or self._carried[0] != source:
+            size = int(self._llama.llama_state_seq_get_size(self._context, source))
+            buffer = (ctypes.c_uint8 * size)()
+            size = int(self._llama.llama_state_seq_get_data(self._context, buffer, size, source))
+            self._carried = source, buffer, size
+        _, buffer, size = self._carried
+        done = self._llama.llama_state_seq_set_data(self._context, buffer, size, target)
+        if size == 0 or done != size:
+            self._llama.llama_memory_seq_rm(self._memory, target, 0, -1)
+            return False
+        return True
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol: unless it mixes, a call applies its adapter to all rows."""
@@ -180,10 +237,14 @@ class LlamaContext:
 
     def close(self) -> None:
         """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
-        self._llama.llama_free(self._context)
+        self._shut()
         self._llama.llama_model_free(self._model)
-        if self._mixing:
-            self._mixing.close()
+
+    def _shut(self) -> None:
+        """Free all but the model."""
+        self._llama.llama_free(self._context)
+        if self._watch:
+            self._watch.close()
 
 
 class Rows:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from .native import llama
 
-F32 = 0
-"""GGML_TYPE_F32"""
+F32, F16 = 0, 1
+"""GGML_TYPE_F32 and GGML_TYPE_F16"""
+NOTHING = 0
+"""GGML_OP_NONE, the operation of a tensor that is computed by none."""
 PROCESSOR = 0
 """GGML_BACKEND_DEVICE_TYPE_CPU"""
 POINTER = ctypes.c_void_p
@@ -93,6 +95,8 @@ class Ggml:
         self.close = self._function("backend_free", None, POINTER)
         self.products = self._check()
         """The number of the operation that multiplies matrices."""
+        self.copies, self.attention = self._others()
+        """Those of the operations that copy to another type, and of flash attention."""
 
     def processor(self, threads: int) -> int:
         """A backend that computes on ``threads`` threads; ``close`` frees it. Raises ``Unknown`` if there is none."""
@@ -127,11 +131,30 @@ class Ggml:
         room.done()
         found = [self.overhead - ctypes.sizeof(Tensor), one.type, one.columns, one.rows, one.ne2, one.ne3]
         found += [one.item, one.stride, one.nb2, one.op, one.data, got, one.name, made.left, made.right, made.columns]
-        wanted = [32, F32, 16, 5, 1, 1, 4, 64, 320, 0, 4096, 4096, b"left", left, right, 5]
-        name = self._function("op_name", ctypes.c_char_p, ctypes.c_int)(made.op)
-        if found != wanted or name != b"MUL_MAT":
+        wanted = [32, F32, 16, 5, 1, 1, 4, 64, 320, NOTHING, 4096, 4096, b"left", left, right, 5]
+        if found != wanted or self._name(made) != b"MUL_MAT":
             raise Unknown("A tensor of ggml is laid out in another way.")
         return int(made.op)
+
+    def _others(self) -> tuple[int, int]:
+        """The numbers of copies and of flash attention; raises ``Unknown`` unless their operands are where we look."""
+        cast = self._function("cast", POINTER, POINTER, POINTER, ctypes.c_int)
+        number, none = ctypes.c_float, None
+        attend = self._function("flash_attn_ext", POINTER, POINTER, *[POINTER] * 4, number, number, number)
+        room = Room(self, 8)
+        queries, keys, values = room.matrix(16, 1), room.matrix(16, 4), room.matrix(16, 4)
+        copied = room.tensor(cast(room.context, keys, F16))
+        attended = room.tensor(attend(room.context, queries, keys, values, none, 1.0, 0.0, 0.0))
+        room.done()
+        found = [copied.left, copied.type, attended.left, attended.right, attended.others[0]]
+        names = self._name(copied), self._name(attended)
+        if found != [keys, F16, queries, keys, values] or names != (b"CPY", b"FLASH_ATTN_EXT"):
+            raise Unknown("Flash attention of ggml has another form.")
+        return int(copied.op), int(attended.op)
+
+    def _name(self, tensor: Tensor) -> bytes:
+        """Of a tensor's operation."""
+        return bytes(self._function("op_name", ctypes.c_char_p, ctypes.c_int)(tensor.op))
 
 
 class Room:

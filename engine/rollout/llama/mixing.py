@@ -1,50 +1,29 @@
 """Rows of several adapters in one call of llama.cpp, each under its own.
 
 llama.cpp applies the adapters of a context to all rows of a call. So the context computes the base alone, and shows us
-each product W x (``cb_eval`` in llama.h) before it goes on; we add every row's own term (``terms``) to it in place.
+each product W x (``watch``) before it goes on; we add every row's own term (``terms``) to it in place.
 """
 
 from __future__ import annotations
-
-import logging
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...base import GgufNames, linear_shapes, pairs
-from ..batching.context import Arrays, DecodeFailed, Handles, Ints
-from .ggml import Ggml, Tensor, Unknown, ggml, operation
-from .terms import Adapter, Layout, OtherForm, Run, micro_batches, runs
+from ..batching.context import Arrays, Handles, Ints
+from .ggml import Ggml, Tensor
+from .terms import Adapter, Graphs, Layout, OtherForm, Run, micro_batches, runs
 
 LAYOUTS = 16
 """Most arrangements of rows that are kept: decoding asks for the same one token after token."""
 SUFFIX = b".weight"
-OPENMP = b"OPENMP = 1"
-
-log = logging.getLogger(__name__)
-
-
-def mixing(library: Any, names: GgufNames, threads: int, rows: int) -> Mixing | None:
-    """For a context of ``library``, llama.cpp, with micro-batches of ``rows`` rows at most.
-
-    None where the installed library is other than ``ggml`` knows it, and where it would start its threads anew for each
-    layer, because it was built without OpenMP.
-    """
-    if threads > 1 and OPENMP not in library.llama_print_system_info():
-        return None
-    try:
-        return Mixing(library, ggml(), names, threads, rows)
-    except Unknown as error:
-        log.warning("Each call of llama.cpp holds rows of one adapter only: %s", error)
-        return None
 
 
 class Mixing:
-    """All adapters of one context, and the callback that adds their terms."""
+    """All adapters of one context."""
 
-    def __init__(self, library: Any, ggml: Ggml, names: GgufNames, threads: int, rows: int) -> None:
-        """``library`` is llama.cpp, ``rows`` the most rows of a micro-batch. Raises ``ggml.Unknown``."""
+    def __init__(self, ggml: Ggml, names: GgufNames, threads: int, rows: int) -> None:
+        """``rows`` is the most rows of a micro-batch. Raises ``ggml.Unknown``."""
         self._ggml = ggml
         self._names = names
         self._most = rows
@@ -59,6 +38,7 @@ class Mixing:
         self._layouts: dict[bytes | tuple[int, int], Layout] = {}
         self._scratch = np.empty(0, np.float32)
         """Products of one run after the other."""
+        self._graphs = Graphs(ggml, 0)
         self._parts: list[Handles] = []
         """The adapters of the rows of each micro-batch of this call, where there are several."""
         self._keys: list[bytes] = []
@@ -68,8 +48,6 @@ class Mixing:
         self._part = 0
         self._seen: set[int] = set()
         """The modules that were shown in this micro-batch."""
-        self._error: BaseException | None = None
-        self.callback = library.ggml_backend_sched_eval_callback(self._called)
 
     # adapters
 
@@ -89,6 +67,7 @@ class Mixing:
         if len(self._scratch) < widest * self._most:
             self._layouts.clear()
             self._scratch = np.empty(widest * self._most, np.float32)
+            self._graphs = Graphs(self._ggml, int(self._scratch.ctypes.data))
         self._last += 1
         self._adapters[self._last] = Adapter(tuple(matrices), pointers, ranks, modules, alpha)
         return self._last
@@ -109,7 +88,7 @@ class Mixing:
     def begin(self, adapters: Handles, sequences: Ints) -> None:
         """The next call of llama.cpp has rows of these ``sequences``, (n,), under these ``adapters``: (n,), (1,) for
         all rows, or (0,) for none."""
-        self._error, self._part, self._seen = None, 0, set()
+        self._part, self._seen = 0, set()
         self._one, self._parts = None, []
         if len(adapters) and (adapters == adapters[0]).all():
             self._one = int(adapters[0])
@@ -117,15 +96,9 @@ class Mixing:
             self._parts = [adapters[rows] for rows in micro_batches(sequences, self._most)]
             self._keys = [part.tobytes() for part in self._parts]
 
-    def end(self) -> None:
-        """The call has returned. Raises ``DecodeFailed`` unless every term was added."""
-        error, self._error = self._error, None
-        if error is None and (self._one is not None or self._parts):
-            error = self._missing() or self._short()
-        if isinstance(error, MemoryError):
-            raise error
-        if error is not None:
-            raise DecodeFailed(f"The adapters of a decode call could not be applied: {error}.") from error
+    def lacking(self) -> Exception | None:
+        """After a call: what is wrong unless every term was added."""
+        return self._missing() or self._short() if self._one is not None or self._parts else None
 
     def _missing(self) -> Exception | None:
         """What is wrong if modules of this micro-batch were not shown."""
@@ -140,29 +113,16 @@ class Mixing:
             return OtherForm(f"llama.cpp made {self._part + 1} micro-batches instead of {len(self._parts)}")
         return None
 
-    def _called(self, address: int, ask: bool, _: object) -> bool:
-        """See ``ggml_backend_sched_eval_callback``: asked whether we want to see a tensor, then shown it."""
-        if self._error is not None or (ask and operation(address) != self._ggml.products):
-            return False
-        try:
-            if ask:
-                return self._asks(Tensor.from_address(address))
-            self._show(Tensor.from_address(address))
-        except BaseException as error:  # it must not go through C
-            self._error = error
-            return False
-        return True
-
-    def _asks(self, tensor: Tensor) -> bool:
-        """Whether a product is one that an adapter of this call may change."""
+    def asks(self, tensor: Tensor) -> bool:
+        """Whether a product, not computed yet, is one that an adapter of this call may change."""
         number = self._weights.get(tensor.left)
         if number is None:
             number = self._numbers.get(Tensor.from_address(tensor.left).name, -1)
             self._weights[tensor.left] = number
         return number >= 0 and (self._one is not None or bool(self._parts))
 
-    def _show(self, result: Tensor) -> None:
-        """Add to a product what the adapters change."""
+    def show(self, result: Tensor) -> None:
+        """Add to a product what the adapters change. Raises ``OtherForm`` where it is not as expected."""
         number = self._weights[result.left]
         if number in self._seen:  # the next micro-batch has begun
             if error := self._missing():
@@ -189,7 +149,7 @@ class Mixing:
             if len(self._layouts) >= LAYOUTS:
                 self._layouts.clear()
             places = [(run, self._adapters[run.adapter]) for run in own]
-            layout = Layout(self._ggml, own[-1].end, places, int(self._scratch.ctypes.data))
+            layout = Layout(self._graphs, own[-1].end, places)
             self._layouts[key] = layout
         if layout.rows != rows:
             raise OtherForm(f"llama.cpp made a micro-batch of {rows} rows instead of {layout.rows}")

@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...base import BaseConfig, layers_on_card, load_base, plain_layers
-from ..batching.pace import Pace, large, pace_of
+from ...devices import LentCores, Loan
+from ..batching.pace import Pace, pace_of
 from ..batching.sampler import SPARE, BatchingSampler
 from .base_file import base_file
 from .model import ALL
@@ -36,20 +37,21 @@ class LlamaSampler(BatchingSampler):
         gguf: str = "",
         devices: Sequence[str] = (),
         memory: int = 0,
-        mixes: bool | None = None,
+        mixes: bool = True,
+        loan: Loan | None = None,
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
         a multiple of 256) are held at once, fewer where there is less memory than that takes: ``limits`` says so.
         ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
-        taken instead. ``exact`` keeps memory and attention in float32, up to twice as slow. ``mixes`` says whether rows
-        of all versions share a call on the processor; None: where the base is so large that this is faster. The results
-        are the same.
+        taken instead. ``exact`` keeps memory and attention in float32. ``mixes`` lets rows of all versions share a call
+        on the processor, where the file and the installed llama.cpp allow it; the results are the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
         each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
-        cores. Raises ``BaseModelError`` or ``ConfigError``.
+        cores, which a ``loan`` gives to a trainer while there is nothing to do. Raises ``BaseModelError`` or
+        ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
@@ -57,11 +59,12 @@ class LlamaSampler(BatchingSampler):
         file = base_file(model, Path(cache), weights, gguf, threads)
         room, size = memory * len(devices), file.path.stat().st_size
         layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
-        mixes = (large(size) if mixes is None else mixes) and plain_layers(file.path, file.names)
+        mixes = mixes and plain_layers(file.path, file.names)
         counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
         opened = open_base(file, counts, length, threads, exact, devices, _choices(model.config, layers), mixes)
         llama = opened.context
-        super().__init__(model, llama, length, ON_CARD if opened.layers else pace_of(llama.weights, exact))
+        pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
+        super().__init__(model, llama, length, pace, cores=LentCores(loan) if loan else None)
         self._limits = replace(self._limits, note=_note(opened, counts[0], length, devices))
 
 

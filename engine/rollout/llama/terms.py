@@ -7,6 +7,7 @@ same order and by the same operations as llama.cpp has for an adapter of all row
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from ..batching.context import Handles, Ints
 from .ggml import F32, Ggml, Room, Tensor
 
 FLOAT = 4
+GRAPHS = 256
+"""Graphs that are kept; one for 8 adapters takes 30 KB."""
 TENSORS = 10
 """Most tensors of a graph for each run."""
 Pointers = NDArray[np.uint64]
@@ -41,7 +44,17 @@ def runs(adapters: Handles) -> list[Run]:
     return [Run(begin, end, int(adapters[begin])) for begin, end in itertools.pairwise(edges)]
 
 
-def window(run: Run, rows: int) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Part:
+    """A run as a layer sees it: whose matrices it has is no matter of the graph."""
+
+    begin: int
+    end: int
+    rank: int
+    scale: float
+
+
+def window(run: Run | Part, rows: int) -> tuple[int, int]:
     """The rows that a run's products are computed for: with a neighbour where it is alone, because the product with one
     row has other last bits than with two."""
     if run.end - run.begin > 1 or rows == 1:
@@ -76,23 +89,20 @@ class Adapter:
 class Terms:
     """The terms of all runs for layers of one shape: a graph, whose tensors are moved from layer to layer."""
 
-    def __init__(
-        self, ggml: Ggml, inputs: int, outputs: int, rows: int, own: Sequence[tuple[Run, Adapter, int]], scratch: int
-    ) -> None:
-        """``own`` are the runs among ``rows`` rows with their adapters and ranks; ``scratch`` is the address of room
-        for products."""
+    def __init__(self, ggml: Ggml, inputs: int, outputs: int, rows: int, own: Sequence[Part], scratch: int) -> None:
+        """``own`` are the runs among ``rows`` rows; ``scratch`` is the address of room for products."""
         self._room = room = Room(ggml, TENSORS * len(own))
         matrices: list[list[int]] = [[], [], [], []]
         results = []
-        for run, adapter, rank in own:
+        for run in own:
             begin, end = window(run, rows)
-            count = end - begin
+            count, rank = end - begin, run.rank
             x, a, b = room.matrix(inputs, count), room.matrix(inputs, rank), room.matrix(rank, outputs)
             down = ggml.product(room.context, a, x)
             room.place(down, scratch)
             up = ggml.product(room.context, b, down)
             room.place(up, scratch + FLOAT * rank * count)
-            term = ggml.scale(room.context, up, _scale(adapter.alpha, rank))
+            term = ggml.scale(room.context, up, run.scale)
             lines = run.end - run.begin
             if lines < count:
                 line = FLOAT * outputs
@@ -105,8 +115,8 @@ class Terms:
         self.graph = room.graph(results)
         room.done()
         self._words = np.array([room.word(each) for group in (*matrices, results) for each in group])
-        of_inputs = [FLOAT * inputs * window(run, rows)[0] for run, _, _ in own]
-        of_outputs = [FLOAT * outputs * run.begin for run, _, _ in own]
+        of_inputs = [FLOAT * inputs * window(run, rows)[0] for run in own]
+        of_outputs = [FLOAT * outputs * run.begin for run in own]
         self._starts = np.array([of_inputs, of_outputs, of_outputs], np.uint64)
 
     def addresses(self, matrices: Pointers, inputs: int, outputs: int) -> Pointers:
@@ -117,6 +127,28 @@ class Terms:
     def move(self, addresses: Pointers) -> None:
         """Let the graph compute for another layer."""
         self._room.words[self._words] = addresses
+
+
+class Graphs:
+    """The last graphs that were made. Making one takes longer than computing it, and rows of other adapters often need
+    the same."""
+
+    def __init__(self, ggml: Ggml, scratch: int) -> None:
+        """``scratch`` is the address of room for products."""
+        self._ggml = ggml
+        self._scratch = scratch
+        self._made: OrderedDict[tuple[int, int, int, tuple[Part, ...]], Terms] = OrderedDict()
+
+    def of(self, inputs: int, outputs: int, rows: int, own: tuple[Part, ...]) -> Terms:
+        """See ``Terms``."""
+        key = inputs, outputs, rows, own
+        terms = self._made.get(key)
+        if terms is None:
+            terms = self._made[key] = Terms(self._ggml, inputs, outputs, rows, own, self._scratch)
+            while len(self._made) > GRAPHS:
+                self._made.popitem(last=False)
+        self._made.move_to_end(key)
+        return terms
 
 
 @dataclass(frozen=True)
@@ -132,12 +164,11 @@ class Layer:
 class Layout:
     """Which adapters the rows of a micro-batch have."""
 
-    def __init__(self, ggml: Ggml, rows: int, own: Sequence[tuple[Run, Adapter]], scratch: int) -> None:
+    def __init__(self, graphs: Graphs, rows: int, own: Sequence[tuple[Run, Adapter]]) -> None:
         """``own`` are the runs of ``rows`` rows, with their adapters."""
         self.rows = rows
-        self._ggml = ggml
+        self._graphs = graphs
         self._own = own
-        self._scratch = scratch
         self._pointers = np.stack([adapter.pointers for _, adapter in own], 1)
         self._ranks = np.stack([adapter.ranks for _, adapter in own], 1)
         self.modules = frozenset(np.flatnonzero(self._ranks.any(1)).tolist())
@@ -170,8 +201,12 @@ class Layout:
         key = (inputs, outputs, ranks.tobytes())
         terms = self._terms.get(key)
         if terms is None:
-            own = [(run, adapter, int(rank)) for (run, adapter), rank in zip(self._own, ranks, strict=True) if rank]
-            terms = self._terms[key] = Terms(self._ggml, inputs, outputs, self.rows, own, self._scratch)
+            own = tuple(
+                Part(run.begin, run.end, rank, _scale(adapter.alpha, rank))
+                for (run, adapter), rank in zip(self._own, ranks.tolist(), strict=True)
+                if rank
+            )
+            terms = self._terms[key] = self._graphs.of(inputs, outputs, self.rows, own)
         return terms
 
 

@@ -1,11 +1,15 @@
 """Attention over the key and value memory of sequences, for the two kinds of pass; prepared once for all layers.
 
+Appended tokens that see many attend in tiles (``base/tiled``): what is remembered, and themselves, as two parts of one
+softmax. So what a pass works with does not grow with the square of a sequence.
+
 A layer's memory is (2, sequences, K, C, D), in float32 or bfloat16; queries and results have its type. Shapes: n rows,
 of which some are padding; K heads of keys, R query heads for each, D head size, C tokens of a sequence.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from ...base import PREFILL, TILED, TILED_HALVED, attend, merged, tiles
 from ..batching.context import Ints
 
 Indices = NDArray[np.integer[Any]]
@@ -26,6 +31,21 @@ its own length alone, and few shapes occur."""
 SPARSE = 2.5
 """Rows that are spread over up to so many times as many sequences are computed with the sequences between them, for
 nothing; beyond that, their memory is copied, which takes longer than the computation."""
+
+
+def calls(sequences: Ints) -> list[slice]:
+    """The rows of a pass over these ``sequences`` in calls. Pure.
+
+    A run of more than ``PREFILL`` tokens is divided evenly into calls of its own, which bounds what a call works with.
+    How depends on its length alone, and so do its last bits.
+    """
+    begins = np.flatnonzero(np.diff(sequences, prepend=-1)).tolist()
+    cuts = {0, len(sequences)}
+    for begin, end in zip(begins, [*begins[1:], len(sequences)], strict=True):
+        parts = -(-(end - begin) // PREFILL)
+        if parts > 1:
+            cuts |= {begin + (end - begin) * number // parts for number in range(parts + 1)}
+    return [slice(*pair) for pair in pairwise(sorted(cuts))]
 
 
 class Attention(Protocol):
@@ -63,7 +83,7 @@ class _Run:
     def __init__(self, sequence: int, rows: slice, begin: int) -> None:
         self.rows = rows
         self._sequence, self._begin, self._end = sequence, begin, begin + rows.stop - rows.start
-        self._unseen = torch.full((rows.stop - rows.start, self._end), -torch.inf).triu_(begin + 1)
+        self._unseen: Tensor | None = None
 
     def attend(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, keys, fold, size = q.shape
@@ -71,13 +91,26 @@ class _Run:
         own = memory[:, self._sequence, :, :end]  # (2, K, end, D)
         own[0, :, begin:] = k.transpose(0, 1)
         own[1, :, begin:] = v.transpose(0, 1)
-        if memory.dtype == torch.bfloat16:
+        half = memory.dtype == torch.bfloat16
+        if end >= (TILED_HALVED if half else TILED) and tiles():
+            return self._in_tiles(q.permute(1, 2, 0, 3), own).permute(2, 0, 1, 3).reshape(rows, -1)
+        if self._unseen is None:
+            self._unseen = torch.full((rows, end), -torch.inf).triu_(begin + 1)
+        if half:
             read = own[:, :, None].expand(-1, -1, fold, -1, -1)  # every query head has its own view
             found = _attended(q.permute(1, 2, 0, 3), read, self._unseen)  # (K, R, rows, D)
             return found.permute(2, 0, 1, 3).reshape(rows, -1)
         scores = torch.bmm(q.permute(1, 2, 0, 3).reshape(keys, fold * rows, size), own[0].mT)
         weights = scores.view(keys, fold, rows, end).add_(self._unseen).softmax(-1).view(keys, fold * rows, end)
         return torch.bmm(weights, own[1]).view(keys, fold, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)
+
+    def _in_tiles(self, q: Tensor, own: Tensor) -> Tensor:
+        """Results (K, R, rows, D) for such queries over (2, K, end, D)."""
+        begin = self._begin
+        found = attend(q, own[0, :, begin:], own[1, :, begin:], 1.0, causal=True)
+        if begin:
+            found = merged(attend(q, own[0, :, :begin], own[1, :, :begin], 1.0), found)
+        return found[0].to(q.dtype)
 
 
 class OneEach:

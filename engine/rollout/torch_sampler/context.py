@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
 from ...base import BaseModel, Layer, check_adapter, halves, load, rotate
+from ...devices import LentCores
 from ..batching.context import Arrays, Handles, Ints, Logits
-from .attention import Appended, Attention, OneEach
+from .attention import Appended, Attention, OneEach, calls
 from .blocks import Exact, Rounded, exact, rounded
 from .cache import AdapterCache
 from .mixing import Mix, Runs, mix_of
@@ -34,7 +35,16 @@ TorchWeights = Literal["f32", "bf16"]
 class TorchContext:
     """Implements ``batching.context.Context``. Raises ``BaseModelError`` where the base cannot be read."""
 
-    def __init__(self, base: BaseModel, sequences: int, length: int, weights: TorchWeights = "f32") -> None:
+    def __init__(
+        self,
+        base: BaseModel,
+        sequences: int,
+        length: int,
+        weights: TorchWeights = "f32",
+        cores: LentCores | None = None,
+    ) -> None:
+        """``cores`` may change with each layer, for passes whose last bits need not repeat."""
+        self._cores = cores
         self._config = base.config
         loaded = load(base, torch.device("cpu"), torch.float32 if weights == "f32" else torch.bfloat16)
         self._bank = AdapterCache(loaded)
@@ -63,6 +73,16 @@ class TorchContext:
     @torch.inference_mode()
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """See the protocol."""
+        parts = calls(sequences)
+        if len(parts) == 1:
+            return self._decode(tokens, positions, sequences, outputs)
+        found = [self._decode(tokens[p], positions[p], sequences[p], outputs[p], p.start).copy() for p in parts]
+        return np.concatenate(found)
+
+    def _decode(
+        self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8], first: int = 0
+    ) -> Logits:
+        """One call, of the rows from ``first`` on."""
         self.held[sequences] = positions + 1
         at = _padded(positions)
         x = self._base.embedding[_padded(tokens)].float()  # (n, H)
@@ -73,16 +93,21 @@ class TorchContext:
             attention = Appended(sequences[begins], positions, begins)
         else:
             attention = OneEach(sequences, positions, self.length)
-        mix = self._mix(np.arange(len(tokens)))
+        mix = self._mix(np.arange(first, first + len(tokens)))
         wanted = np.flatnonzero(outputs)
         eps, size = self._base.eps, (x.shape[1],)
+        free = self._pass is not self._weights.alike
         for number, block in enumerate(self._pass.blocks):
+            if self._cores is not None:
+                self._cores.settle(free)
             q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), mix, cosine, sine)
             attended = attention(self._memory[number], q, k, v)
             if number == len(self._pass.blocks) - 1 and len(wanted) < len(tokens):
+                if not len(wanted):
+                    return np.empty((0, self.vocabulary), np.float32)
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
-                mix = self._mix(wanted)
+                mix = self._mix(first + wanted)
             x = x + block.o(attended, mix)
             gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix))
             x = x + block.down(silu(gate).mul_(up), mix)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...base import REMEMBERED, product
+from ...base import REMEMBERED, positive_factors, product, relative_error
 from ...devices import address_space
 
 ROWS = 64
@@ -122,17 +122,11 @@ def packs() -> bool:
     if address_space() is not None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use
-    generator = torch.Generator().manual_seed(0)
-    x, weight = ((torch.rand(rows, 256, generator=generator) + 1.0).bfloat16() for rows in (ROWS, 512))
-    exact = x.double() @ weight.double().T
+    x, transposed = (factor.bfloat16() for factor in positive_factors(ROWS, 256, 512))
     try:
-        packed, close = _packed(weight), torch.empty(exact.shape)
+        packed, close = _packed(transposed.T.contiguous()), torch.empty(ROWS, 512)
         rounded = _by_onednn(x, packed)
         _with_remainder(x, packed, rounded, close)
-        return _error(rounded, exact) < TOLERANCE and _error(close, exact) < FINE
+        return relative_error(rounded, x, transposed) < TOLERANCE and relative_error(close, x, transposed) < FINE
     except (RuntimeError, AttributeError):
         return False
-
-
-def _error(found: Tensor, exact: Tensor) -> float:
-    return float(((found - exact).abs() / exact).max())

@@ -1,14 +1,17 @@
-"""The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``."""
+"""The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``, or over compiled passes."""
 
 from __future__ import annotations
 
 import torch
 
 from ...base import library, load_base, unsupported
+from ...devices import LentCores, Loan
 from ...errors import BaseModelError
 from ..batching.pace import Pace, large
+from ..batching.riding import SEATS
 from ..batching.sampler import SPARE, BatchingSampler
-from .context import TorchContext, TorchWeights
+from .context import TorchWeights
+from .kernel.choice import context_of
 
 MOST = 1024
 """Most conversations at the same time."""
@@ -21,12 +24,21 @@ class TorchSampler(BatchingSampler):
     """``protocol.Sampler`` on torch, on the processor: the base's matrices in float32 or bfloat16, the rest float32."""
 
     def __init__(
-        self, base: str, sequences: int = 128, context: int = 512, threads: int = 1, weights: TorchWeights = "f32"
+        self,
+        base: str,
+        sequences: int = 128,
+        context: int = 512,
+        threads: int = 1,
+        weights: TorchWeights = "f32",
+        loan: Loan | None = None,
+        cache: str = "",
     ) -> None:
         """Load the base model called ``base``, its matrices as ``weights`` says.
 
-        ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once. Raises
-        ``BaseModelError``, also for a base that only llama.cpp should sample from.
+        ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once. With a
+        ``loan``, passes that need not be alike take a trainer's cores while that has nothing to do, and the other way
+        round. What is compiled for a small base is kept in the folder ``cache``; without one nothing is compiled.
+        Raises ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
         library()  # an error in it shows here
@@ -39,5 +51,6 @@ class TorchSampler(BatchingSampler):
             )
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
-        opened = TorchContext(model, count + SPARE, length, weights)
-        super().__init__(model, opened, length, LARGE if large(opened.weights) else SMALL)
+        cores, spare = LentCores(loan, torch.set_num_threads) if loan else None, SPARE + SEATS
+        opened = context_of(model, count + spare, length, weights, cache, threads, cores)
+        super().__init__(model, opened, length, LARGE if large(opened.weights) else SMALL, spare, cores)

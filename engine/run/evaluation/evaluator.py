@@ -307,7 +307,7 @@ class Evaluator:
                 continue
             tries += 1
             died += played.outcome.died
-            if played.episode.status != "error" or tries == ATTEMPTS or died == DEATHS:
+            if played.episode.status not in ("error", "timeout") or tries == ATTEMPTS or died == DEATHS:
                 return played
 
     async def _baseline(

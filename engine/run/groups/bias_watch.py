@@ -39,7 +39,7 @@ def sentence(line: Line, members: int) -> str:
     """What is wrong, where, and what helps."""
     place = f"{line.failure.file}, line {line.failure.line}"
     return (
-        f"Some replies make the environment fail at {place} ({line.failure.message}): {line.failed} of {members}"
+        f"Some replies make the environment fail at {place} ({line.failure.message}): {line.episodes} of {members}"
         " episodes failed there, again each time they were played, while others of the same instances ended well. They"
         " have no reward, so training does not learn to avoid them. Catch the exception and pay a reward, or declare"
         " @env(on_error=0.0)."

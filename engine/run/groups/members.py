@@ -87,7 +87,7 @@ class MemberPlay:
             return self._ended(self._known)
         while True:
             played = await self._play(len(self._before), self._leave)
-            if self._given_up() or not plays_again([*self._before, played.outcome]):
+            if not plays_again([*self._before, played.outcome]) or self._given_up():
                 return self._ended(Member(played, tuple(self._before)))
             self._before.append(played.outcome)
 
@@ -106,31 +106,32 @@ async def play_members(plays: Sequence[MemberPlay], enough: int, ended: Callable
     Returns those that have begun, in the order in which they ended, the cancelled ones last. ``ended`` is told the
     place of each that is not played any more. Raises what a play raises; by then none is played.
     """
-    running = [asyncio.ensure_future(play.run()) for play in plays]
+    loop = asyncio.get_running_loop()
+    running = [loop.create_task(play.run()) for play in plays]
+    over: asyncio.Future[None] = loop.create_future()
     order: list[int] = []
+    rewarded = 0
 
-    def note(place: int, _: asyncio.Future[Member]) -> None:
+    def note(place: int, one: asyncio.Task[Member]) -> None:
+        nonlocal rewarded
         order.append(place)
         ended(place)
+        failed = one.cancelled() or one.exception() is not None
+        rewarded += not failed and one.result().rewarded
+        if (failed or rewarded >= enough or len(order) == len(running)) and not over.done():
+            over.set_result(None)
 
     for place, one in enumerate(running):
         one.add_done_callback(partial(note, place))
     try:
-        if enough < len(running):
-            await _rewarded(running, enough)
-        else:
-            await asyncio.gather(*running)
+        await over
+        for place in order:
+            running[place].result()
     finally:
-        for one in running:
+        left = [one for one in running if not one.done()]
+        for one in left:
             one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        if left:
+            await asyncio.gather(*left, return_exceptions=True)
     members = [play.dropped if one.cancelled() else one.result() for play, one in zip(plays, running, strict=True)]
     return [member for place in order if (member := members[place]) is not None]
-
-
-async def _rewarded(running: Sequence[asyncio.Future[Member]], enough: int) -> None:
-    """Wait until so many have a reward, or all have ended; raise what one of them raises."""
-    rewarded, pending = 0, set(running)
-    while pending and rewarded < enough:
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        rewarded += sum(one.result().rewarded for one in done)

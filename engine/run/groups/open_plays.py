@@ -57,7 +57,7 @@ class Keeper:
     def __init__(self, store: Store, play: OpenPlay, stored: bool = False) -> None:
         self._store = store
         self._play = play
-        self._ended: list[KeptMember] = []
+        self._ended: list[Member] = []
         """Not stored yet."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -68,7 +68,7 @@ class Keeper:
         """Take note of a member that has ended; only one that ended well is kept."""
         if self._closed or member.played.outcome.status != "ok":
             return
-        self._ended.append(_kept(member))
+        self._ended.append(member)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(KEEP_AFTER, self._store_ended)
 
@@ -97,7 +97,7 @@ class Keeper:
         ended, self._ended = self._ended, []
         try:
             if ended:
-                self._store.open_plays.keep(self._play, ended)
+                self._store.open_plays.keep(self._play, [_kept(member) for member in ended])
                 self.stored = True
         except StoreError:  # locked or full: they are played again if it comes to that
             self._ended = ended

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from ...environments import EpisodeSpec, Lease, ranked
-from ...errors import Fruitless, StoreError
+from ...errors import Fruitless, StoreError, WorkerDied
 from ...faults import Point, reach
 from ...fleet import Services
 from ...racing import until_first
@@ -35,13 +35,12 @@ from ..selfplay.participants import Participants
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
 from .endings import all_lost, never_asks, too_few
+from .lost_draws import LostDraws
 from .members import Member, MemberPlay, play_members
 from .open_plays import Keeper, Resumed, resumed
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .redundancy import closing, dropped
 
-MAX_FAILURES = 5
-"""Attempts at one group in which every member may fail in the environment before the task pauses."""
 MAX_SHORT = 20
 """Attempts at one group that may lose too many members, though not all, before the task pauses. Where one reply in five
 fails every other group of eight loses two members or more, and one number in a million is tried so often."""
@@ -169,12 +168,24 @@ class Producer:
         """Components, with the version of their environment, on which somebody was asked."""
         self._silent: Counter[tuple[str, str]] = Counter()
         """Episodes by the same that ended well without asking, before any asked."""
+        self._lost_draws = LostDraws()
         self._leading = next(iter(participants.agent_map.trained))
         """Whose groups a curriculum goes by."""
 
-    async def room(self, number: int) -> None:
-        """Wait until no episode waits for a place in a process of the environment that group ``number`` plays on."""
+    async def room(self, number: int, policies: Iterable[str]) -> None:
+        """Wait until there is room for group ``number``, which these policies are trained on.
+
+        There is where no episode waits for a place in a process of the environment that it plays on, and the policies'
+        samplers have use for its turns.
+        """
         await self._mixture.of(number)[0].environment.room()
+        with suppress(WorkerDied):  # nothing serves a policy: whoever begins the group says so
+            for policy in policies:
+                await self._services.rollout.room(self._participants.endpoints(policy), self._spec.train.begun_members)
+
+    def begin(self) -> None:
+        """A group begins; to be called before ``room`` is asked for the next."""
+        self._services.rollout.begin(self._spec.train.begun_members)
 
     async def fill(
         self,
@@ -192,7 +203,7 @@ class Producer:
         ``WorkerDied``.
         """
         train = self._spec.train
-        failures = short = 0
+        in_a_row = short = 0  # draws that were lost since any had rewards, and that had too few since any closed
         done: dict[str, ClosedGroup] = {}
         component, own = self._mixture.of(number)
         environment, drawing = component.environment, self._prompts.drawing(component)
@@ -217,8 +228,9 @@ class Producer:
                     members = await self._ranked(members, lease)
                 cut = lease.cut
             self._see_asks(component, version, members)
-            before, done = None, done | run.closed
+            before, done, where = None, done | run.closed, (component.name, version)
             if not run.left:
+                self._lost_draws.kept(where, in_a_row)
                 self._bias.see(version, run.early.members, component.name)
                 drawing.learn(own)
                 return done
@@ -232,18 +244,24 @@ class Producer:
                 environment.left([one.played.outcome for one in others if one.dropped], lease)
             closed = self._close(run, members, others, tally)
             if isinstance(closed, TooFewRewards):
-                failures += all(one.lost for one in members)
-                short += any(one.lost for one in members)
-                if failures >= MAX_FAILURES or short >= MAX_SHORT:
+                if all(one.lost for one in members):
+                    in_a_row += 1
+                elif any(one.lost for one in members):
+                    self._lost_draws.kept(where, in_a_row)
+                    in_a_row, short = 0, short + 1
+                hopeless = self._lost_draws.beyond_chance(where, in_a_row)
+                if hopeless or short >= MAX_SHORT:
                     await environment.check()  # where it rests, the task waits instead of pausing
                     fewest = max(closing_rules(one.spec).min_members for one in left)
-                    if failures >= MAX_FAILURES:
+                    if hopeless:
                         lost = [one.played for one in members]
-                        raise all_lost(failures, lost, lease.environment, drawn, component.name)
+                        raise all_lost(in_a_row, lost, lease.environment, drawn, component.name)
                     raise too_few(short, fewest, [one.played for one in members], component.name)
                 run.keeper.give_up()
                 continue
             done |= closed
+            self._lost_draws.kept(where, in_a_row)
+            in_a_row = short = 0
             if self._leading in closed:
                 drawing.note(own, attempt, drawn, closed[self._leading].rewards)
             if tally.replaced < self._replacements and all(one.rewards.constant for one in done.values()):

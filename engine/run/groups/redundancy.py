@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence, Set
 
-import numpy as np
-
 from ...trajectories import Dropped, Episode
 from .members import Member
 
@@ -60,7 +58,7 @@ def _slower(closed: Sequence[Member], agents: Set[str] | None) -> float | None:
 
 
 def _written(episode: Episode, agents: Set[str] | None) -> int:
-    return sum(int(np.count_nonzero(t.mask)) for t in episode.trajectories if _own(t.agent, agents))
+    return sum(t.sampled for t in episode.trajectories if _own(t.agent, agents))
 
 
 def _own(agent: str, agents: Set[str] | None) -> bool:

@@ -5,8 +5,10 @@ explanations of a failure at one line of the environment's code are weighed agai
 
 - *Chance, or the instance*: each play of the group fails there with the same probability, whatever was said. That
   probability may be another one in each group, and is taken to be the one that explains the group best.
-- *The reply*: each member either fails there or does not, and one that did does so again (in ``REPEATS`` of all plays:
-  not every sampler repeats a reply to the last token).
+- *The reply*: each different reply of the group either makes it fail there or does not, whoever gave it. One that does
+  fails nearly each play (``REPEATS`` of them: not every sampler repeats a reply to the last token).
+
+Who failed after what others said, too, before they went on, gave the same reply as these.
 
 The weight is the product, over all groups, of how much better the second explains a group than the first. The
 explanation by the reply is fixed before each group is seen, from the groups before it, and that by chance is the best
@@ -16,15 +18,15 @@ of a line *ever* reaches ``ENOUGH`` with a probability of at most 1 / ``ENOUGH``
 for failures that are independent from play to play of a group; an outage that outlasts all plays of a member looks the
 same as a reply.
 ``MOST`` bounds what one group can say, so at least three groups have to agree. Of a failure that one reply in five
-causes this takes some five groups of eight, of one in fifty some ninety; one that is much rarer biases little, and is
-not found.
+causes this takes some five groups of eight different replies, of one in fifty some ninety; one that is much rarer
+biases little, and is not found.
 
 Pure. Deaths of the process and overload are not failures at a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, lgamma, log
 
@@ -46,30 +48,48 @@ Place = tuple[str, int]
 """A file of the plugin, and a line."""
 
 
+Said = Mapping[tuple[str, int], tuple[str, ...]]
+"""What a member's agents said: texts in order, by agent and place among its trajectories."""
+
+
 @dataclass(frozen=True)
 class Plays:
     """The plays of a group as one line of the environment's code sees them."""
 
     failed: int
-    """Plays that failed at the line, of all whose member had not failed there just before."""
+    """Different replies after which any play failed at the line."""
     passed: int
-    """The others of those."""
+    """The other different replies."""
     again: int
-    """Plays that failed there, of all whose member had failed there just before."""
+    """Plays that failed there."""
     recovered: int
-    """The others of those."""
+    """The other plays of the same replies."""
+    others: int = 0
+    """Plays of the other replies."""
+    members: tuple[int, ...] = ()
+    """How many gave each of the replies after which any play failed there."""
 
     @classmethod
-    def of(cls, members: Sequence[Sequence[EpisodeOutcome]], place: Place) -> Plays:
-        """Count the plays of each member, in order."""
-        counts = {(failed, before): 0 for failed in (True, False) for before in (True, False)}
-        for ends in members:
-            before = False
-            for end in ends:
-                failed = place_of(end) == place
-                counts[failed, before] += 1
-                before = failed
-        return cls(counts[True, False], counts[False, False], counts[True, True], counts[False, True])
+    def of(cls, members: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], place: Place) -> Plays:
+        """Count the plays of all members: what each said, and how its plays ended."""
+        counted = [(said, sum(place_of(end) == place for end in ends), len(ends)) for said, ends in members]
+        failing: list[Said] = []
+        for said, failures, _ in sorted(counted, key=lambda one: sum(map(len, one[0].values()))):
+            if failures and not any(_begins(first, said) for first in failing):
+                failing.append(said)
+        again = recovered = others = 0
+        passing: list[Said] = []
+        gave = [0] * len(failing)
+        for said, failures, plays in counted:
+            same = next((number for number, first in enumerate(failing) if _begins(first, said)), None)
+            if same is not None:
+                gave[same] += 1
+                again, recovered = again + failures, recovered + plays - failures
+            else:
+                others += plays
+                if said not in passing:
+                    passing.append(said)
+        return cls(len(failing), len(passing), again, recovered, others, tuple(gave))
 
 
 @dataclass(frozen=True)
@@ -81,9 +101,11 @@ class Line:
     weight: float
     """Natural logarithm of the product of the groups' factors."""
     failed: int = 0
-    """Sum of ``Plays.failed``: members that failed there, each once unless it failed elsewhere in between."""
+    """Sum of ``Plays.failed``."""
     passed: int = 0
     """Sum of ``Plays.passed``."""
+    episodes: int = 0
+    """Members that failed there."""
     told: bool = False
     """Whether the weight has reached ``ENOUGH``."""
 
@@ -91,12 +113,13 @@ class Line:
 def factor(group: Plays, failed: int, passed: int) -> float:
     """How much better the reply explains a group than chance does.
 
-    ``failed`` and ``passed`` are the sums of the earlier groups' counts of these names. They say what share of members
+    ``failed`` and ``passed`` are the sums of the earlier groups' counts of these names. They say what share of replies
     to expect to fail: the explanation by the reply has it from a uniform prior and these.
     """
     reply = _beta(failed + group.failed + 1, passed + group.passed + 1) - _beta(failed + 1, passed + 1)
     reply += group.again * log(REPEATS) + group.recovered * log(1 - REPEATS)
-    fails, passes = group.failed + group.again, group.passed + group.recovered
+    reply -= sum(log(1 - (1 - REPEATS) ** members) for members in group.members)  # one of these has failed
+    fails, passes = group.again, group.recovered + group.others
     chance = sum(count * log(count / (fails + passes)) for count in (fails, passes) if count)
     return min(MOST, exp(reply - chance))
 
@@ -115,24 +138,33 @@ class Survivors:
         ends = [member.plays for member in members]
         failures = {place: end.failure for plays in ends for end in plays if (place := place_of(end)) and end.failure}
         found = []
-        new = [place for place in failures if place not in self._lines][: MOST_LINES - len(self._lines)]
-        for place in (*self._lines, *new):
-            now = self._weighed(place, Plays.of(ends, place), failures.get(place))
-            if now.weight >= log(ENOUGH) and not now.told:
-                now = replace(now, told=True)
-                found.append(now)
-            self._lines[place] = now
+        if failures or self._lines:
+            new = [place for place in failures if place not in self._lines][: MOST_LINES - len(self._lines)]
+            played = [(said_by(member), member.plays) for member in members]
+            for place in (*self._lines, *new):
+                now = self._weighed(place, played, failures.get(place))
+                if now.weight >= log(ENOUGH) and not now.told:
+                    now = replace(now, told=True)
+                    found.append(now)
+                self._lines[place] = now
         self.members += len(ends)
         self._plays += sum(map(len, ends))
         return tuple(found)
 
-    def _weighed(self, place: Place, group: Plays, failure: Failure | None) -> Line:
+    def _weighed(
+        self, place: Place, played: Sequence[tuple[Said, Sequence[EpisodeOutcome]]], failure: Failure | None
+    ) -> Line:
         before = self._lines.get(place)
-        if before is None:  # in all plays until now none failed there: the factors of those groups were 1 / (plays + 1)
+        if before is None:  # in all plays until now none failed there: were they all of different replies, the factors
+            # of those groups would be 1 / (plays + 1) together, and of fewer replies they are not lower
             before = Line(failure or Failure(""), -log(self._plays + 1), passed=self._plays)
-        weight = before.weight + log(factor(group, before.failed, before.passed))
-        failed, passed = before.failed + group.failed, before.passed + group.passed
-        return Line(failure or before.failure, weight, failed, passed, before.told)
+        weight, failed, passed = before.weight, before.failed, before.passed
+        if any(said != played[0][0] for said, _ in played):  # where all said the same, both explain all there is
+            group = Plays.of(played, place)
+            weight += log(factor(group, failed, passed))
+            failed, passed = failed + group.failed, passed + group.passed
+        episodes = before.episodes + sum(any(place_of(end) == place for end in ends) for _, ends in played)
+        return Line(failure or before.failure, weight, failed, passed, episodes, before.told)
 
 
 def place_of(end: EpisodeOutcome) -> Place | None:
@@ -141,6 +173,19 @@ def place_of(end: EpisodeOutcome) -> Place | None:
     if failure is None or not failure.file or end.status not in ("error", "timeout") or end.overloaded or end.died:
         return None
     return failure.file, failure.line
+
+
+def said_by(member: Member) -> Said:
+    """What a member's agents said in its last play."""
+    return {
+        (agent, place): tuple(text for role, text in transcript.turns if role == "assistant")
+        for (_, agent, place), transcript in member.played.transcripts.items()
+    }
+
+
+def _begins(first: Said, said: Said) -> bool:
+    """Whether who said all of ``said`` had said ``first`` before."""
+    return all(said.get(key, ())[: len(texts)] == texts for key, texts in first.items())
 
 
 def _beta(a: float, b: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from ...rollout import Replicas
+from ...rollout import Replicas, SamplerEndpoint
 from ...spec import AgentMap
 from ...store import Speaking, Version
 from ..serving.published import PublishedVersions
@@ -72,7 +72,7 @@ class Participants:
         return Match(self.agent_map.agents, there) if len(there) == len(versions) else None
 
     def _known(self, name: str, number: int, checksum: str) -> Version | None:
-        """A version that may speak for a policy of a match."""
+        """The version of a policy that a match names; None where it is unknown."""
         if name in self.opponents.frozen:
             known = [self.opponents.frozen[name]]
         elif name in self.opponents.pools:
@@ -101,6 +101,11 @@ class Participants:
         """The samplers of each policy of a match, by policy; all members of a group are to have the same ones."""
         published = {**self.opponents.hosts, **self._published_versions}
         return {name: Replicas(published[name].replicas(version)) for name, version in match.versions.items()}
+
+    def endpoints(self, policy: str) -> list[SamplerEndpoint]:
+        """The samplers that serve the current version of a trained policy. Raises ``WorkerDied`` where none does."""
+        published = self._published_versions[policy]
+        return published.replicas(published.now())
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:

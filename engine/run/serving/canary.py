@@ -1,12 +1,13 @@
 """The canary: after a publish, samplers and trainer must have moved alike on tokens that the policy wrote itself.
 
-The tokens are those of a batch before its optimizer step. Two questions are asked. Do both give the same
-log-probabilities, up to rounding? And did the sampler's change from version to version as the trainer's did? The second
-finds an adapter handle that was mixed up: its checksum is right, and one step at a small learning rate moves the policy
-by less than what rounding may explain.
+The tokens are those of a batch, with a little of what stands before them. Two questions are asked. Do both give the
+same log-probabilities, up to rounding? And did the sampler's change from version to version as the trainer's did? The
+second finds an adapter handle that was mixed up: its checksum is right, and one step at a small learning rate moves the
+policy by less than what rounding may explain.
 
 Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic, while the trainer
-trains. The trainer answers within the step itself, while it writes the state file: nothing waits for its answer.
+trains. The trainer answers with the first groups of the next step, in the same pass: these are trained on with the very
+weights of the version.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +23,21 @@ from numpy.typing import NDArray
 from ...errors import AdapterError
 from ...fleet import Tolerance
 from ...rollout import Sampler, SamplerEndpoint
-from ...training import ClosedGroup, Probe, ProbeScores
+from ...training import ClosedGroup, Probe
 from ...trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8
-"""Versions that are compared on the same tokens; only for the first of them is the version before asked, too."""
+"""Versions that are compared on the same tokens; samplers answer for the version before only with the first of them."""
 SEVERAL = 4
 """Trajectories that are compared at most where a sampler's rounding of single tokens is large."""
 ENOUGH = 32
 """Tokens of the policy's own that are compared, where one trajectory has as many: each costs time, and the mean over
 these is told apart from rounding as well as that over a long reply."""
+CONTEXT = 32
+"""Tokens before them that both sides read. A step moves log-probabilities as far with 16 of them as with a whole
+prompt (measured on the shipped base), and a prompt may have thousands."""
+LONGEST = CONTEXT + 2 * ENOUGH
+"""Tokens that both sides read at most: what others wrote between the policy's own tokens may be long."""
 
 Nats = NDArray[np.float64]
 
@@ -65,31 +71,53 @@ class CanaryReport:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Tokens of one trajectory that are compared."""
+
+    tokens: Tokens
+    """int32 (T,)"""
+    own: NDArray[np.intp]
+    """Where the policy's own tokens are; both sides score from the first of them on."""
+
+    @property
+    def start(self) -> int:
+        """Where scoring begins."""
+        return int(self.own[0])
+
+    def among(self, said: Logprobs) -> Logprobs:
+        """Of log-probabilities from ``start`` on, those of the policy's own tokens: others' may differ widely."""
+        return said[self.own - self.start]
+
+
+Windows = tuple[Window, ...]
+
+
+@dataclass(frozen=True)
 class Asked:
     """What is compared after one step."""
 
-    chosen: tuple[Trajectory, ...]
+    chosen: Windows
     """Empty where the step's groups have no tokens of the policy's own."""
-    probe: Probe | None
-    """For the trainer's step."""
+    before: Nats
+    """The trainer's log-probabilities of them under the version before."""
     names: Set[str]
     """Of the endpoints that will serve what the step makes."""
     age: int
     """How many versions were compared on the same tokens before."""
-
-    @property
-    def renewed(self) -> bool:
-        """Whether the tokens are new, and endpoints are to be asked under the version before, too."""
-        return self.age == 0
+    renewed: bool
+    """Whether the tokens or endpoints are new, so that these are to be asked under the version before, too."""
+    trained: asyncio.Future[Nats] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """The trainer's log-probabilities under the version, once it has passed groups with it."""
 
 
 @dataclass(frozen=True)
-class _Answered:
-    """Both sides' log-probabilities under the newest version that was compared."""
+class Served:
+    """The endpoints' log-probabilities, by endpoint."""
 
-    trained: Nats
-    served: dict[str, Nats]
-    """By endpoint."""
+    made: dict[str, Nats]
+    """Under the version."""
+    before: dict[str, Nats]
+    """Under the one before, on the same tokens."""
 
 
 class Canary:
@@ -100,67 +128,92 @@ class Canary:
         self._tolerances = tolerances
         self._temperature = temperature
         self._asked: Asked | None = None
-        self._answered: _Answered | None = None
+        self._drawn: Windows = ()
+        """Tokens that are compared from the next step on."""
+        self._riding: tuple[Windows, Windows] = (), ()
+        """What the trainer is asked at the moment: tokens of before, and new ones."""
+        self._before: Nats = _join((), ())
+        """The trainer's log-probabilities of the tokens that were drawn."""
+        self._last: dict[str, Nats] = {}
+        """By endpoint, its log-probabilities under the newest version that was compared."""
         self._told = True
         """Whether other tokens would say no more: they told versions apart, or a sampler rounds all tokens alike."""
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
         """By endpoint, the largest difference from the trainer on any token so far; at first the tolerance's."""
 
-    def due(self, names: Set[str]) -> bool:
-        """Whether new tokens are to be compared after the next step, which endpoints of these names will serve."""
-        asked = self._asked
-        return asked is None or not asked.chosen or not self._told or asked.age + 1 >= RENEW or not names <= asked.names
+    def probe(self, groups: Sequence[ClosedGroup]) -> Probe | None:
+        """What the trainer is to be asked with its next groups, which are ``groups``; None where it is nothing.
 
-    def ask(self, names: Set[str], groups: Sequence[ClosedGroup]) -> Asked:
-        """Before a step, say what is to be compared after it.
+        Give its answer to ``learn`` before the next call.
+        """
+        asked = self._asked
+        current = asked.chosen if asked and not asked.trained.done() else ()
+        self._riding = current, choose(groups, self._most) if self._due else ()
+        wanted = [(window.tokens, window.start) for windows in self._riding for window in windows]
+        return Probe(tuple(wanted)) if wanted else None
+
+    def learn(self, scores: Sequence[Logprobs]) -> None:
+        """The trainer's answer to ``probe``; nothing where that was nothing."""
+        (current, drawn), self._riding = self._riding, ((), ())
+        if current and self._asked:
+            self._asked.trained.set_result(_join(scores[: len(current)], current))
+        if drawn:
+            self._drawn, self._before = drawn, _join(scores[len(current) :], drawn)
+
+    def ask(self, names: Set[str]) -> Asked:
+        """Before a step, after the trainer has answered, say what is to be compared after it.
 
         ``names`` are those of the endpoints that will serve what it makes: the step after it can count on them alone.
-        ``groups`` are those that the step consumes.
         """
-        if self.due(names):
-            chosen, age = choose(groups, SEVERAL if self._rounded(names) else 1), 0
+        last, drawn, self._drawn = self._asked, self._drawn, ()
+        if drawn or last is None or not last.chosen:
+            asked = Asked(drawn, self._before, names, age=0, renewed=bool(drawn))
         else:
-            assert self._asked is not None, "else it would be due"
-            chosen, age = self._asked.chosen, self._asked.age + 1
-        probe = Probe(tuple(map(_wanted, chosen)), self._temperature, before=not age) if chosen else None
-        self._asked = Asked(chosen, probe, names, age)
-        return self._asked
+            asked = Asked(last.chosen, last.trained.result(), names, last.age + 1, renewed=not names <= last.names)
+        if not asked.chosen:
+            asked.trained.set_result(asked.before)
+        self._asked = asked
+        return asked
 
-    async def compare(
-        self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked, scores: ProbeScores
-    ) -> CanaryReport:
-        """Ask the endpoints, which serve ``version`` by now, and compare; where the tokens are new, also under
-        ``before``, the version before it, which they have loaded.
+    async def hear(self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked) -> Served:
+        """Ask the endpoints, which serve ``version`` by now; where the tokens or endpoints are new, also under
+        ``before``, the version before it, which they have loaded. Raises what the workers raise."""
+        names = (before, version) if asked.renewed else (version,)
+        *old, made = await asyncio.gather(*(self._ask_all(endpoints, name, asked.chosen) for name in names))
+        return Served(made, old[0] if asked.renewed else self._last)
 
-        ``scores`` are the trainer's, of the step that made the version. Raises ``AdapterError`` if an endpoint does not
-        serve that version, and what the workers raise.
-        """
+    async def judge(self, version: str, asked: Asked, served: Served) -> CanaryReport:
+        """Compare, once the trainer has answered. Raises ``AdapterError`` if an endpoint does not serve ``version``."""
+        trained = await asked.trained
         if not asked.chosen:
             return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
-        trained = _own(scores.made, asked.chosen)
-        if asked.renewed:
-            self._answered = _Answered(
-                _own(scores.before, asked.chosen), await self._ask_all(endpoints, before, asked.chosen)
-            )
-        served = await self._ask_all(endpoints, version, asked.chosen)
-        last = self._answered
-        assert last is not None, "tokens that are not new have been compared before"
         if not np.isfinite(trained).all():
             raise AdapterError(
                 f"What the trainer says of {version} is not finite: the policy has blown up.",
                 "A smaller learning rate usually helps, in a task of its own.",
             )
-        self._round(last.served, last.trained)
+        self._round(served.before, asked.before)
         reports = []
-        for name, said in served.items():
-            moves = trained - last.trained, said - last.served[name]
+        for name, said in served.made.items():
+            moves = trained - asked.before, said - served.before[name]
             reports.append(compare(*moves, said - trained, self._rounding[name]))
             self._judge(name, version, reports[-1])
         report = worst(reports)
-        self._round(served, trained)
-        self._answered = _Answered(trained, served)
+        self._round(served.made, trained)
+        self._last = served.made
         self._told = report.resolved or self._rounded(asked.names)
         return report
+
+    @property
+    def _due(self) -> bool:
+        """Whether new tokens are to be compared after the next step."""
+        asked = self._asked
+        tired = asked is None or not asked.chosen or not self._told or asked.age + 1 >= RENEW
+        return tired and not self._drawn
+
+    @property
+    def _most(self) -> int:
+        return SEVERAL if self._rounded(self._asked.names if self._asked else set(self._tolerances)) else 1
 
     def _rounded(self, names: Set[str]) -> bool:
         """Whether the rounding of single tokens is large at one of these endpoints."""
@@ -184,44 +237,38 @@ class Canary:
         for name, said in served.items():
             self._rounding[name] = max(self._rounding[name], float(np.abs(said - trained).max()))
 
-    async def _ask_all(
-        self, endpoints: Sequence[SamplerEndpoint], version: str, chosen: Sequence[Trajectory]
-    ) -> dict[str, Nats]:
+    async def _ask_all(self, endpoints: Sequence[SamplerEndpoint], version: str, chosen: Windows) -> dict[str, Nats]:
         said = await asyncio.gather(*(self._ask(endpoint.sampler, version, chosen) for endpoint in endpoints))
         return {endpoint.name: one for endpoint, one in zip(endpoints, said, strict=True)}
 
-    async def _ask(self, sampler: Sampler, version: str, chosen: Sequence[Trajectory]) -> Nats:
-        wanted = map(_wanted, chosen)
-        said = [await sampler.score(version, tokens, start, self._temperature) for tokens, start in wanted]
-        return _own(said, chosen)
+    async def _ask(self, sampler: Sampler, version: str, chosen: Windows) -> Nats:
+        scores = (sampler.score(version, window.tokens, window.start, self._temperature) for window in chosen)
+        return _join(await asyncio.gather(*scores), chosen)
 
 
-def _wanted(one: Trajectory) -> tuple[Tokens, int]:
-    """The policy's first own tokens with what is before them, and where they begin."""
-    own = _first(one)
-    return one.tokens[: own[-1] + 1], int(own[0])
+def _join(said: Sequence[Logprobs], chosen: Windows) -> Nats:
+    """The log-probabilities of the policy's own tokens in all windows, joined."""
+    found = [window.among(logprobs) for logprobs, window in zip(said, chosen, strict=True)]
+    return np.concatenate([np.empty(0, np.float64), *found])
 
 
-def _own(said: Sequence[Logprobs], chosen: Sequence[Trajectory]) -> Nats:
-    """The log-probabilities of the policy's first own tokens in all trajectories, joined."""
-    found = [logprobs[_first(one) - _first(one)[0]] for logprobs, one in zip(said, chosen, strict=True)]
-    return np.concatenate(found).astype(np.float64)
-
-
-def _first(one: Trajectory) -> NDArray[np.intp]:
-    """Where the policy's first own tokens are: tokens that others wrote may differ widely."""
-    return np.flatnonzero(one.mask)[:ENOUGH]
-
-
-def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:
-    """Up to ``most`` trajectories with tokens of the policy's own, until they are ``ENOUGH``: those with an advantage
-    first, then the longest."""
+def choose(groups: Sequence[ClosedGroup], most: int) -> Windows:
+    """Windows of up to ``most`` trajectories with tokens of the policy's own, until these are ``ENOUGH``: trajectories
+    with an advantage first, then the longest."""
     trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
     trajectories.sort(key=lambda t: (t.advantage != 0.0, np.count_nonzero(t.mask)), reverse=True)
-    chosen: list[Trajectory] = []
-    while len(chosen) < min(most, len(trajectories)) and sum(int(t.mask.sum()) for t in chosen) < ENOUGH:
-        chosen.append(trajectories[len(chosen)])
+    chosen: list[Window] = []
+    while len(chosen) < min(most, len(trajectories)) and sum(len(window.own) for window in chosen) < ENOUGH:
+        chosen.append(window_of(trajectories[len(chosen)]))
     return tuple(chosen)
+
+
+def window_of(one: Trajectory) -> Window:
+    """The policy's first own tokens, with what is right before them."""
+    own = np.flatnonzero(one.mask)[:ENOUGH]
+    begin = max(0, int(own[0]) - CONTEXT)
+    own = own[own < begin + LONGEST]
+    return Window(one.tokens[begin : own[-1] + 1], own - begin)
 
 
 def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> CanaryReport:

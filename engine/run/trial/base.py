@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from ...base import BFLOAT16, BaseModel, MemoryPlan, path_of
+from ...devices import Precision
 from ...fleet import (
     Agreement,
     WorkerSpec,
@@ -48,31 +49,40 @@ def precisions(settings: Settings, asked: Sequence[str]) -> tuple[str, ...]:
     """Those to be tried: as asked for, where there is a choice."""
     if settings.rollout.sampler == "torch" and settings.rollout.weights == BFLOAT16:
         return (BFLOAT16,)
-    if settings.rollout.gguf or settings.rollout.sampler in ("torch", "vllm"):
+    if settings.rollout.gguf or settings.rollout.sampler == "vllm":
         return ("f32",)
+    if settings.rollout.sampler == "torch":
+        return tuple(weights for weights in asked if weights in ("f32", BFLOAT16)) or ("f32",)
     return tuple(asked)
 
 
 def with_weights(settings: Settings, weights: str) -> Settings:
-    """The same settings with another precision."""
-    return replace(settings, rollout=replace(settings.rollout, weights=weights))
+    """The same settings with another precision; bfloat16 is the torch sampler's."""
+    rollout = replace(settings.rollout, weights=weights)
+    return replace(settings, rollout=replace(rollout, sampler="torch") if weights == BFLOAT16 else rollout)
 
 
 async def try_base(
-    base: BaseModel, home: Home, settings: Settings, renderer: Renderer, plans: dict[str, MemoryPlan]
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    renderer: Renderer,
+    plans: dict[str, MemoryPlan],
+    precision: Precision = "f32",
 ) -> AsyncGenerator[Tried, None]:
-    """Try every precision that there is a plan for (``plan_of``), one after another.
+    """Try every precision that there is a plan for (``plan_of``), one after another; ``precision`` is the trainer's.
 
     Raises ``BaseModelError`` where a sampler holds other weights than the trainer, and what the workers raise.
     """
     trainer_memory = next(iter(plans.values()))
-    trainer = await _start(trainer_spec(base, home, settings, trainer_memory), home)
+    spec = trainer_spec(base, home, settings, trainer_memory)
+    trainer = await _start(replace(spec, kwargs=spec.kwargs | {"precision": precision}), home)
     try:
         for weights, memory in plans.items():
             chosen = with_weights(settings, weights)
             sampler = await _start(sampler_spec(base, home, chosen, memory), home)
             try:
-                yield await _try(base, home, chosen, renderer, memory, sampler, trainer)
+                yield await _try(base, home, chosen, renderer, memory, sampler, trainer, precision == "f32")
             finally:
                 await sampler.stop()
     finally:
@@ -87,6 +97,7 @@ async def _try(
     memory: MemoryPlan,
     sampling: WorkerHandle,
     training: WorkerHandle,
+    exact: bool,
 ) -> Tried:
     sampler: Sampler = sampling.proxy(Sampler, posted=("release",))
     trainer: Trainer = training.proxy(Trainer)
@@ -95,7 +106,7 @@ async def _try(
     tokens = comparison_tokens(renderer, limits.context)
     agreement = await compare(sampler, trainer, tokens, home.scratch)
     file = llama_file(base, home, settings, memory)
-    agreement.check(tolerance_of(settings.rollout, stored), f"The file {file}" if file else "The sampler")
+    agreement.check(tolerance_of(settings.rollout, stored, exact), f"The file {file}" if file else "The sampler")
     trial = await measure(sampler, trainer, renderer, home.scratch)
     return Tried(
         weights=stored,

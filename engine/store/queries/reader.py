@@ -86,11 +86,14 @@ FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = 
 """
 
 
-_FAILED = (
-    "SELECT environment, file, line, message FROM failures WHERE created BETWEEN ? AND coalesce(?, 1e99) + 60"
-    " ORDER BY created"
-)
-"""Failures between two times; a minute later they have been written, too."""
+_FAILED = """
+SELECT file, line, message FROM failures
+WHERE created BETWEEN ? AND coalesce(?, 1e99) + 60
+  AND EXISTS (SELECT 1 FROM json_each(?)
+              WHERE value IN (environment, substr(environment, instr(environment, '/') + 1)))
+ORDER BY created DESC LIMIT 1
+"""
+"""The newest failure of some environments between two times; a minute later it has been written, too."""
 
 _OLDER = "An older marlaas made this database."
 
@@ -172,14 +175,13 @@ class Reader:
         """What a task's environment lost. ``episodes``: how many its steps consume."""
         if not sums.lost:
             return None
-        names = row["environment"].split(TOGETHER)
+        names = json.dumps(row["environment"].split(TOGETHER))
         failed = [
             f"{one['file']}:{one['line']}: {one['message']}"
-            for one in self.all(_FAILED, row["created"], row["finished"])
-            if one["environment"] in names or one["environment"].partition("/")[2] in names
+            for one in self.all(_FAILED, row["created"], row["finished"], names)
         ]
         of = row["step"] * episodes + sums.lost - sums.kept_lost if episodes else 0
-        return LostEpisodes(sums.lost, of, failed[-1] if failed else "")
+        return LostEpisodes(sums.lost, of, failed[0] if failed else "")
 
     def known_tasks(self) -> list[KnownTask]:
         """All tasks, as dependencies may name them, oldest first."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...base import add_bfloat16_product
-from ..policy_memory import PolicyMemory
+from ..memory.policy_memory import PolicyMemory
 from .spans import Spans
 
 Downs = tuple[Tensor, ...]

@@ -4,7 +4,8 @@ Queries of a prompt see that prompt; queries of an answer see the whole prompt a
 over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
 that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ,
 dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice: this is fastest
-on a processor, in float32. For cards see ``fused_attention``.
+on a processor, in float32, where sequences are short. For long ones see ``tiled_attention``, for cards
+``fused_attention``.
 
 Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
 """

@@ -1,19 +1,21 @@
 """How passes are computed: kernels, types and sizes, chosen once by device and precision.
 
-A processor multiplies fastest what is in its cache, and calls are cheap: attention is in plain products, adapters are
-multiplied policy by policy, tiles are small. On a card each call is expensive: attention and adapters use its own
-kernels, tiles and batches are large. The code for cards also runs on a processor, which is how it is tested.
+A processor multiplies fastest what is in its cache, and calls are cheap: attention is in plain products, for long
+sequences in tiles, adapters are multiplied policy by policy, the head's tiles are small. On a card each call is
+expensive: attention and adapters use its own kernels, tiles and batches are large. The code for cards also runs on a
+processor, which is how it is tested.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from ...base import EXACT, HALVED, MOST_ON_CARD, MOST_TOKENS, HeadShape, Kept, kept_on_card
+from ...base import EXACT, HALVED, MOST_ON_CARD, MOST_TOKENS, TILED, TILED_HALVED, HeadShape, Kept, kept_on_card, tiles
 from ...devices import Precision
 from .adapters import Adapters, Views, separate
 from .attention import Attention, AttentionPlan
@@ -23,9 +25,16 @@ from .head import CACHED, WIDE, Tile
 from .linear import Stack
 from .matrix import loaded_as
 from .places import Places
+from .tiled_attention import TiledAttention
 
+Attend = Callable[[Places, HeadShape], Attention]
+"""Prepares attention over a batch."""
 GROUPED_SINCE = (9, 0)
 """The least compute capability with kernels for grouped products in bfloat16."""
+
+
+def nothing() -> None:
+    """Where the number of threads never changes."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class Compute:
 
     device: torch.device
     precision: Precision
-    attention: Callable[[Places, HeadShape], Attention]
+    attention: Attend
     stack: Stack
     tile: Tile
     """Tile of the output head."""
@@ -44,6 +53,8 @@ class Compute:
     """What these kernels keep for the backward pass."""
     writes: torch.dtype = torch.float32
     """The type of products with the base, and of what is computed of them."""
+    settle: Callable[[], None] = nothing
+    """Called before each layer, where the number of threads may change."""
 
 
 def compute_on(device: str, precision: Precision = "f32") -> Compute:
@@ -57,11 +68,24 @@ def compute_on(device: str, precision: Precision = "f32") -> Compute:
 
 def for_processor(device: torch.device, precision: Precision) -> Compute:
     """Kernels for a processor."""
-    if precision == "f32":
-        return Compute(device, precision, AttentionPlan.of, separate, CACHED, MOST_TOKENS, EXACT)
     dtype = loaded_as(precision)
-    attention, stack = partial(FusedAttention.of, dtype=dtype), partial(separate, dtype=dtype)
+    if precision == "f32":
+        attention = by_length(AttentionPlan.of, TILED, dtype)
+        kept = EXACT if tiles() else replace(EXACT, scores=sys.maxsize)
+        return Compute(device, precision, attention, separate, CACHED, MOST_TOKENS, kept)
+    attention = by_length(partial(FusedAttention.of, dtype=dtype), TILED_HALVED, dtype)
+    stack = partial(separate, dtype=dtype)
     return Compute(device, precision, attention, stack, CACHED, MOST_TOKENS, HALVED, dtype)
+
+
+def by_length(short: Attend, since: int, dtype: torch.dtype) -> Attend:
+    """``short``, and attention in tiles for batches in which tokens attend to ``since`` tokens or more."""
+
+    def chosen(places: Places, heads: HeadShape) -> Attention:
+        long = places.prefixes.shape[1] + places.rows.shape[2] >= since
+        return TiledAttention.of(places, heads, dtype) if long and tiles() else short(places, heads)
+
+    return chosen
 
 
 def for_card(device: torch.device, precision: Precision, capability: tuple[int, int] = (0, 0)) -> Compute:

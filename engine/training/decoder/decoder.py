@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stacked, load
 from ..adamw import AdamState
-from ..layout import Layout
+from ..memory.layout import Layout
+from ..memory.policy_memory import PolicyMemory
 from ..model import Criterion, Groups
-from ..policy_memory import PolicyMemory
 from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ...base import Layer
-from ..policy_memory import PolicyMemory
+from ..memory.policy_memory import PolicyMemory
 from .adapters import Adapters, Downs, Views
 from .matrix import Matrix
 from .spans import Spans

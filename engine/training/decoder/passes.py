@@ -13,7 +13,7 @@ from torch import Tensor
 from ...base import Base, Layer, rms_norm, rms_norm_backward
 from .compute import Compute
 from .head import HeadTape, entropies_backward, token_logprobs, token_scores, token_scores_backward
-from .layer import LayerTape, Normed, PassLayout, backward, forward
+from .layer import LayerTape, Normed, PassLayout, backward, backward_again, forward, forward_only
 from .linear import Linear
 from .packing import PackedBatch
 from .places import Places
@@ -83,10 +83,12 @@ def run_backward(over: Decoding, tape: Tape, grad: Tensor, by_entropy: Tensor | 
         by_hidden += entropies_backward(by_entropy, tape.head, base.head, tape.temperature, over.compute.tile)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
+        over.compute.settle()
         kept, last = tape.layers[number], number == len(layers) - 1
         if isinstance(kept, Tensor):
-            _, kept = forward(layers[number], kept, tape.place, last)
-        by_x = backward(layers[number], by_x, kept, tape.place, last)
+            by_x = backward_again(layers[number], by_x, kept, tape.place, last, over.compute.kept.rows)
+        else:
+            by_x = backward(layers[number], by_x, kept, tape.place, last)
 
 
 def _hidden_states(
@@ -97,11 +99,15 @@ def _hidden_states(
     x = base.embedding[places.tokens].float()  # (T, H)
     kept: list[LayerTape | Tensor] = []
     for number, layer in enumerate(layers):
-        given = x
-        x, tape = forward(layer, given, place, last=number == len(layers) - 1)
-        if keep is not Keep.NOTHING:
-            kept.append(given if keep is Keep.INPUTS else tape)
-        del tape  # else two tapes would be held while the next layer computes
+        over.compute.settle()
+        last = number == len(layers) - 1
+        if keep is Keep.ALL:
+            x, tape = forward(layer, x, place, last)
+            kept.append(tape)
+            continue
+        if keep is Keep.INPUTS:
+            kept.append(x)
+        x = forward_only(layer, x, place, last, over.compute.kept.rows)
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
     return hidden, place, tuple(kept), Normed(*norm)
 

@@ -28,6 +28,17 @@ class Spans:
         """Numbers of the policies without a row."""
         return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
 
+    def within(self, part: slice) -> Spans:
+        """The spans among these rows alone, which are counted from 0."""
+
+        begin, end = int(part.start), int(part.stop)
+
+        def moved(row: int) -> int:
+            return min(max(row, begin), end) - begin
+
+        rows = tuple(slice(moved(span.start), moved(span.stop)) for span in self.rows)
+        return Spans(rows, self.stops.clamp(begin, end) - begin)
+
     @cached_property
     def slots(self) -> Tensor:
         """int64 (policies, longest): each policy's rows, then ``end`` where it has fewer than the longest."""

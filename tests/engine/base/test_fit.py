@@ -9,7 +9,7 @@ from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.fit import LONG, MOST, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.needs import Wanted, slot_bytes
+from marlaas.engine.base.needs import Wanted, slot_bytes, torch_work_bytes
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
 from marlaas.engine.base.soundness import parameters as parameters_of
@@ -127,6 +127,14 @@ def test_policies_are_paged_out_before_sequences_shrink() -> None:
     assert plans[1].held > 32 * slot_bytes(HALF, plans[1].context)
 
 
+def test_a_trainer_in_bfloat16_takes_half_of_the_memory() -> None:
+    exact, rounded = (Wanted(HALF, parameters(HALF), tasks=1, precision=precision) for precision in ("f32", "bf16"))
+    parts = [dict(plan_memory(wanted, 64 * GIGABYTE).parts) for wanted in (exact, rounded)]
+    assert [part["the trainer's weights"] for part in parts] == [4 * parameters(HALF), 2 * parameters(HALF)]
+    assert least_plan(rounded).total <= least_plan(exact).total - 2 * parameters(HALF)
+    assert all(parts[0][what] == parts[1][what] for what in parts[0] if "train" not in what)
+
+
 def test_a_refusal_names_sum_parts_and_ways_out() -> None:
     wanted = Wanted(HALF, parameters(HALF), weights="f32", sequences=128, context=4096)
     with pytest.raises(BaseModelError) as refused:
@@ -135,7 +143,7 @@ def test_a_refusal_names_sum_parts_and_ways_out() -> None:
     assert (
         f"needs {least.total / GIGABYTE:.1f} GB of memory for 128 conversations of 4096 tokens" in refused.value.message
     )
-    assert "keys and values of conversations (13.1 GB) and a training pass (" in refused.value.message
+    assert "keys and values of conversations (13.1 GB) and adapters in the sampler (" in refused.value.message
     assert refused.value.message.endswith("12.0 GB are free on this machine.")
     assert "`sequences = " in refused.value.hint and "`context = 512`" in refused.value.hint
     with pytest.raises(BaseModelError, match="Choose a smaller base"):
@@ -165,3 +173,13 @@ def test_a_batch_of_the_most_tokens_takes_what_a_pass_may(config: BaseConfig, lo
     tokens = most_tokens(config, longest)
     assert PassSize(config, tokens, longest).inputs <= pass_bytes(config, longest)
     assert PassSize(config, tokens, longest).inputs <= PASS_BYTES or tokens == 512
+
+
+def test_memory_grows_with_the_length_of_sequences_alone() -> None:
+    """What a pass takes, in training and in the torch sampler, for one sequence of 8,192 and of 32,768 tokens."""
+    for bytes_of in (pass_bytes, torch_work_bytes):
+        short, long = (bytes_of(HALF, length) for length in (8192, 32_768))
+        assert short <= long < 4.2 * short
+    for sampler in ("llama.cpp", "torch"):
+        wanted = Wanted(HALF, parameters(HALF), sampler, sequences=8, context=32_768, tasks=1)
+        assert plan_memory(wanted, 26 * GIGABYTE).context == 32_768, "with its square, training alone took 210 GB"

@@ -30,6 +30,7 @@ def test_bfloat16_is_held_to_less_than_eight_bits() -> None:
     torch = RolloutSettings(sampler="torch")
     assert ROUNDED["bf16"].mean < ROUNDED["q8_0"].mean
     assert tolerance_of(torch, "bf16") == ROUNDED["bf16"]
+    assert HALF.mean < ROUNDED["q8_0"].mean, "sixteen bits on both sides are less far apart than eight on one"
     assert tolerance_of(torch, "bf16", exact=False) == HALF, "the trainer's base may be in bfloat16, too"
 
 

@@ -75,7 +75,7 @@ class Device:
             self.under_way.popleft().set_result(None)
         await settle()
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         await self.work(policy)
         if policy == self.broken:
             raise AdapterError("It is broken.")
@@ -89,7 +89,7 @@ class Device:
             for job in jobs
         )
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+    async def step(self, policy: str, path: str) -> StepResult:
         await self.work(f"step {policy}")
         return StepResult(1, path, "", 0, 0.0, 0.5)
 

@@ -16,8 +16,8 @@ from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.training.memory.training_state import MovedState
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
-from marlaas.engine.training.training_state import MovedState
 
 from .test_trainer import group, stats, tokens_of
 
@@ -68,14 +68,14 @@ class Device:
         self.states[policy] = 0
         return StepResult(0, path, "", 0, 0.0, 0.0)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         await self.work(policy)
         if policy not in self.states:
             raise AdapterError(f"Policy {policy} is not open in this trainer.")
         self.states[policy] += tokens_of(groups)
         return stats(tokens_of(groups))
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+    async def step(self, policy: str, path: str) -> StepResult:
         await self.work(f"step {policy}")
         return StepResult(self.states[policy], path, "", 0, 0.0, 0.5)
 

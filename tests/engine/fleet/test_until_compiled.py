@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.devices.set_up import LlamaBuild
 from marlaas.engine.fleet import until_compiled as module
-from marlaas.engine.fleet.until_compiled import until_compiled
+from marlaas.engine.fleet.until_compiled import loading, until_compiled
 from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, WorkerSpec
 
 COMPILING = LlamaBuild("compiling", 10.0)
@@ -33,3 +33,8 @@ async def test_nobody_else_waits() -> None:
     waiting = until_compiled([spec(TORCH), spec(TRAINER)], told.append, lambda: COMPILING)
     await asyncio.wait_for(waiting, 5.0)
     assert told == []
+
+
+def test_what_a_start_takes_its_time_for_is_told() -> None:
+    assert loading([spec(TORCH), spec(TRAINER)]) == "The workers load the base."
+    assert loading([spec(LLAMA), spec(TRAINER)]).endswith("For llama.cpp it is converted first, once.")

@@ -352,6 +352,24 @@ class SamplerContract:
         for each, result in zip(asked, together, strict=True):
             assert self.same(await alone(sampler, each), result)
 
+    async def test_what_prompts_share_is_read_once_and_says_the_same(self, sampler: Sampler, state: State) -> None:
+        system = [1 + n * n % 41 for n in range(600)]
+        asked = [request(f"{n}", [*system, *range(1, 6 + 7 * n // 2)], version=f"v{n % 2}", seed=n) for n in range(10)]
+        expected = []
+        for each in asked:
+            expected.append(await alone(sampler, each))
+            await sampler.retire(each.version)  # and with it what is remembered
+            await sampler.load(each.version, str(state(int(each.version[1:]))))
+        begin = (await sampler.stats()).prefilled_tokens
+        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
+        read = (await sampler.stats()).prefilled_tokens - begin
+        assert all(map(self.same, expected, together))
+        assert read <= sum(len(each.tokens) for each in asked) - 8 * 512  # of each version's five, one reads all of it
+        later = [await alone(sampler, replace(each, conversation=f"later {each.conversation}")) for each in asked]
+        assert all(map(self.same, expected, later))
+        again = (await sampler.stats()).prefilled_tokens - begin - read
+        assert again <= sum(len(each.tokens) for each in asked) - 10 * 512
+
     async def test_accounts_decide_about_order_alone(self, sampler: Sampler) -> None:
         plain = [request(f"{n}", version=f"v{n % 2}", seed=n, max_tokens=20) for n in range(30)]
         expected = await asyncio.gather(*[alone(sampler, each) for each in plain])

@@ -7,7 +7,7 @@ from typing import Any
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rollout.placeholders import Said
-from marlaas.engine.rollout.renderer import Continuation
+from marlaas.engine.rollout.renderer import Continuation, Opening
 from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Message
 
@@ -39,6 +39,15 @@ class FakeRenderer:
         if any(message.role == "oracle" for message in messages):
             raise ValueError("A message has the role 'oracle'.")
         return [1 + byte % 49 for message in messages for byte in message.content.encode()] or [1]
+
+    def opening(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+        room: int | None = None,
+    ) -> Opening:
+        return Opening.of(self.open(messages))
 
     def follow(
         self,

@@ -102,7 +102,7 @@ async def test_long_prompts_are_rendered_beside_the_loop(renderer: Renderer, wor
     asks = [ask(f"{number} {'word ' * SHORT}"[: 2 * SHORT]) for number in range(16)]
     made = await asyncio.gather(*(payers[number % 4].open(each, None, ROOM) for number, each in enumerate(asks)))
     assert len(work.done) == 16 and not any(here for here, _, _ in work.done)
-    assert made == [renderer.open(each.messages) for each in asks]
+    assert [list(one.tokens) for one in made] == [renderer.open(each.messages) for each in asks]
 
 
 async def test_many_short_prompts_leave_others_their_turns(renderer: Renderer, work: Work) -> None:
@@ -125,7 +125,7 @@ async def test_both_threads_render_at_the_same_time(renderer: Renderer, monkeypa
     made = await asyncio.gather(*(payers[n % 2].open(ask(text), None, ROOM) for n, text in enumerate(texts)))
     monkeypatch.setattr("marlaas.engine.rollout.renderer.CACHED", 0)
     renderer.open([Message("user", "This empties the store.")])
-    assert made == [renderer.open([Message("user", text)]) for text in texts]
+    assert [list(one.tokens) for one in made] == [renderer.open([Message("user", text)]) for text in texts]
 
 
 async def test_first_prompts_are_kept_within_bounds(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -96,7 +96,9 @@ class Everything:
     def waiting(self, policy: int) -> list[Any]:
         return []
 
-    async def room(self, number: int) -> None:
+    def begin(self) -> None: ...
+
+    async def room(self, number: int, policies: Iterable[str]) -> None:
         await self.place.wait()
 
     async def fill(

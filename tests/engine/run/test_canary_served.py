@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from marlaas.engine.adapters.statefile import read_state, write_state
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.tolerance import EXACT, ROUNDED
@@ -70,14 +71,21 @@ class Run:
     async def go(self) -> CanaryReport:
         """One optimizer step, published and compared."""
         closed = self.group()
-        await self.trainer.accumulate("policy", (train_group(closed.group),))
-        asked = self.canary.ask({endpoint.name for endpoint in self.endpoints}, [closed])
+        await self.train((closed,))
+        asked = self.canary.ask({endpoint.name for endpoint in self.endpoints})
         self.step += 1
         path = str(self.folder / str(self.step))
-        result = await self.trainer.step("policy", path, asked.probe)
+        await self.trainer.step("policy", path)
         await self.sampler.load(f"v{self.step}", path)
-        names = f"v{self.step}", f"v{self.step - 1}"
-        return await self.canary.compare(*names, self.endpoints, asked, result.scores)
+        heard = await self.canary.hear(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
+        await self.train(())
+        return await self.canary.judge(f"v{self.step}", asked, heard)
+
+    async def train(self, groups: tuple[ClosedGroup, ...]) -> None:
+        """Pass groups, with what the canary asks of the trainer."""
+        probe = self.canary.probe(groups)
+        stats = await self.trainer.accumulate("policy", tuple(train_group(one.group) for one in groups), probe)
+        self.canary.learn(stats.scores)
 
     def group(self) -> ClosedGroup:
         """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""
@@ -159,4 +167,57 @@ async def test_the_version_before_is_found_at_a_small_learning_rate(
     for _ in range(since):
         assert (await run.go()).resolved
     with pytest.raises(AdapterError, match=words):
+        await run.go()
+
+
+def scrambled(adapter: dict[str, Any]) -> dict[str, Any]:
+    """Each layer has the matrices of the one before."""
+    layers = 1 + max(int(name.split(".layers.")[1].split(".")[0]) for name in adapter)
+
+    def before(name: str) -> str:
+        head, tail = name.split(".layers.")
+        number, rest = tail.split(".", 1)
+        return f"{head}.layers.{(int(number) - 1) % layers}.{rest}"
+
+    return {name: adapter[before(name)] for name in adapter}
+
+
+FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "blank": lambda adapter: {name: 0 * value for name, value in adapter.items()},
+    "scrambled layers": scrambled,
+    "one layer is missing": lambda adapter: {n: 0 * v if ".layers.1." in n else v for n, v in adapter.items()},
+    "rows in another order": lambda adapter: {n: v[::-1].copy() if n.endswith("B") else v for n, v in adapter.items()},
+    "half of its strength": lambda adapter: {n: v / 2 if n.endswith("B") else v for n, v in adapter.items()},
+}
+
+
+class Wrong(Late):
+    """Answers a load with the right checksum, and from the ``since``-th on serves something else than was trained."""
+
+    def __init__(self, sampler: Sampler, since: int, fault: str) -> None:
+        super().__init__(sampler, since)
+        self._fault = FAULTS[fault]
+
+    async def load(self, version: str, path: str) -> str:
+        self._paths.append(path)
+        if len(self._paths) <= self._since:
+            return await self._sampler.load(version, path)
+        checksum, state = await self._sampler.load(f"{version} itself", path), read_state(Path(path))
+        write_state(Path(f"{path} wrong"), replace(state, adapter=self._fault(state.adapter)), sync=False)
+        await self._sampler.load(version, f"{path} wrong")
+        return checksum
+
+
+@pytest.mark.parametrize("weights", [TORCH], indirect=True)
+@pytest.mark.parametrize("since", [1, 3])
+@pytest.mark.parametrize("fault", list(FAULTS))
+async def test_what_was_not_trained_is_found_at_once(
+    base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, fault: str, since: int
+) -> None:
+    """On new tokens, and on those that have been compared before."""
+    run = Run(base, trainer, Wrong(sampler, since, fault), tmp_path, weights)
+    await run.open(1e-3)
+    for _ in range(since - 1):
+        assert (await run.go()).resolved
+    with pytest.raises(AdapterError, match=r"away from the trainer's|arrived"):
         await run.go()

@@ -50,6 +50,9 @@ class PublishedVersions:
             raise EnvironmentMissing(f"{len(found)} environments are called {name!r}.")
         return SimpleNamespace(name=found[0], agents=self.agents.get(self.served[found[0]], ()))
 
+    def known(self, name: str) -> bool:
+        return name in self.served
+
     def full_name(self, name: str, version: str | None) -> str:
         return f"math/{name.rpartition('/')[2]}" if version in self.takes else name
 

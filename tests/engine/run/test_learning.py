@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.training.protocol import Probe, StepResult
+from marlaas.engine.training.protocol import GroupStats, Probe, TrainGroup
 
 from ...examples import examples
 from ..rollout.fake import FakeSampler
@@ -52,7 +53,7 @@ def check_history(world: World) -> None:
     spans = world.query(
         "SELECT t.spans, g.version FROM trajectories t JOIN groups g ON g.id = t.\"group\" WHERE g.split = 'train'"
     )
-    assert all(f", {row['version']}]" in row["spans"] for row in spans)
+    assert all(span[2] == row["version"] for row in spans for span in json.loads(row["spans"]))
 
 
 @settings(max_examples=examples(8))
@@ -143,7 +144,8 @@ async def test_thinking_where_the_base_has_none_fails_the_task(tmp_path: Path) -
 
 
 async def test_the_last_version_is_measured_once(world: World) -> None:
-    world.spec = replace(SPEC, steps=4)
+    """In a deterministic task, which leaves no evaluation out where steps are quick."""
+    world.spec = replace(SPEC, steps=4, train=replace(SPEC.train, deterministic=True))
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")
     assert [e["step"] for e in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
     measured = [entry.conversation for entry in world.workers.sampler.ledger if "/e" in entry.conversation]
@@ -191,18 +193,29 @@ async def test_a_step_is_made_but_not_committed_before_publishing(
     assert [(row["step"], row["value"]) for row in waited] == [(2, 7.0)]
 
 
-async def test_each_step_answers_the_canary_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No call of its own, in which the next step would wait; the version before is asked about for new tokens alone."""
-    probes, step = list[Probe | None](), world.workers.trainer.step
+@pytest.mark.parametrize("deterministic", [False, True])
+async def test_the_canary_rides_with_groups_that_are_trained_on(
+    world: World, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    """No call of its own but for the last version, after which no groups come; a deterministic run has calls apart,
+    so that what a restart compares changes no gradient."""
+    world.spec = replace(SPEC, train=replace(SPEC.train, deterministic=deterministic))
+    calls, accumulate = list[tuple[int, int]](), world.workers.trainer.accumulate
 
-    async def noting(policy: str, path: str, probe: Probe | None = None) -> StepResult:
-        probes.append(probe)
-        return await step(policy, path, probe)
+    async def noting(policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+        calls.append((len(groups), len(probe.sequences) if probe else 0))
+        return await accumulate(policy, groups, probe)
 
-    monkeypatch.setattr(world.workers.trainer, "step", noting)
+    monkeypatch.setattr(world.workers.trainer, "accumulate", noting)
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")
-    assert len(probes) == SPEC.steps and all(probe and probe.sequences for probe in probes)
-    assert probes[0] and probes[0].before and not all(probe and probe.before for probe in probes)
+    alone = [number for number, (groups, _) in enumerate(calls) if not groups]
+    assert all(probed for groups, probed in calls if not groups)
+    if deterministic:
+        assert not any(groups and probed for groups, probed in calls) and len(alone) >= SPEC.steps
+    else:
+        assert alone == [len(calls) - 1]
+    compared = world.query("SELECT step FROM metrics WHERE name = 'gap_max' ORDER BY step")
+    assert [row["step"] for row in compared] == list(range(1, SPEC.steps + 1))
 
 
 async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

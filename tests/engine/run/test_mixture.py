@@ -22,7 +22,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store import Evaluation
-from marlaas.engine.trajectories import Episode, Failure
+from marlaas.engine.trajectories import Episode, Failure, Transcript
 from marlaas.plugins.messages import Answer, Ask, Message, Reply
 
 from ..scheduler.fake_environments import FakeEnvironments
@@ -208,7 +208,7 @@ async def test_reasons_name_the_component(world: World) -> None:
     both.play = broken  # type: ignore[method-assign]
     ending = await ends(world)
     assert ending.state == "paused"
-    assert ending.reason.words.startswith("The environment words failed 5 groups in a row: it broke (env.py, line 3).")
+    assert ending.reason.words.startswith("The environment words failed 24 groups in a row: it broke (env.py, line 3).")
     assert re.search(r"`marlaas env play words --index \d+` plays the last of them", ending.reason.words)
 
 
@@ -254,9 +254,10 @@ def test_failures_are_weighed_by_component(world: World) -> None:
     not."""
     failed = EpisodeOutcome("error", failure=Failure("ValueError: no number", "grader.py", 31))
     ends = [EpisodeOutcome("ok", {"agent": 1.0})] * 6 + [failed] * 2
+    said = [{(0, "agent", 0): Transcript((("assistant", str(number)),))} for number in range(len(ends))]
     members = [
-        Member(Played(Episode(0, end.status, ()), {}, None, end), (end,) * (PLAYS - 1) * (end is failed))
-        for end in ends
+        Member(Played(Episode(0, end.status, ()), texts, None, end), (end,) * (PLAYS - 1) * (end is failed))
+        for end, texts in zip(ends, said, strict=True)
     ]
     warned = []
     for names in ([f"part {number}" for number in range(12)], [""] * 12):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -139,7 +140,9 @@ class Stage:
     def waiting(self, policy: str) -> list[Any]:
         return []
 
-    async def room(self, number: int) -> None:
+    def begin(self) -> None: ...
+
+    async def room(self, number: int, policies: Iterable[str]) -> None:
         for _ in range(self.random.randint(0, 3)):
             await asyncio.sleep(0)
 

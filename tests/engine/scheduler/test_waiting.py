@@ -92,7 +92,7 @@ async def test_a_failing_environment_is_retried_ever_later(tmp_path: Path) -> No
     world, clock = World(tmp_path, retrying(2)), Time()
     breakage = Breakage(world)
     async with serving(world, clock):
-        reason = await until(world, saying("retrying in 10 s, 1st of 2 tries: The environment failed 5 groups"))
+        reason = await until(world, saying("retrying in 10 s, 1st of 2 tries: The environment failed 24 groups"))
         assert "it broke (env.py, line 3)" in reason
         clock.now += 4
         await until(world, saying("retrying in 10 s"))

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +49,6 @@ from marlaas.engine.training.protocol import (
     Job,
     PolicyConfig,
     Probe,
-    ProbeScores,
     Refused,
     StepResult,
     Trainer,
@@ -157,9 +156,9 @@ class FakeTrainer:
         self.pending[policy], self.configs[policy] = {}, config
         return self._result(policy, Path(path), write=not resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
         await self.workers.turn()
-        assert groups, "a call for nothing"
+        assert groups or probe, "a call for nothing"
         numbers = [group.number for group in groups]
         assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
         self.pending[policy].update(zip(numbers, groups, strict=True))
@@ -168,12 +167,14 @@ class FakeTrainer:
             sum(own.values()),
             {number: np.zeros(count, np.float16) for number, count in own.items() if count},
         )
-        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights)
+        wanted = probe.sequences if probe else ()
+        scores = tuple(np.zeros(len(tokens) - start, np.float32) for tokens, start in wanted)
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights, scores=scores)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        return tuple([await self.accumulate(job.policy, job.groups) for job in jobs])
+        return tuple([await self.accumulate(job.policy, job.groups, job.probe) for job in jobs])
 
-    async def step(self, policy: str, path: str, probe: Probe | None = None) -> StepResult:
+    async def step(self, policy: str, path: str) -> StepResult:
         await self.workers.turn()
         batch = len(self.pending[policy])
         first = self.steps[policy] * batch
@@ -182,10 +183,7 @@ class FakeTrainer:
         self.adapters[policy] = taught(self.adapters[policy], map(_lesson_of, groups))
         self.pending[policy] = {}
         self.steps[policy] += 1
-        wanted = probe.sequences if probe else ()
-        said = tuple(np.zeros(len(tokens) - start, np.float32) for tokens, start in wanted)
-        scores = ProbeScores(said, said if probe and probe.before else ())
-        return replace(self._result(policy, Path(path), write=True), scores=scores)
+        return self._result(policy, Path(path), write=True)
 
     async def close(self, policy: str) -> None:
         await self.workers.turn()

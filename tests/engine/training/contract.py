@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.training.protocol import PolicyConfig, Probe, StepResult, Trainer, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
 
 from .oracle import Oracle
 from .samples import group, sequence
@@ -193,28 +193,63 @@ class TrainerContract:
             assert scores.dtype == np.float32
             assert np.allclose(scores, expected, atol=self.tight)
 
-    @pytest.mark.parametrize("before", [False, True])
-    async def test_a_step_scores_a_probe_and_changes_nothing(
-        self, trainer: Trainer, tmp_path: Path, before: bool
+    @pytest.mark.parametrize("terms", [0.0, 0.1])
+    async def test_a_probe_rides_with_groups_and_teaches_nothing(
+        self, trainer: Trainer, tmp_path: Path, terms: float
     ) -> None:
-        """Under the weights that it makes, and on request under those before; two epochs pass over the groups twice."""
-        config = replace(CONFIG, epochs=2)
-        for policy in "ab":
-            await trainer.open(policy, config, str(tmp_path / policy), resume=False)
-            await trainer.accumulate(policy, (group(1),))
+        """Under the weights that the groups are passed with; two epochs pass over the groups twice."""
+        config = replace(CONFIG, epochs=2, temperature=0.6, kl=terms, entropy=terms)
+        results: dict[str, list[StepResult]] = {"a": [], "b": []}
         wanted = tuple((example.tokens, start) for start, example in enumerate(group(2).sequences, start=1))
-        old = [await trainer.score("a", *one, 0.6) for one in wanted]
-        result = await trainer.step("a", str(tmp_path / "a1"), Probe(wanted, 0.6, before))
-        new = [await trainer.score("a", *one, 0.6) for one in wanted]
-        assert len(result.scores.made) == len(wanted) and len(result.scores.before) == len(wanted) * before
-        pairs = [*zip(result.scores.made, new, strict=True), *zip(result.scores.before, old, strict=False)]
-        assert all(np.allclose(said, expected, atol=self.tight) for said, expected in pairs)
-        assert not any(np.allclose(*pair, atol=self.tight) for pair in zip(old, new, strict=True))
-        plain = await trainer.step("b", str(tmp_path / "b1"))
-        assert plain == replace(result, path=plain.path, seconds=plain.seconds)
-        assert (tmp_path / "a1").read_bytes() == (tmp_path / "b1").read_bytes()
-        second = [await train(trainer, policy, (group(3),), tmp_path / f"{policy}2") for policy in "ab"]
-        assert second[0].checksum == second[1].checksum
+        for policy, made in results.items():
+            await trainer.open(policy, config, str(tmp_path / policy), resume=False)
+            for number in (1, 2):
+                riding = Probe(wanted) if policy == "a" else None
+                expected = [await trainer.score(policy, *one, 0.6) for one in wanted]
+                stats = await trainer.accumulate(policy, (group(2 * number), group(2 * number + 1)), riding)
+                assert len(stats.scores) == (len(wanted) if riding else 0)
+                assert all(np.allclose(*pair, atol=self.tight) for pair in zip(stats.scores, expected, strict=False))
+                assert set(stats.weights) <= {2 * number, 2 * number + 1}
+                made.append(await trainer.step(policy, str(tmp_path / f"{policy}{number}")))
+        for one, other in zip(*results.values(), strict=True):
+            assert one.divisor == other.divisor and one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+        with_probe = await trainer.score("a", *wanted[0], 0.6)
+        assert np.allclose(with_probe, await trainer.score("b", *wanted[0], 0.6), atol=self.tight)
+
+    async def test_a_probe_alone_is_answered_and_no_group_counts(self, trainer: Trainer, tmp_path: Path) -> None:
+        """With the last bits of the gradient as they were."""
+        sums: list[str] = []
+        for policy, probes in (("a", True), ("b", False)):
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+            await trainer.accumulate(policy, (group(1),))
+            if probes:
+                tokens = group(2).sequences[0].tokens
+                stats = await trainer.accumulate(policy, (), Probe(((tokens, 1), (tokens[:3], 3))))
+                assert [len(one) for one in stats.scores] == [len(tokens) - 1, 0]
+                assert np.allclose(stats.scores[0], await trainer.score(policy, tokens, 1, 1.0), atol=self.tight)
+                assert not (stats.tokens or stats.measured or stats.loss or stats.gap_max or stats.weights)
+            sums.append((await trainer.step(policy, str(tmp_path / f"{policy}1"))).checksum)
+        assert sums[0] == sums[1]
+
+    async def test_probes_of_several_policies_share_a_pass(self, trainer: Trainer, tmp_path: Path) -> None:
+        tokens = [example.tokens for example in group(5).sequences]
+        for number, policy in enumerate("abc"):
+            await trainer.open(policy, replace(CONFIG, seed=number), str(tmp_path / policy), resume=False)
+            await train(trainer, policy, (group(number),), tmp_path / f"{policy}1")
+        jobs = tuple(Job(policy, (group(n),), Probe(((tokens[n], 1),))) for n, policy in enumerate("abc", start=1))
+        found = await trainer.accumulate_together((*jobs[:2], replace(jobs[2], probe=None)))
+        for n, (policy, stats) in enumerate(zip("ab", found, strict=False), start=1):
+            assert isinstance(stats, GroupStats)
+            assert np.allclose(stats.scores[0], await trainer.score(policy, tokens[n], 1, 1.0), atol=self.tight)
+        assert isinstance(found[2], GroupStats) and found[2].scores == ()
+
+    async def test_a_probe_that_cannot_be_scored_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
+        tokens = group(1).sequences[0].tokens
+        for start in (0, len(tokens) + 1):
+            with pytest.raises(ValueError, match="Scoring can start at 1"):
+                await trainer.accumulate("a", (group(1),), Probe(((tokens, start),)))
+        assert (await train(trainer, "a", (group(1),), tmp_path / "a1")).step == 1
 
     async def test_what_is_rewarded_becomes_likely(self, trainer: Trainer, tmp_path: Path) -> None:
         config = replace(CONFIG, denominator=8.0)

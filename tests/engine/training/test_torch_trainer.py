@@ -1,4 +1,5 @@
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from marlaas.engine.adapters.statefile import PolicyState, read_state, write_state
+from marlaas.engine.devices import LentCores, Loan
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.training import torch_trainer
 from marlaas.engine.training.load import load_model
@@ -279,3 +281,33 @@ async def test_models_without_shared_passes_do_jobs_one_by_one(
     await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in configs))
     assert [(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in configs] == alone
     trainer.shutdown()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system cannot pin threads")
+async def test_idle_cores_are_borrowed_but_by_what_must_repeat(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    set_threads = torch.set_num_threads
+
+    def told(count: int) -> None:
+        threads.append(count)
+        set_threads(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", told)
+    cores = sorted(os.sched_getaffinity(0)) * 2
+    loan = Loan(str(tmp_path / "cores"), 0, (cores[0],), (cores[1],))
+    sampler = LentCores(Loan(loan.path, 1, loan.other, loan.own))
+    checksums = {}
+    with trainers(base, "cpu", tmp_path, loan=loan) as new, trainers(base, "cpu", tmp_path / "alone") as own:
+        lent, alone = new(), own()
+        for name, trainer, repeats in (("free", lent, False), ("repeats", lent, True), ("alone", alone, True)):
+            await trainer.open(name, replace(CONFIG, repeats=repeats), str(tmp_path / name), resume=False)
+            threads.clear()
+            await trainer.accumulate(name, (group(1), group(2)))
+            checksums[name] = (await trainer.step(name, str(tmp_path / f"{name}-1"))).checksum
+            assert threads == ([2, 1] if name == "free" else []), name
+        assert checksums["repeats"] == checksums["alone"]
+        sampler.work()
+        await lent.accumulate("free", (group(3),))
+        assert threads == [], "the sampler is at work"

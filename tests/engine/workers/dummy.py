@@ -85,6 +85,11 @@ class DummyWorker:
     async def where(self) -> tuple[set[int], str, str]:
         return os.sched_getaffinity(0), os.environ.get("OMP_NUM_THREADS", ""), os.environ.get("PYTHONSAFEPATH", "")
 
+    async def importer(self) -> int:
+        from .imported import PROCESS
+
+        return PROCESS
+
     async def environment(self) -> dict[str, str]:
         return dict(os.environ)
 

@@ -34,7 +34,7 @@ async def test_arrays_come_back_as_they_went(spawn: Spawn) -> None:
 
 async def test_calls_overlap(spawn: Spawn) -> None:
     handle = await spawn()
-    waits = [asyncio.create_task(handle.call("wait_for", name)) for name in "abc"]
+    waits = [asyncio.ensure_future(handle.call("wait_for", name)) for name in "abc"]
     for name in "cab":
         await handle.call("let_go", name)
     assert await asyncio.gather(*waits) == ["a", "b", "c"]
@@ -58,7 +58,7 @@ async def test_nothing_is_posted_to_the_dead(spawn: Spawn) -> None:
 
 async def test_answers_of_cancelled_calls_are_dropped(spawn: Spawn) -> None:
     handle = await spawn()
-    wait = asyncio.create_task(handle.call("wait_for", "a"))
+    wait = asyncio.ensure_future(handle.call("wait_for", "a"))
     assert await handle.call("echo", 1) == 1
     wait.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -113,7 +113,7 @@ async def test_other_errors_become_call_failed_with_the_traceback(spawn: Spawn) 
 
 async def test_death_fails_what_was_under_way_and_what_comes_later(spawn: Spawn) -> None:
     handle = await spawn()
-    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    wait = asyncio.ensure_future(handle.call("wait_for", "never"))
     with pytest.raises(WorkerDied, match="exit status 3: last words"):
         await handle.call("die")
     with pytest.raises(WorkerDied):
@@ -125,7 +125,7 @@ async def test_death_fails_what_was_under_way_and_what_comes_later(spawn: Spawn)
 
 async def test_a_worker_without_memory_ends_and_says_so(spawn: Spawn) -> None:
     handle = await spawn()
-    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    wait = asyncio.ensure_future(handle.call("wait_for", "never"))
     with pytest.raises(OutOfMemory, match=r"Worker dummy ran out of memory: There is no room\."):
         await handle.call("run_out")
     with pytest.raises(OutOfMemory):
@@ -146,7 +146,7 @@ async def test_interrupts_belong_to_the_engine(spawn: Spawn) -> None:
 
 async def test_stop_lets_the_process_end_by_itself(spawn: Spawn) -> None:
     handle = await spawn()
-    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    wait = asyncio.ensure_future(handle.call("wait_for", "never"))
     await handle.call("echo", 1)
     await handle.stop(grace=30)
     with pytest.raises(WorkerDied, match=r"Worker dummy ended\.$"):
@@ -224,7 +224,7 @@ async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
 async def test_a_worker_that_answers_nothing_is_ended(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.workers.handle.BEAT", 0.02)
     handle = await spawn()
-    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    wait = asyncio.ensure_future(handle.call("wait_for", "never"))
     assert await handle.call("echo", 1) == 1
     os.kill(handle.pid, signal.SIGSTOP)
     with pytest.raises(WorkerDied, match="answered nothing for 0 s and was ended"):
@@ -238,7 +238,7 @@ async def test_a_worker_whose_threads_compute_answers_all_the_while(
     monkeypatch.setattr("marlaas.engine.workers.handle.BEAT", 0.02)
     monkeypatch.setattr("marlaas.engine.workers.handle.MISSED", 500)
     handle = await spawn()
-    computing = asyncio.create_task(handle.call("compute_until", "enough"))
+    computing = asyncio.ensure_future(handle.call("compute_until", "enough"))
     for number in range(50):
         assert await handle.call("echo", number) == number
     assert not computing.done()

@@ -19,7 +19,13 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.batching import pace
 from marlaas.engine.rollout.batching.context import Arrays, DecodeFailed, Logits
-from marlaas.engine.rollout.llama import context as context_module, ggml as ggml_module, mixing as mixing_module
+from marlaas.engine.rollout.llama import (
+    context as context_module,
+    ggml as ggml_module,
+    mixing as mixing_module,
+    terms as terms_module,
+    watch as watch_module,
+)
 from marlaas.engine.rollout.llama.base_file import BaseFile, base_file
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.ggml import Ggml, Tensor, Unknown
@@ -179,6 +185,36 @@ def test_a_retired_adapter_gives_its_memory_back(context: LlamaContext, base: Ba
     assert decode(context, [handles[0], handles[0], handles[1]], [0, 1, 2]).tobytes() == before.tobytes()
 
 
+def test_graphs_are_made_once_for_all_adapters_of_a_shape(
+    context: LlamaContext, base: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step brings a new adapter; its graphs are those of the one before. The oldest are given up."""
+    made = []
+    making = terms_module.Terms
+
+    def counted(*given: Any) -> terms_module.Terms:
+        made.append(given)
+        return making(*given)
+
+    def said(handle: int) -> bytes:
+        context.cut(0, 0)
+        return prefill(context, handle, 0).tobytes()
+
+    monkeypatch.setattr(terms_module, "Terms", counted)
+    first, second = (context.load_adapter(adapter(base, seed, 4), 8.0) for seed in (1, 2))
+    one, other = said(first), said(second)
+    shapes = len(made)
+    assert one != other and 0 < shapes <= 8
+    context.free_adapter(first)
+    assert said(context.load_adapter(adapter(base, 1, 4), 8.0)) == one and len(made) == shapes
+    # another factor is another graph
+    assert said(context.load_adapter(adapter(base, 1, 4), 4.0)) != one and len(made) == 2 * shapes
+    monkeypatch.setattr(terms_module, "GRAPHS", 1)
+    context.free_adapter(second)
+    assert said(context.load_adapter(adapter(base, 2, 3), 6.0)) != other and len(made) == 3 * shapes
+    assert context._mixing is not None and len(context._mixing._graphs._made) == 1
+
+
 def test_a_call_without_adapters_is_the_bare_base(context: LlamaContext, base: BaseModel, tmp_path: Path) -> None:
     held(context, base)
     plain = opened(base_file(base, tmp_path / "cache"), mixes=False)
@@ -190,14 +226,14 @@ def test_a_graph_without_an_adapted_layer_fails_the_call(
     context: LlamaContext, base: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handles = held(context, base)
-    asks = Mixing._asks
+    asks = Mixing.asks
 
     def blind(self: Mixing, tensor: Tensor) -> bool:
         wanted = asks(self, tensor)
         return wanted and b"blk.1.ffn_up" not in Tensor.from_address(tensor.left).name
 
     with monkeypatch.context() as patch:
-        patch.setattr(Mixing, "_asks", blind)
+        patch.setattr(Mixing, "asks", blind)
         for asked in ([handles[0]], [handles[0], handles[1]]):
             with pytest.raises(DecodeFailed, match="lacks layers"):
                 decode(context, asked, [0, 1])
@@ -213,7 +249,7 @@ def test_other_micro_batches_than_expected_fail_the_call(
     for wrong in ([slice(0, 1), slice(1, 4)], [slice(0, 4), slice(0, 4)], [slice(0, 2)]):
         with monkeypatch.context() as patch:
             patch.setattr(mixing_module, "micro_batches", lambda *_, wrong=wrong: wrong)
-            with pytest.raises(DecodeFailed, match="could not be applied"):
+            with pytest.raises(DecodeFailed, match="did not compute what was asked for"):
                 decode(context, handles, [0, 1, 2, 3])
         for row in range(4):
             context.cut(row, 0)
@@ -245,9 +281,11 @@ def test_another_layout_of_tensors_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 def test_threads_that_start_for_each_layer_do_not_mix(base: BaseModel, tmp_path: Path) -> None:
     names = base_file(base, tmp_path / "cache").names
     without = SimpleNamespace(**vars(llama()) | {"llama_print_system_info": lambda: b"CPU : AVX2 = 1 |"})
-    assert mixing_module.mixing(without, names, threads=2, rows=8) is None
-    alone = mixing_module.mixing(without, names, threads=1, rows=8)
-    assert alone is not None
+    assert watch_module.watch(without, names, threads=2, rows=8, floats=False, mixes=True) is None
+    exact = watch_module.watch(without, names, threads=2, rows=8, floats=True, mixes=True)
+    assert exact is not None and exact.floats and exact.mixing is None
+    alone = watch_module.watch(without, names, threads=1, rows=8, floats=False, mixes=True)
+    assert alone is not None and alone.mixing is not None
     alone.close()
 
 
@@ -257,13 +295,13 @@ async def test_an_unknown_library_decodes_one_version_a_call(
     def unknown() -> Ggml:
         raise Unknown("A tensor of ggml is laid out in another way.")
 
-    calls = await calls_of(base, state, tmp_path, monkeypatch, mixes=None)
-    monkeypatch.setattr(mixing_module, "ggml", unknown)
-    assert len(await calls_of(base, state, tmp_path, monkeypatch, mixes=None)) > 2 * len(calls)
+    calls = await calls_of(base, state, tmp_path, monkeypatch, mixes=True)
+    monkeypatch.setattr(watch_module, "ggml", unknown)
+    assert len(await calls_of(base, state, tmp_path, monkeypatch, mixes=True)) > 2 * len(calls)
 
 
 async def calls_of(
-    base: BaseModel, state: State, folder: Path, monkeypatch: pytest.MonkeyPatch, mixes: bool | None
+    base: BaseModel, state: State, folder: Path, monkeypatch: pytest.MonkeyPatch, mixes: bool
 ) -> list[int]:
     """How many rows each decode call held: 4 versions of 2 turns of 10 tokens, which are then compared."""
     monkeypatch.setattr(pace, "CACHE", 0)
@@ -293,7 +331,7 @@ async def test_versions_share_each_reading_of_a_large_base(
     base: BaseModel, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight turns of four versions: a call for each token, where it was one for each token and version."""
-    mixed = await calls_of(base, state, tmp_path, monkeypatch, mixes=None)
+    mixed = await calls_of(base, state, tmp_path, monkeypatch, mixes=True)
     unmixed = await calls_of(base, state, tmp_path, monkeypatch, mixes=False)
     # turns that come after the first step begin a token later; they end later, too
     assert len(mixed) <= 12 and max(mixed) == 8

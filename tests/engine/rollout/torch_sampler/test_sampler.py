@@ -1,14 +1,17 @@
 """torch keeps the sampler contract; and what is particular to it."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.devices import LentCores, Loan
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
@@ -63,6 +66,16 @@ async def test_a_prompt_is_computed_once_for_a_group(torch_sampler: TorchSampler
     asked = [request(f"{n}", prompt, seed=n, max_tokens=4) for n in range(8)]
     await asyncio.gather(*[torch_sampler.generate(each) for each in asked])
     assert (await torch_sampler.stats()).prefilled_tokens == 30
+
+
+async def test_a_found_beginning_says_the_same_but_for_rounding(torch_sampler: TorchSampler) -> None:
+    system = [1 + n * n % 41 for n in range(700)]
+    for n in range(5):
+        asked = request(f"{n}", system + [7] * (2 + 30 * n), seed=n, max_tokens=40, alike=False)
+        expected = await alone(torch_sampler, replace(asked, alike=True))
+        found = await alone(torch_sampler, asked)
+        assert found.prefilled < 300 or n == 0
+        assert alike(expected, found, 2e-4)  # as between the samplers
 
 
 def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) -> None:
@@ -123,3 +136,34 @@ async def test_an_alike_turn_takes_no_prompt_of_a_fast_one(wide_sampler: TorchSa
     asked = [request(f"{n}", prompt, seed=n, max_tokens=4, alike=n < 4) for n in range(8)]
     await asyncio.gather(*[wide_sampler.generate(each) for each in asked])
     assert (await wide_sampler.stats()).prefilled_tokens == 60
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system cannot pin threads")
+async def test_idle_cores_are_borrowed_for_fast_turns_alone(
+    base: BaseModel, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    set_threads = torch.set_num_threads
+    cores = sorted(os.sched_getaffinity(0)) * 2
+    path, first, second = str(tmp_path / "cores"), cores[:1], cores[1:2]
+    trainer = LentCores(Loan(path, 1, tuple(second), tuple(first)))
+
+    def told(count: int) -> None:
+        threads.append(count)
+        set_threads(count)
+
+    monkeypatch.setattr(torch, "set_num_threads", told)
+    loan = Loan(path, 0, tuple(first), tuple(second))
+    sampler = TorchSampler(str(base.path), sequences=4, context=64, weights="bf16", loan=loan)
+    await sampler.load("v0", str(state(0)))
+    threads.clear()
+    exact = await sampler.generate(request("exact", [1, 2, 3], max_tokens=4))
+    assert threads == [], "its last bits depend on the number of threads"
+    fast = await sampler.generate(request("fast", [1, 2, 3], max_tokens=4, alike=False))
+    await sampler.stats()
+    assert threads[0] == 2 and len(exact.tokens) == len(fast.tokens)
+    trainer.work()
+    threads.clear()
+    await sampler.generate(request("beside", [1, 2, 3], max_tokens=4, alike=False))
+    assert 2 not in threads, "the trainer is at work"
+    await sampler.close()

@@ -42,6 +42,10 @@ def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
         assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
+def test_what_prompts_begin_with_is_read_once_on_every_device() -> None:
+    assert all(engine_arguments(settings(device=device))["enable_prefix_caching"] for device in ("cpu", "cuda"))
+
+
 def test_a_processor_uses_float32_and_whole_prompts() -> None:
     arguments = engine_arguments(settings(sequences=600, context=300))
     assert arguments["dtype"] == "float32" and arguments["enforce_eager"]

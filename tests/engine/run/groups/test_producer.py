@@ -79,6 +79,15 @@ async def test_a_failed_group_is_filled_from_another_instance(world: World) -> N
     assert instances(world) == {n: n + STRIDE * (n == 3) for n in range(10)}
 
 
+async def test_a_fifth_of_the_instances_may_fail(world: World) -> None:
+    """Among them six draws of one group in a row; in one of seven tasks of 480 groups there are five."""
+    bad = {3 + attempt * STRIDE for attempt in range(6)} | {7}
+    world.environments.failing = lambda spec: spec.split == "train" and spec.index in bad
+    assert await ends(world) == Ending("done")
+    check_history(world)
+    assert instances(world) == {n: n + STRIDE * {3: 6, 7: 1}.get(n, 0) for n in range(10)}
+
+
 async def test_a_lost_member_costs_itself_alone(world: World) -> None:
     world.spec = replace(SPEC, train=replace(SPEC.train, group_size=3, min_members=2))
     world.environments.failing = lambda spec: spec.split == "train" and spec.member == 1

@@ -12,9 +12,20 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.tolerance import EXACT, Tolerance
-from marlaas.engine.run.serving.canary import ENOUGH, RENEW, Canary, CanaryReport, choose, compare
+from marlaas.engine.run.serving.canary import (
+    CONTEXT,
+    ENOUGH,
+    LONGEST,
+    RENEW,
+    Asked,
+    Canary,
+    CanaryReport,
+    choose,
+    compare,
+    window_of,
+)
 from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.training.protocol import Probe, ProbeScores
+from marlaas.engine.training.protocol import Probe
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 from ...rollout.endpoints import endpoint
@@ -62,24 +73,30 @@ class Pair:
         self.sampler, self.second, self.trained = Says(-1.0 + gap), Says(-1.0 + gap), -1.0
         self.first, self.other = endpoint(self.sampler, 1, 9), endpoint(self.second, 1, 9, "rollout-2")
         self.canary = Canary({"rollout": tolerance, "rollout-2": second}, 1.0)
-        self.probes: list[Probe] = []
-        """What the trainer was asked."""
+        self.probes: list[Probe | None] = []
+        """What the trainer was asked with the groups of each step."""
 
     async def step(
         self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
     ) -> CanaryReport:
         """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
         endpoints = [self.first] if second is None else [self.first, self.other]
-        asked = self.canary.ask({one.name for one in endpoints}, [group(3)] if groups is None else groups)
-        wanted = asked.probe.sequences if asked.probe else ()
-        made, before = (tuple(said(value, *one) for one in wanted) for value in (trained, self.trained))
-        self.probes += [asked.probe] if asked.probe else []
-        scores = ProbeScores(made, before if asked.probe and asked.probe.before else ())
+        self.pass_(self.canary, self.trained, [group(3)] if groups is None else groups)
+        asked = self.canary.ask({one.name for one in endpoints})
         self.trained, self.sampler.value = trained, served
         self.second.value = self.second.value if second is None else second
-        report = await self.canary.compare("new", "old", endpoints, asked, scores)
+        heard = await self.canary.hear("new", "old", endpoints, asked)
+        if asked.chosen:
+            self.pass_(self.canary, trained, [])
+        report = await self.canary.judge("new", asked, heard)
         self.sampler.before, self.second.before = self.sampler.value, self.second.value
         return report
+
+    def pass_(self, canary: Canary, trained: float, groups: list[ClosedGroup]) -> None:
+        """The trainer passes groups with weights that give everything this log-probability."""
+        self.probes.append(canary.probe(groups))
+        wanted = self.probes[-1].sequences if self.probes[-1] else ()
+        canary.learn([said(trained, *one) for one in wanted])
 
 
 async def test_every_home_is_looked_at() -> None:
@@ -152,18 +169,37 @@ async def test_the_tokens_are_kept_for_some_versions_and_then_renewed() -> None:
     for number in range(1, steps + 1):
         await pair.step(trained=-1.0 - number, served=-1.0 - number)
     assert pair.sampler.asked.count("old") == 2
-    assert [probe.before for probe in pair.probes] == [True, *[False] * (RENEW - 1), True]
+    assert [bool(probe) for probe in pair.probes[::2]] == [True, *[False] * (RENEW - 1), True]
+    assert all(probe and len(probe.sequences) == 1 for probe in pair.probes[1::2])
 
 
 async def test_a_step_may_ask_before_the_last_comparison_ends() -> None:
-    """The same tokens then, whatever that comparison will find."""
+    """The same tokens then, whatever that comparison will find; they ride once for both."""
     pair = Pair()
-    first, second = (pair.canary.ask({"rollout"}, [group(number)]) for number in (3, 4))
-    assert first.renewed and not second.renewed and first.chosen == second.chosen
-    for asked in (first, second):
-        made = tuple(said(-1.0, *one) for one in asked.probe.sequences) if asked.probe else ()
-        await pair.canary.compare("new", "old", [pair.first], asked, ProbeScores(made, made if asked.renewed else ()))
-    assert pair.canary.due({"rollout"}), "nothing has moved: other tokens may say more"
+    asked: list[Asked] = []
+    for number in (3, 4, 5):
+        pair.pass_(pair.canary, -1.0, [group(number)])
+        asked.append(pair.canary.ask({"rollout"}))
+    assert asked[0].renewed and not asked[1].renewed and asked[0].chosen is asked[1].chosen is asked[2].chosen
+    assert [len(probe.sequences) for probe in pair.probes if probe] == [1, 1, 1]
+    for one in asked[:2]:
+        await pair.canary.judge("new", one, await pair.canary.hear("new", "old", [pair.first], one))
+    drawing = pair.canary.probe([group(9)])
+    assert drawing and len(drawing.sequences) == 2, "nothing has moved: other tokens may say more"
+
+
+async def test_old_and_new_tokens_ride_together() -> None:
+    pair = Pair()
+    for number in range(1, RENEW):
+        await pair.step(trained=-1.0 - number, served=-1.0 - number)
+    last = pair.canary.ask({"rollout"})
+    assert last.age == RENEW - 1 and not last.trained.done()
+    pair.pass_(pair.canary, -9.0, [group(5)])
+    assert pair.probes[-1]
+    assert [len(tokens) for tokens, _ in pair.probes[-1].sequences] == [len(last.chosen[0].tokens), 7]
+    renewed = pair.canary.ask({"rollout"})
+    assert renewed.renewed and renewed.age == 0
+    assert (renewed.before == -9.0).all() and (last.trained.result() == -9.0).all()
 
 
 async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
@@ -177,15 +213,16 @@ async def test_a_home_that_was_left_is_new_when_it_comes_back() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.3, second=-1.3)
     await pair.step(trained=-1.6, served=-1.6)
-    assert pair.canary.due({"rollout", "rollout-2"}) and not pair.canary.due({"rollout"})
     await pair.step(trained=-1.9, served=-1.9, second=-1.9)
+    assert pair.second.asked == ["old", "new", "old", "new"] and pair.sampler.asked.count("old") == 2
 
 
 async def test_who_left_is_known_before_the_comparison_ends() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.3, second=-1.3)
-    pair.canary.ask({"rollout"}, [])
-    assert pair.canary.due({"rollout", "rollout-2"})
+    for names, renewed in (({"rollout"}, False), ({"rollout", "rollout-2"}, True)):
+        pair.pass_(pair.canary, -1.6, [])
+        assert pair.canary.ask(names).renewed is renewed
 
 
 async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
@@ -198,8 +235,19 @@ async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
 async def test_a_long_reply_is_compared_up_to_enough_tokens() -> None:
     pair = Pair(Tolerance(mean=0.2))
     report = await pair.step(trained=-1.3, served=-1.301, groups=[group(3 * ENOUGH)])
+    assert pair.probes[0]
     ((tokens, start),) = pair.probes[0].sequences
     assert len(tokens) - start == ENOUGH and report.gap == pytest.approx(0.001, abs=1e-6)
+
+
+def test_a_window_has_little_of_a_long_prompt_and_of_tools() -> None:
+    mask = np.zeros(5000, np.uint8)
+    mask[3000:3003] = mask[3003 + ENOUGH] = mask[4000:4100] = 1
+    one = window_of(Trajectory("a", np.arange(5000, dtype=np.int32), mask, np.zeros(5000, np.float32), ()))
+    assert one.start == CONTEXT and len(one.tokens) <= LONGEST
+    assert one.tokens[one.own].tolist() == [3000, 3001, 3002, 3003 + ENOUGH]
+    short = window_of(Trajectory("a", np.arange(9, dtype=np.int32), mask[2996:3005], np.zeros(9, np.float32), ()))
+    assert short.start == 4 and short.tokens.tolist() == list(range(7))
 
 
 async def test_a_batch_without_own_tokens_says_nothing() -> None:
@@ -211,12 +259,12 @@ async def test_rounded_tokens_need_several_trajectories() -> None:
     few, many = Pair(), Pair(Tolerance(mean=0.2))
     for pair in (few, many):
         await pair.step(trained=-1.3, served=-1.3, groups=[group(2), group(3), group(4)])
-    assert [len(pair.probes[0].sequences) for pair in (few, many)] == [1, 4]
+    assert [len(pair.probes[0].sequences) for pair in (few, many) if pair.probes[0]] == [1, 4]
 
 
 def test_trajectories_that_teach_come_first() -> None:
     equal, unequal = group(9, 1, 1), group(3, 0, 1)
-    assert [np.count_nonzero(t.mask) for t in choose([equal, group(0), unequal], 3)] == [3, 3, 9]
+    assert [len(one.own) for one in choose([equal, group(0), unequal], 3)] == [3, 3, 9]
 
 
 NATS = st.lists(st.floats(-2, 2), min_size=1, max_size=8)

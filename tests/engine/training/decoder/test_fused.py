@@ -1,6 +1,7 @@
 """Policies that share a pass get the gradients and statistics of passes of their own."""
 
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import PASS_BYTES, Budget
+from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients
 from marlaas.engine.training.losses.catalogue import LOSSES
@@ -35,16 +37,18 @@ jobs = st.tuples(configs, st.integers(0, 10_000), st.integers(0, 3), st.integers
 
 
 @settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.booleans())
+@given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.sampled_from([0, 7, 2048]))
 def test_together_is_as_alone(
     shape: dict[str, Any],
     jobs: list[tuple[PolicyConfig, int, int, int, int]],
     max_tokens: int,
-    short_of_memory: bool,
+    rows: int,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         base = load_base(save_model(Path(folder), shape, 0))
-        model = Decoder.of(base, room=1 if short_of_memory else PASS_BYTES)
+        exact = compute_on("cpu")
+        compute = replace(exact, kept=replace(exact.kept, rows=rows or 1))
+        model = Decoder.of(base, compute, room=1 if rows else PASS_BYTES)  # without room, so many rows at a time
     works = [[(policy(model, config), random_groups(seed, *sizes)) for config, seed, *sizes in jobs] for _ in range(2)]
     together, single = works
     with patch.object(Budget, "tokens", lambda *_: max_tokens):

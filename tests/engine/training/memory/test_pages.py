@@ -13,16 +13,16 @@ import torch
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
-from marlaas.engine.training import pages as module
 from marlaas.engine.training.adamw import AdamState
-from marlaas.engine.training.host_copy import ALIGNED, to_device, to_host
-from marlaas.engine.training.layout import Layout
-from marlaas.engine.training.pages import Pages
-from marlaas.engine.training.policy_memory import PolicyMemory
+from marlaas.engine.training.memory import pages as module
+from marlaas.engine.training.memory.host_copy import ALIGNED, to_device, to_host
+from marlaas.engine.training.memory.layout import Layout
+from marlaas.engine.training.memory.pages import Pages
+from marlaas.engine.training.memory.policy_memory import PolicyMemory
+from marlaas.engine.training.memory.training_state import TrainingState
 from marlaas.engine.training.protocol import PolicyConfig
-from marlaas.engine.training.training_state import TrainingState
 
-from .samples import group
+from ..samples import group
 
 CONFIG = PolicyConfig(rank=2, alpha=4.0, epochs=2)
 LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
@@ -143,7 +143,9 @@ def test_a_damaged_or_missing_file_fails_its_policy(tmp_path: Path) -> None:
 
 
 def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    leave = f"from marlaas.engine.training.pages import Pages; Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
+    leave = (
+        f"from marlaas.engine.training.memory.pages import Pages; Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
+    )
     subprocess.run([sys.executable, "-P", "-c", f"{leave}._own_folder(); __import__('os')._exit(1)"], check=False)
     (orphan,) = tmp_path.iterdir()
     used = Pages(tmp_path)

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..adapters import Array, PolicyState, StateHeader
-from ..errors import AdapterDamaged
-from .adamw import AdamState
+from ...adapters import Array, PolicyState, StateHeader
+from ...errors import AdapterDamaged
+from ..adamw import AdamState
+from ..protocol import PolicyConfig, TrainGroup
 from .layout import Layout
-from .protocol import PolicyConfig, TrainGroup
 
 VECTORS = 4
 

@@ -10,8 +10,8 @@ import logging
 import threading
 from collections.abc import Collection
 
-from ..errors import AdapterError
-from ..faults import Point, reach
+from ...errors import AdapterError
+from ...faults import Point, reach
 from .host_copy import to_device, to_host
 from .pages import Pages
 from .policy_memory import PolicyMemory

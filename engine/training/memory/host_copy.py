@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .adamw import AdamState
+from ..adamw import AdamState
 from .policy_memory import PolicyMemory
 from .training_state import Numbers, TrainingState
 

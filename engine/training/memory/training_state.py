@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ..protocol import PolicyConfig, TrainGroup
 from .layout import Layout
-from .protocol import PolicyConfig, TrainGroup
 
 Numbers: TypeAlias = "NDArray[np.float32]"
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..errors import AdapterError
-from ..home import PrivateFolder, remove_orphans
+from ...errors import AdapterError
+from ...home import PrivateFolder, remove_orphans
 from .training_state import TrainingState
 
 PREFIX = "marlaas-pages-"

@@ -1,0 +1,169 @@
+"""Which sequence a conversation has, and what of its memory others may begin with.
+
+A prompt that has been read is copied whole to all that ask the same (``prompts``), and its first blocks to whoever
+begins with them under the same version (``prefixes``). When the last conversation that holds a block ends, its sequence
+is kept, until conversations need it, others are kept in its place, or the version is retired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .context import Context, Logits
+from .prefixes import BLOCK, Prefixes, blocks_of, common
+from .prompts import Prompt, Prompts
+from .slots import Slots
+from .turn import SequenceState, Turn
+
+PART = 4
+"""One in so many sequences may be kept for what it holds."""
+
+
+class SharedMemory:
+    """The sequences of one context that ``slots`` hands out."""
+
+    def __init__(self, context: Context, slots: Slots) -> None:
+        self._context = context
+        self._slots = slots
+        self._most = max(1, slots.free // PART)
+        self._prompts = Prompts()
+        self._prefixes = Prefixes()
+        self._kept: dict[int, str] = {}
+        """Versions of the sequences that are kept, the one that was used longest ago first."""
+
+    @property
+    def free(self) -> int:
+        """How many conversations can begin."""
+        return self._slots.free + len(self._kept)
+
+    def place(self, turns: Sequence[Turn]) -> Prompt | None:
+        """Give sequences to first turns that share a prompt; the first one's holds as much of it as is known.
+
+        Returns the prompt where it is known whole; ``share`` copies it. Raises ``LookupError`` when too few are free.
+        """
+        first = turns[0]
+        prompt = self._prompts.find(first.key)
+        source, tokens = (None, 0) if prompt else self._prefixes.find(first.family, first.blocks)
+        slots = self._take(first.version.name, len(turns), source)
+        for turn, slot in zip(turns, slots, strict=True):
+            turn.conversation.slot = slot
+            turn.conversation.version = turn.version
+            turn.conversation.tokens = turn.prompt
+        if source is not None and source != slots[0]:
+            self._context.copy(source, slots[0], tokens)
+        elif source is not None:
+            self._prefixes.cut(source, 0)
+            self._context.cut(source, tokens)
+        return prompt
+
+    def awaits(self, turn: Turn, other: Turn) -> bool:
+        """Whether a first turn will find more in memory once the prompt of ``other``, another first turn, is read."""
+        if turn.family != other.family:
+            return False
+        ahead = common(turn.blocks, other.blocks)
+        return ahead > 0 and ahead > self._prefixes.find(turn.family, turn.blocks)[1]
+
+    def read(self, turn: Turn, logits: Logits) -> Prompt:
+        """A first turn's prompt is in its sequence now; ``logits`` (V,) are those after it."""
+        sequence = turn.conversation.sequence
+        prompt = Prompt(turn.key, logits.copy(), {sequence})
+        self._prompts.add(prompt)
+        self._prefixes.hold(sequence, turn.family, turn.blocks)
+        return prompt
+
+    def share(self, prompt: Prompt, turns: Sequence[Turn]) -> None:
+        """Copy a prompt to those of ``turns`` that do not hold it."""
+        source = next(iter(prompt.holders))
+        for turn in turns:
+            sequence = turn.conversation.sequence
+            if sequence not in prompt.holders:
+                self._context.copy(source, sequence, len(turn.prompt))
+                self._prefixes.hold(sequence, turns[0].family, turns[0].blocks)
+                prompt.holders.add(sequence)
+            turn.conversation.prompt = prompt
+
+    def grow(self, turn: Turn) -> None:
+        """A turn has ended: forks of its conversation may begin with what was said, as far as it is in memory.
+
+        Sampled tokens have other last bits than those that are read: of turns that are ``alike`` there is the prompt.
+        """
+        conversation = turn.conversation
+        if conversation.slot is None or turn.alike:
+            return
+        held = conversation.tokens[: self._context.held[conversation.slot]]
+        if len(held) >= self._prefixes.tokens(conversation.slot) + BLOCK:
+            self._prefixes.hold(conversation.slot, turn.family, blocks_of(held, turn.alike))
+
+    def empty(self, conversation: SequenceState) -> None:
+        """A conversation's sequence holds nothing any more, and stays the conversation's."""
+        self._leave_prompt(conversation)
+        self._prefixes.cut(conversation.sequence, 0)
+        self._context.cut(conversation.sequence, 0)
+
+    def end(self, conversation: SequenceState, intact: bool) -> None:
+        """A conversation has ended; without ``intact`` what its sequence holds is of no use."""
+        version, sequence = conversation.version, conversation.slot
+        if sequence is None or version is None:
+            return
+        begun = conversation.prompt.tokens if conversation.prompt else 0
+        self._leave_prompt(conversation)
+        self._prefixes.cut(sequence, begun)  # what was said later is of no use to others
+        if intact and not version.retired and self._prefixes.alone(sequence):
+            self._keep(sequence, version.name)
+        else:
+            self._free(sequence)
+
+    def retire(self, version: str) -> None:
+        """Keep nothing of a version any more."""
+        for sequence in [sequence for sequence, owner in self._kept.items() if owner == version]:
+            self._give_up(sequence)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        for sequence in list(self._kept):
+            self._give_up(sequence)
+
+    def _take(self, version: str, count: int, source: int | None) -> list[int]:
+        """``count`` sequences, of which the kept one ``source`` is given up last; it is the first where it is one of
+        them, and still holds what it held."""
+        if source in self._kept:
+            self._kept[source] = self._kept.pop(source)
+        while self._slots.free < count and self._kept:
+            oldest = next(iter(self._kept))
+            if oldest == source:
+                del self._kept[source]
+                self._slots.give_back(source)
+            else:
+                self._give_up(oldest)
+        taken = self._slots.take(version, count)
+        return sorted(taken, key=lambda slot: slot != source)
+
+    def _keep(self, sequence: int, version: str) -> None:
+        """Keep what a sequence holds, beside others that are kept, so that the rows of a call stay neighbours."""
+        for other in [other for other in self._kept if not self._prefixes.alone(other)]:
+            self._give_up(other)
+        if len(self._kept) >= self._most:
+            self._give_up(next(iter(self._kept)))
+        tokens, place = self._prefixes.tokens(sequence), self._slots.set_aside(sequence)
+        if place != sequence:
+            self._context.copy(sequence, place, tokens)
+            self._prefixes.join(place, sequence)
+            self._prefixes.cut(sequence, 0)
+            self._context.cut(sequence, 0)
+        else:
+            self._context.cut(sequence, tokens)
+        self._kept[place] = version
+
+    def _give_up(self, sequence: int) -> None:
+        del self._kept[sequence]
+        self._free(sequence)
+
+    def _free(self, sequence: int) -> None:
+        self._prefixes.cut(sequence, 0)
+        self._context.cut(sequence, 0)
+        self._slots.give_back(sequence)
+
+    def _leave_prompt(self, conversation: SequenceState) -> None:
+        if conversation.prompt is not None:
+            self._prompts.leave(conversation.prompt, conversation.sequence)
+            conversation.prompt = None

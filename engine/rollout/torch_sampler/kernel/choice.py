@@ -1,0 +1,73 @@
+"""Which context a torch sampler computes in: compiled passes for a small base, where this machine can have them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ....base import SMALL, BaseModel, linear_shapes
+from ....devices import LentCores
+from ...batching.context import Context
+from ..context import TorchContext, TorchWeights
+from .build import NotCompiled, compiled
+from .check import refusal
+from .context import CompiledContext
+from .library import Library
+
+log = logging.getLogger(__name__)
+
+USED = "used"
+"""What the file of a verdict says where compiled passes are used; any other text is the reason why not."""
+
+
+def context_of(
+    base: BaseModel,
+    sequences: int,
+    length: int,
+    weights: TorchWeights,
+    cache: str,
+    threads: int = 1,
+    cores: LentCores | None = None,
+) -> Context:
+    """A context for ``base``; compiled files and verdicts are kept in ``cache``, and without one nothing is compiled.
+    Passes on torch may borrow ``cores``.
+
+    Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
+    arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` where the base
+    cannot be read.
+    """
+    if cache and weights == "f32" and nbytes(base) <= SMALL:
+        try:
+            library, name = compiled(Path(cache))
+            told = Path(cache, f"{name}-{base.fingerprint}-{threads}.verdict")
+            if not (reason := verdict(told, base, library, threads)):
+                return CompiledContext(base, sequences, length, library, threads)
+        except NotCompiled as error:
+            reason = str(error)
+        log.warning("Passes are not compiled, torch computes them more slowly: %s", reason)
+    return TorchContext(base, sequences, length, weights, cores)
+
+
+def nbytes(base: BaseModel) -> int:
+    """Of all matrices in float32, the output matrix included."""
+    config = base.config
+    linear = sum(out * into for module, (out, into) in linear_shapes(config).items() if module != "lm_head")
+    return 4 * (linear + config.vocab_size * config.hidden_size)
+
+
+def verdict(path: Path, base: BaseModel, library: Library, threads: int) -> str:
+    """Why ``library`` is not used for ``base``; empty where it is.
+
+    Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them.
+    """
+    try:
+        if told := path.read_text("utf-8", "replace").strip():
+            return "" if told == USED else told
+    except OSError:
+        pass
+    reason = refusal(base, library, threads)
+    try:
+        path.write_text(f"{reason or USED}\n", "utf-8")
+    except OSError as error:
+        log.warning("%s cannot be written: %s", path, error)
+    return reason

@@ -1,0 +1,220 @@
+"""A context whose passes are compiled: one call for all layers, each row under its own adapter.
+
+The last bits of a row depend on its own sequence alone, however its tokens are cut into passes. Knows nothing of
+conversations, versions or sampling.
+"""
+
+from __future__ import annotations
+
+import heapq
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import byref
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ....base import BaseModel, check_adapter, load
+from ....trajectories import Logprobs, Tokens
+from ...batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
+from ...sampling import Floats
+from ...truncation import Cuts
+from ..cache import Fused
+from ..untouched import untouched
+from . import library
+from .library import Library, aligned
+from .packing import PackedAdapter, PackedBase
+
+ROWS_AT_FIRST = 64
+"""Rows of logits for which there is room from the beginning."""
+LEAST = 8
+"""Fewest rows for which a thread is asked, on average: fewer hardly take longer than asking."""
+
+
+class CompiledContext:
+    """Implements ``batching.context.DrawingContext``. Raises ``BaseModelError`` where the base cannot be read."""
+
+    def __init__(self, base: BaseModel, sequences: int, length: int, compiled: Library, threads: int = 1) -> None:
+        self._config = base.config
+        self._compiled = compiled
+        loaded = load(base, torch.device("cpu"))
+        heads, blocks = loaded.heads, -(-length // compiled.block)
+        shape = base.config.layers, sequences, heads.keys, blocks, compiled.memory_size(heads.size)
+        self._memory = untouched(*shape)
+        """Keys and values of every layer and sequence; pages that were never written take no memory."""
+        self._packed = PackedBase(compiled, loaded, sequences, blocks * compiled.block, self._memory, threads)
+        self._packed.widen(0)
+        self._threads = ThreadPoolExecutor(threads - 1, "pass") if threads > 1 else None
+        linears = [linear for layer in loaded.layers for linear in layer.linears]
+        self._linears = [Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears]
+        self.weights = sum(linear.weight.nbytes for linear in linears)
+        self.vocabulary = len(loaded.embedding)
+        self._stride: int = compiled.logits_size(self.vocabulary)
+        self._logits = aligned(0)
+        self._drawing = aligned(self._stride)
+        self._room(ROWS_AT_FIRST)
+        self._adapters: list[PackedAdapter | None] = []
+        self._free: list[int] = []
+        self._addresses = np.zeros(0, np.uint64)
+        """Where each adapter lies, by its handle."""
+        self._used: Handles = np.empty(0, np.int64)
+        self._order: tuple[bytes, NDArray[np.uint64], NDArray[np.intp] | None] | None = None
+        """Of the last pass: its rows' adapters, their addresses in the order in which the pass takes the rows, and that
+        order, None where it is the given one."""
+        self.sequences = sequences
+        self.length = length
+        self.mixes = self.joins = True
+        self.held: Ints = np.zeros(sequences, np.int32)
+
+    def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
+        """See the protocol."""
+        order = self._pass(tokens, positions, sequences, outputs)
+        count = int(np.count_nonzero(outputs))
+        logits = self._rows(self._logits, count)
+        if order is None:
+            return logits
+        wanted = order[outputs[order] != 0]
+        found = np.empty((count, self.vocabulary), np.float32)
+        found[np.argsort(np.argsort(wanted))] = logits
+        return found
+
+    def _pass(
+        self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]
+    ) -> NDArray[np.intp] | None:
+        """Compute the logits of all wanted rows; returns their order, None where it is the given one."""
+        if positions.max() >= self.length:  # C would write where it may not
+            raise DecodeFailed(f"A sequence holds {self.length} tokens; position {positions.max()} is beyond.")
+        self.held[sequences] = positions + 1
+        addresses, order = self._ordered(len(tokens))
+        given = [
+            np.ascontiguousarray(each if order is None else each[order], kind)
+            for each, kind in ((tokens, np.int32), (positions, np.int32), (sequences, np.int32), (outputs, np.int8))
+        ]
+        self._room(int(np.count_nonzero(outputs)))
+        begins = self._parts(given[2])
+        others = [
+            self._threads.submit(self._part, number, begin, begins[number + 1], given, addresses)
+            for number, begin in enumerate(begins[:-1])
+            if number and self._threads is not None
+        ]
+        self._part(0, 0, begins[1], given, addresses)
+        for other in others:
+            other.result()
+        return order
+
+    def _parts(self, sequences: NDArray[Any]) -> list[int]:
+        """Where the rows of each thread begin, and the end: rows of one sequence stay together."""
+        count, threads = len(sequences), len(self._packed.structures)
+        if threads == 1 or count < 2 * LEAST:
+            return [0, count]
+        borders = np.append(np.flatnonzero(np.diff(sequences, prepend=-1)), count)
+        wanted = np.linspace(0, count, min(threads, count // LEAST) + 1)
+        return [int(each) for each in np.unique(borders[np.searchsorted(borders, wanted)])]
+
+    def _part(
+        self, number: int, begin: int, end: int, given: list[NDArray[Any]], addresses: NDArray[np.uint64]
+    ) -> None:
+        """Compute the rows from ``begin`` to ``end`` in thread ``number``."""
+        own = [each[begin:end] for each in (*given, addresses)]
+        rows = library.Rows(end - begin, *(each.ctypes.data for each in own))
+        first = int(np.count_nonzero(given[3][:begin])) if begin else 0
+        base, logits = self._packed.structures[number], self._logits.ctypes.data + 4 * first * self._stride
+        self._compiled.decode(byref(base), self._packed.rank, byref(rows), logits)
+
+    def _ordered(self, count: int) -> tuple[NDArray[np.uint64], NDArray[np.intp] | None]:
+        """The addresses of the rows' adapters, with rows of one adapter side by side, and the order that takes."""
+        if len(self._used) < 2:
+            addresses = self._addresses[self._used] if len(self._used) else np.zeros(1, np.uint64)
+            return np.repeat(addresses, count), None
+        key = self._used.tobytes()
+        if self._order is None or self._order[0] != key:
+            addresses = self._addresses[self._used]
+            together = 1 + np.count_nonzero(np.diff(addresses)) == len(np.unique(addresses))
+            order = None if together else np.argsort(addresses, kind="stable")
+            self._order = key, addresses if order is None else addresses[order], order
+        return self._order[1:]
+
+    def _room(self, rows: int) -> None:
+        if len(self._logits) < rows * self._stride:
+            self._logits = aligned(rows * self._stride)
+
+    def draw(
+        self,
+        tokens: Ints,
+        positions: Ints,
+        sequences: Ints,
+        temperatures: Floats,
+        noise: Floats,
+        cuts: Cuts | None,
+    ) -> tuple[Tokens, Logprobs]:
+        """See ``DrawingContext``."""
+        wanted = np.ones(len(tokens), np.int8)
+        if cuts is not None:
+            return self.choose(self.decode(tokens, positions, sequences, wanted), temperatures, noise, cuts)
+        order = self._pass(tokens, positions, sequences, wanted)
+        if order is None:
+            return self._drawn(self._logits, temperatures, noise)
+        drawn, logprobs = np.empty(len(tokens), np.int32), np.empty(len(tokens), np.float32)
+        drawn[order], logprobs[order] = self._drawn(self._logits, temperatures[order], noise[order])
+        return drawn, logprobs
+
+    def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
+        """See ``DrawingContext``."""
+        given = logits if cuts is None else cuts.of(logits)
+        room = aligned(len(given) * self._stride)
+        self._rows(room, len(given))[:] = given
+        return self._drawn(room, temperatures, noise)
+
+    def _drawn(self, logits: Logits, temperatures: Floats, noise: Floats) -> tuple[Tokens, Logprobs]:
+        """Tokens and log-probabilities from the first rows of some room for logits."""
+        count = len(temperatures)
+        heats, noises = np.ascontiguousarray(temperatures, np.float64), np.ascontiguousarray(noise, np.float64)
+        drawn, logprobs = np.empty(count, np.int32), np.empty(count, np.float32)
+        arguments = (heats, noises, self._drawing, drawn, logprobs)
+        self._compiled.draw(logits.ctypes.data, count, self.vocabulary, *(each.ctypes.data for each in arguments))
+        return drawn, logprobs
+
+    def _rows(self, room: Logits, count: int) -> Logits:
+        """The first rows of some room for logits, (count, V)."""
+        return room[: count * self._stride].reshape(count, self._stride)[:, : self.vocabulary]
+
+    def cut(self, sequence: int, length: int) -> None:
+        """See the protocol."""
+        self.held[sequence] = min(self.held[sequence], length)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """See the protocol."""
+        blocks = -(-length // self._compiled.block)
+        self._memory[:, target, :, :blocks] = self._memory[:, source, :, :blocks]
+        self.held[target] = length
+
+    def use(self, adapters: Handles, alike: bool = True) -> None:
+        """See the protocol: rows are alike in any case."""
+        self._used = adapters
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """See the protocol."""
+        check_adapter(self._config, adapter)
+        packed = PackedAdapter(self._compiled, self._linears, adapter, alpha)
+        self._packed.widen(packed.rank)
+        if not self._free:
+            self._adapters.append(None)
+            heapq.heappush(self._free, len(self._adapters) - 1)
+            self._addresses = np.append(self._addresses, np.uint64(0))
+        handle = heapq.heappop(self._free)
+        self._adapters[handle], self._addresses[handle] = packed, packed.address
+        self._order = None
+        return handle
+
+    def free_adapter(self, adapter: int) -> None:
+        """See the protocol."""
+        self._adapters[adapter] = None
+        heapq.heappush(self._free, adapter)
+        self._order = None
+
+    def close(self) -> None:
+        """See the protocol."""
+        if self._threads is not None:
+            self._threads.shutdown()
+        self._memory = self._memory[:0]

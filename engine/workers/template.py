@@ -1,0 +1,124 @@
+"""The main program of a template: imports what several workers need, then becomes each of them by forking.
+
+``python -P -m marlaas.engine.workers.template FD PARENT THREADS MODULE …``. A fork shares the memory of what was
+imported before it with all others until one of them writes there: of the 150 MB that PyTorch takes in each process, 20
+are written to. It also needs none of the seconds that the import takes.
+
+Each ``Order`` that comes over the inherited socket FD has two descriptors with it: the worker's socket and its log.
+``Born`` tells the process id of the worker, ``Ended`` how it ended. The worker goes on in ``host.main``, as one that
+was started by itself, and dies with the template, which dies with the engine.
+
+The template computes nothing and has one thread, so a fork copies no lock that another thread holds. Libraries read how
+many threads they may start as they are imported, and keep to it in threads that say nothing of it, so all workers of a
+template have THREADS cores (0: any).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import host
+from .orders import LONGEST, Born, Ended, Order
+
+
+def main(arguments: list[str]) -> None:
+    """Import, tell that it is done, and serve until the engine goes away."""
+    descriptor, parent, threads, *modules = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host.die_with(int(parent))
+    if int(threads):
+        os.environ |= dict.fromkeys(host.THREAD_VARIABLES, threads)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it starts its threads as it is imported; the work is not done in NumPy
+    for module in modules:
+        importlib.import_module(module)
+    if len(os.listdir("/proc/self/task")) > 1:
+        sys.exit("A library has started threads as it was imported: workers are not forked.")
+    gc.collect()
+    gc.freeze()  # a look for garbage writes to every object that it looks at
+    serve(socket.socket(fileno=int(descriptor)))
+
+
+def serve(engine: socket.socket) -> None:
+    """Fork a worker for each order, tell of its end; returns when the engine has closed its side."""
+    woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wakes)
+    engine.send(pickle.dumps(None))
+    while True:
+        ready, _, _ = select.select([engine.fileno(), woken], [], [])
+        if woken in ready:
+            os.read(woken, 1 << 12)
+            for end in ended():
+                engine.send(pickle.dumps(end))
+        if engine.fileno() in ready:
+            frame, descriptors, _, _ = socket.recv_fds(engine, LONGEST, 2)
+            if not frame:
+                return
+            order = pickle.loads(frame)
+            template = os.getpid()
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for descriptor in (woken, wakes, engine.detach()):
+                    os.close(descriptor)
+                become(order, template, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            engine.send(pickle.dumps(Born(pid)))
+
+
+def ended() -> list[Ended]:
+    """The workers that have ended since the last look."""
+    ends: list[Ended] = []
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ends
+        if not pid:
+            return ends
+        ends.append(Ended(pid, os.waitstatus_to_exitcode(status)))
+
+
+def become(order: Order, template: int, connection: int, log: int) -> None:
+    """Go on as the worker; never returns."""
+    try:
+        os.setpgid(0, 0)
+        os.environ.clear()
+        os.environ.update(order.environment)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        words = [order.name, str(connection), str(template), order.cores, str(order.nice)]
+        call_oneself([sys.executable, "-P", "-m", host.__name__, *words])
+        host.main(words)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def call_oneself(command: Sequence[str]) -> None:
+    """Show another command line than the template's to `ps`, over which it is written, as far as there is room."""
+    fields = Path("/proc/self/stat").read_text("utf-8").rpartition(")")[2].split()
+    begins, ends = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5), 0 where they may not be seen
+    room = ends - begins
+    if room > 0:
+        ctypes.memmove(begins, b"\0".join(map(os.fsencode, command))[: room - 1].ljust(room, b"\0"), room)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

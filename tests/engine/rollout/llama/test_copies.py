@@ -1,0 +1,101 @@
+"""A prompt is copied to others of its group with the same bits, whichever way is faster."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marlaas.engine.base.model import BaseModel
+from marlaas.engine.rollout.batching.context import Logits
+from marlaas.engine.rollout.llama.base_file import base_file
+from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
+
+LENGTH = 512
+
+
+def opened(base: BaseModel, folder: Path, exact: bool = True) -> LlamaContext:
+    return open_base(base_file(base, folder / "cache"), [6], LENGTH, exact=exact).context
+
+
+def fill(context: LlamaContext, sequence: int, tokens: int, first: int = 0) -> None:
+    row = np.arange(tokens, dtype=np.int32)
+    context.decode((row * 3 + first) % 50, row, row * 0 + sequence, (row >= tokens - 2).astype(np.int8))
+
+
+def step(context: LlamaContext, *sequences: int) -> Logits:
+    ids = np.array(sequences, np.int32)
+    return context.decode(ids * 0 + 5, context.held[ids].copy(), ids, np.ones(len(ids), np.int8)).copy()
+
+
+def llamas_copies(context: LlamaContext, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The targets of llama.cpp's own copies, as they are made."""
+    targets: list[int] = []
+    copying = context._llama.llama_memory_seq_cp
+
+    def noted(memory: Any, source: int, target: int, *rest: int) -> None:
+        targets.append(target)
+        copying(memory, source, target, *rest)
+
+    monkeypatch.setattr(context._llama, "llama_memory_seq_cp", noted)
+    return targets
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("tokens", [2, 30, 200, 256, 300, LENGTH - 2])
+def test_copies_go_on_with_the_bits_of_their_source(
+    base: BaseModel, tmp_path: Path, tokens: int, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = opened(base, tmp_path, exact)
+    whole = llamas_copies(context, monkeypatch)
+    fill(context, 0, tokens)
+    for target in (1, 2, 3):
+        context.copy(0, target, tokens)
+    said = step(context, 0, 1, 2, 3)
+    assert len({each.tobytes() for each in said}) == 1
+    assert whole == ([] if 2 * tokens <= LENGTH else [1, 2, 3])  # what is mostly held is copied in one piece
+    context.close()
+
+
+def test_a_beginning_is_copied_where_more_is_held(base: BaseModel, tmp_path: Path) -> None:
+    context = opened(base, tmp_path)
+    fill(context, 0, 40)
+    context.copy(0, 1, 30)
+    fill(context, 2, 30)
+    fill(context, 3, 30)
+    assert context.held[1] == 30
+    assert step(context, 1, 2)[0].tobytes() == step(context, 2, 3)[1].tobytes()
+    context.close()
+
+
+def test_what_a_source_held_before_is_not_copied(base: BaseModel, tmp_path: Path) -> None:
+    """Between two copies the source is emptied, filled with other tokens, or goes on."""
+    context = opened(base, tmp_path)
+    fill(context, 0, 30)
+    context.copy(0, 1, 30)
+    context.cut(0, 0)
+    fill(context, 0, 30, first=7)
+    context.copy(0, 2, 30)
+    context.cut(0, 20)
+    context.copy(0, 3, 20)
+    assert context.held[1:4].tolist() == [30, 30, 20]
+    first, second = step(context, 1, 2)
+    assert first.tobytes() != second.tobytes()
+    fill(context, 4, 30, first=7)
+    fill(context, 5, 30, first=7)
+    context.cut(2, 30)
+    assert step(context, 4, 5)[0].tobytes() == step(context, 2, 3)[0].tobytes()
+    context.close()
+
+
+def test_a_buffer_that_is_refused_is_no_loss(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = opened(base, tmp_path)
+    whole = llamas_copies(context, monkeypatch)
+    monkeypatch.setattr(context._llama, "llama_state_seq_set_data", lambda *_: 0)
+    fill(context, 0, 30)
+    context.copy(0, 1, 30)
+    assert whole == [1]
+    one, other = step(context, 0, 1)
+    assert one.tobytes() == other.tobytes()
+    context.close()

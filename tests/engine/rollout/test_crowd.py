@@ -1,0 +1,89 @@
+"""Room for further episodes: while few turns wait, and for each task whatever the others ask for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from marlaas.engine.fairness.line import Payer
+from marlaas.engine.rollout import crowd as module
+from marlaas.engine.rollout.crowd import Crowd
+
+from .test_sampler_slots import ANN, BOB, Holder, Stage, settle
+
+
+@pytest.fixture(autouse=True)
+def _never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has begun is on its way until a test says that it has arrived."""
+    monkeypatch.setattr(module, "COMING", 1e6)
+
+
+async def found(crowd: Crowd, payer: Payer, stage: Stage, least: int) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(crowd.room(payer, [stage.slots], least))
+    await settle()
+    return task
+
+
+async def test_there_is_room_while_fewer_wait_than_there_are_slots() -> None:
+    stage, crowd = Stage(2), Crowd()
+    await stage.queue(*(Holder(ANN) for _ in range(3)))
+    assert (await found(crowd, BOB, stage, 0)).done()
+    await stage.queue(Holder(ANN))
+    rooms = [await found(crowd, payer, stage, least) for payer, least in ((BOB, 0), (BOB, 1), (ANN, 2), (ANN, 3))]
+    assert [room.done() for room in rooms] == [False, True, False, True], "of each task some may wait"
+    for room in rooms:
+        room.cancel()
+
+
+async def test_what_has_just_begun_counts_as_waiting() -> None:
+    stage, crowd = Stage(4), Crowd()
+    crowd.begin(ANN, 4)
+    bob, ann = await found(crowd, BOB, stage, 1), await found(crowd, ANN, stage, 4)
+    assert bob.done() and not ann.done()
+    crowd._arrived(ANN.task, 4)
+    await settle()
+    assert ann.done()
+
+
+async def test_whoever_waits_for_room_hears_of_it() -> None:
+    stage, crowd = Stage(1), Crowd()
+    holders = [Holder(ANN), Holder(BOB), Holder(ANN), Holder(ANN), Holder(BOB)]
+    turns = await stage.queue(*holders)
+    ann, bob = await found(crowd, ANN, stage, 2), await found(crowd, BOB, stage, 1)
+    stage.slots.rest(holders[0], 1)
+    stage.slots.leave(holders[0])
+    await settle()
+    assert not ann.done() and not bob.done(), "bob's turn has begun, and another of his waits"
+    turns[4].cancel()
+    await settle()
+    assert bob.done() and not ann.done(), "a turn that is given up makes room, too"
+    for holder in holders[1:4]:
+        stage.slots.rest(holder, 1)
+        stage.slots.leave(holder)
+    await settle()
+    assert ann.done()
+
+
+async def test_room_is_handed_on_to_who_has_waited_longest() -> None:
+    stage, crowd, carol = Stage(2), Crowd(), Payer("carol", 3)
+    holders = [Holder(ANN) for _ in range(4)]
+    await stage.queue(*holders)
+    bob, other = await found(crowd, BOB, stage, 0), await found(crowd, carol, stage, 0)
+    stage.slots.rest(holders[0], 1)
+    stage.slots.leave(holders[0])
+    crowd.begin(BOB, 1)
+    await settle()
+    assert not bob.done() and not other.done(), "there was room, but somebody has begun meanwhile"
+    crowd._arrived(BOB.task, 1)
+    await settle()
+    assert bob.done() and other.done() and not crowd._rooms, "both, though it is told only once"
+
+
+async def test_who_gives_up_waiting_leaves_nothing() -> None:
+    stage, crowd = Stage(1), Crowd()
+    crowd.begin(ANN, 1)
+    ann = await found(crowd, ANN, stage, 0)
+    ann.cancel()
+    await settle()
+    assert ann.cancelled() and not crowd._rooms

@@ -1,0 +1,5 @@
+"""Knows which process imported it."""
+
+import os
+
+PROCESS = os.getpid()
