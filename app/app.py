@@ -93,6 +93,8 @@ class MarlaasApp(Acting):
         self._interval = interval
         self._timer: Timer | None = None
         self._before = "queue"
+        self._styled_for: dict[str, str] = {}
+        """The theme variables that styles were last read with."""
         self._dress(preferences)
 
     def _dress(self, preferences: Preferences) -> None:
@@ -105,10 +107,24 @@ class MarlaasApp(Acting):
             self._filters.append(Colourless())
         if preferences.ascii:
             self._filters.append(Ascii())
+        self._styled_for = self.get_css_variables()
+        self.stylesheet.set_variables(self._styled_for)  # before the first style is read
 
     def get_css_variables(self) -> dict[str, str]:
         """Theme variables for the styles, with muted text made ``legible``."""
         return legible(super().get_css_variables())
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Read all styles anew where the theme has changed since, or a view has missed that.
+
+        Textual asks for it with every view that is opened, twice, and reads every style each time. A new view needs
+        none of that: its widgets get their styles as they are mounted.
+        """
+        variables, view = self.get_css_variables(), self.view
+        missed = view is not None and view.is_mounted and view._css_update_count != self._css_update_count
+        if missed or variables != self._styled_for:
+            self._styled_for = variables
+            super().refresh_css(animate)
 
     def on_mount(self) -> None:
         """Open the queue and begin to read."""

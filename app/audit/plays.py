@@ -78,7 +78,7 @@ def _check_partners(
 
 
 def _versions(record: Record, policies: Sequence[Policy], name: str) -> frozenset[int]:
-    """Numbers of the versions that may speak for a policy of the task."""
+    """Numbers of the versions that a policy of the task may have acted with."""
     task = policies[0].task
     own = task.policies.get(name, {})
     if own.get("frozen"):

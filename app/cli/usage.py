@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 _SENTENCES = (
     (r"the following arguments are required: ([^,]+)", r"\1 is missing"),
@@ -34,6 +34,18 @@ def sentence(message: str) -> str:
             message = found.expand(words)
             break
     return _capital(message.rstrip(".")) + "."
+
+
+def near_verb(said: str, verbs: Mapping[str, argparse.ArgumentParser]) -> str:
+    """The verb that is meant by one that there is not: one of the same name in a family, else one that looks alike."""
+    inner = [f"{name} {said}" for name, parser in verbs.items() if said in _verbs_of(parser)]
+    near = inner[:1] or difflib.get_close_matches(said, verbs, n=1)
+    return f"Did you mean {near[0]!r}?" if near else ""
+
+
+def _verbs_of(parser: argparse.ArgumentParser) -> Collection[str]:
+    families = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return [verb for choices in families for verb in choices]
 
 
 def no_choice(action: argparse.Action, value: object) -> tuple[str, str]:

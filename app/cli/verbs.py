@@ -10,7 +10,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import takewhile
 from typing import Any, NoReturn, TypeAlias
 
 from marlaas.engine.home import Home, check_folder, check_home, find_home
@@ -55,11 +54,10 @@ class CommandParser(argparse.ArgumentParser):
             from .usage import no_choice
 
             self._refuse(*no_choice(action, value))
-        import difflib
+        from .usage import near_verb
 
-        near = difflib.get_close_matches(str(value), list(verbs), n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
-        output.complain(f"There is no verb {value!r}.", f"{meant}`{self.prog} --help` lists the verbs.")
+        meant = near_verb(str(value), verbs)
+        output.complain(f"There is no verb {value!r}.", f"{meant} `{self.prog} --help` lists the verbs.".lstrip())
         self.exit(output.USAGE)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -72,10 +70,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def _before_a_verb(self, words: Sequence[str]) -> Iterable[str]:
         """The long options that stand before a verb: a wrong one must not be taken for the verb's."""
-        own = (action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction))
-        verbs = next(own, None)
-        ahead = () if verbs is None else takewhile(lambda word: word not in verbs, words)
-        return (word for word in ahead if word.startswith("--"))
+        if not any(isinstance(action, argparse._SubParsersAction) for action in self._actions):
+            return
+        before = ""
+        for word in words:
+            takes = self._option_string_actions.get(before)
+            if not word.startswith("-") and (takes is None or takes.nargs == 0):
+                return
+            if word.startswith("--"):
+                yield word
+            before = word
 
     def _knows(self, word: str) -> bool:
         return any(name.startswith(word.partition("=")[0]) for name in self._option_string_actions)

@@ -11,7 +11,7 @@ from typing import Any
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec import TaskSpec, build
 from marlaas.engine.store import EnvironmentRow, Submission
-from marlaas.engine.submission import LISTED, check_environment, taskfile
+from marlaas.engine.submission import check_environment, taskfile
 
 from ..home.task_text import written
 from .fields import AGENTS, FIRST, FOLDED, NAMES, PARAMETERS, POLICIES, FormField
@@ -20,8 +20,6 @@ from .texts import Several, joined, place, read, table_of
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}
 """Values for the other required keys, so that one key can be checked by itself."""
-
-_IN_THE_FORM = "This field lists those that exist: clear it to see them all."
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ def _by_field(error: ConfigError, fields: Sequence[FormField], texts: Mapping[st
 
 
 def _plain(error: ConfigError) -> str:
-    hint = error.hint.replace(LISTED, _IN_THE_FORM)
-    return f"{error.cause} {hint}".strip()
+    return f"{error.cause} {error.hint}".strip()
 
 
 def _field_of(path: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> str:

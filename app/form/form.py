@@ -66,7 +66,7 @@ class Form:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents that policies speak for: those that the environment declares, and those that were named."""
+        """The agents that policies act as: those that the environment declares, and those that were named."""
         return tuple(dict.fromkeys((*self.declared, *names_in(self.texts.get(AGENTS, "")))))
 
     @property

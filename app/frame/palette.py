@@ -8,7 +8,6 @@ from typing import cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from ..context.application import Application
-from ..screens.dialogs.explain import Explain
 from ..words.explaining import sentence
 from ..words.format import line
 from ..words.tasks import state_word
@@ -26,6 +25,8 @@ class Palette(Provider):
         return cast("Application", self.app)
 
     def _explain(self, word: str) -> None:
+        from ..screens.dialogs.explain import Explain
+
         self.app.push_screen(Explain(word))
 
     async def discover(self) -> Hits:

@@ -47,8 +47,8 @@ def evidence(
 
 
 def _both_sides(config: Mapping[str, Any], policy: str) -> bool:
-    """Whether a policy speaks for several agents in training, of which others play one when it is measured."""
-    own = {agent for agent, speaks in config.get("agents", {}).items() if speaks == policy}
+    """Whether a policy acts as several agents in training, of which others play one when it is measured."""
+    own = {agent for agent, acts in config.get("agents", {}).items() if acts == policy}
     return len(own) > 1 and not own.isdisjoint(config.get("eval", {}).get("agents", {}))
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import StoredConversation, Tokens, Turn, reply_ends
 
-from ..words.format import duration, line, number, plain, score
+from ..words.format import advantage, duration, line, number, plain, score
 from ..words.policies import who
 from .document import Block, Stretch, occurrences
 from .interleaving import Said, in_order
@@ -51,7 +51,7 @@ def head(conversation: StoredConversation) -> str:
 def payment(conversation: StoredConversation) -> str:
     """Its reward, advantage, and the named parts of the reward."""
     words = [f"reward {score(conversation.reward)}"]
-    words += [] if conversation.speaker else [f"advantage {conversation.advantage:+.2f}"]
+    words += [] if conversation.speaker else [f"advantage {advantage(conversation.advantage)}"]
     words += [f"{line(name, 30)} {number(value)}" for name, value in list(conversation.scores.items())[:20]]
     return " · ".join(words)
 

@@ -25,6 +25,7 @@ from ..widgets.filter_bar import FilterBar
 from ..widgets.nothing import Nothing
 from ..widgets.virtual_list import GUTTER, VirtualList
 from ..words.format import line, size
+from ..words.tasks import shown_state
 from .versions_view import VersionsView
 
 _EMPTY = """No adapters yet: a task's first version appears when it starts.
@@ -124,7 +125,10 @@ selected task alone, / filters by number, name, tenant and label."""
         own = [each.row.size for each in self._versions if each.row.task == number]
         together = f"its {len(own)} versions take {size(sum(own))}" if len(own) > 1 else "its only version"
         task = self.marlaas.snapshot.task(number)
-        return f"Task {number} is {line(task.state, 20)}, step {task.step}/{task.steps}; {together}." if task else ""
+        if task is None:
+            return ""
+        state = shown_state(task, self.marlaas.snapshot.serving)
+        return f"Task {number} is {line(state, 20)}, step {task.step}/{task.steps}; {together}."
 
     def _go_to_task(self) -> None:
         """Move the cursor to the selected task's best version."""

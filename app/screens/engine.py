@@ -22,7 +22,6 @@ from ..widgets.engine.pane import Pane
 from ..widgets.engine.shares import UsedLately, shares
 from ..words.format import short_duration
 from ..words.tasks import Liveness, liveness
-from .dialogs.confirm import Confirm
 from .view import View
 from .yielding import ask_yield, take_back, why_no_end
 
@@ -183,6 +182,8 @@ Tab goes through the panes, z shows one alone."""
 
     def action_stop(self) -> None:
         """Ask, then stop."""
+
+        from .dialogs.confirm import Confirm
 
         def act(yes: bool | None) -> None:
             if yes:

@@ -30,8 +30,6 @@ from ..widgets.nothing import Nothing
 from ..words.environments import plugin_of
 from ..words.findings import spoken, verdict
 from ..words.format import line
-from .dialogs.new_environment import write_environment
-from .editing import edit_source
 from .view import View
 
 CHECK_SECONDS = 300.0
@@ -242,11 +240,15 @@ shows which libraries one waits for, and installs them if you agree."""
 
     def action_edit(self) -> None:
         """Open the plugin in an editor, at the line at which something is wrong."""
+        from .editing import edit_source
+
         if row := self.current:
             edit_source(self.marlaas, *place_to_mend(row, self._answer.use_of(row)))
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it in the editor."""
+        from .dialogs.new_environment import write_environment
+
         write_environment(self.marlaas, tell=self._await)
 
     def _await(self, path: Path) -> None:

@@ -33,7 +33,6 @@ from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.policies import kind
 from ..words.tasks import shown_state
-from .dialogs.new_environment import write_environment
 from .tasks_view import TasksView
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
@@ -263,6 +262,8 @@ A click on a column's head sorts."""
 
     def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
         """Write an environment, and say what comes next."""
+        from .dialogs.new_environment import write_environment
+
         write_environment(self.marlaas, "a adds a task that uses it.")
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:

@@ -36,8 +36,6 @@ from ..widgets.notice_line import NoticeLine
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
 from ..widgets.submit.outlook import Outlook
-from .dialogs.ask import Ask
-from .dialogs.confirm import Confirm
 from .submit_editor import edited_table
 
 
@@ -261,6 +259,8 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_save(self) -> None:
         """Ask for a name, and save the task file there."""
+        from .dialogs.ask import Ask
+
         if self.marlaas.web:
             self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
             return
@@ -290,6 +290,8 @@ class SubmitScreen(ModalScreen[None]):
 
     def action_leave(self) -> None:
         """Go back to the view; ask first if something was typed."""
+        from .dialogs.confirm import Confirm
+
         if self.has_class("-turned"):
             self.action_turn()
         elif self._form.touched:

@@ -19,8 +19,6 @@ from ..chart.score_rows import ScoreRow
 from ..chart.smoothing import WEIGHTS
 from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
-from ..home.comparing import difference_lines
-from ..home.configuration import settings
 from ..lists.learners import Learner, learner, learners
 from ..questions.evidence import evidence
 from ..questions.task import TaskAnswer, TaskQuestion
@@ -40,11 +38,6 @@ from ..words.measured import score_text
 from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
 from ..words.tasks import short_name, shown_state
 from ..words.verdict import verdict
-from .dialogs.choose_tasks import ChooseTasks
-from .dialogs.configuration import Configuration
-from .dialogs.explain import Explain
-from .dialogs.findings import Findings
-from .dialogs.win_rates import WinRates
 from .tasks_view import TasksView
 
 _NOWHERE = """No task is selected.
@@ -274,11 +267,15 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def action_win_rates(self) -> None:
         """Show how the policy's versions did against each other, and against others."""
+        from .dialogs.win_rates import WinRates
+
         if self.marlaas.learner is not None:
             self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
 
     def action_findings(self) -> None:
         """Show what goes wrong in what the task learns."""
+        from .dialogs.findings import Findings
+
         self.app.push_screen(Findings(self.marlaas.home, self.targets[0]))
 
     def action_metric(self, by: int) -> None:
@@ -299,6 +296,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def on_metric_list_asked(self, message: MetricList.Asked) -> None:
         """Explain a metric; of an evaluation the list has versions, which all have a score."""
+        from .dialogs.explain import Explain
+
         versions = self._answer is not None and self._answer.versions
         self.app.push_screen(Explain("score" if versions else message.name))
 
@@ -353,6 +352,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; the most similar ones come first."""
+        from .dialogs.choose_tasks import ChooseTasks
+
         task, own = self.targets[0], self.marlaas.learner
         if own is None:
             return
@@ -373,6 +374,10 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     def action_configuration(self) -> None:
         """Show the task's configuration beside those of the tasks that share its chart."""
+        from ..home.comparing import difference_lines
+        from ..home.configuration import settings
+        from .dialogs.configuration import Configuration
+
         if self._answer is None:
             return
         shown = [self._answer.learner, *(each for _, each in self._look.overlaid(self._answer))]

@@ -14,12 +14,9 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
-from ..home.source_lines import task_place
 from ..reading.opening import reading
 from ..words.format import line
 from ..words.tasks import task_json, tasks_named
-from .dialogs.confirm import Confirm
-from .editing import edit_source
 from .view import View
 
 _VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
@@ -82,6 +79,8 @@ class TasksView(View):
 
     def action_cancel(self) -> None:
         """Ask, then cancel."""
+        from .dialogs.confirm import Confirm
+
         tasks = self._fitting("cancel")
 
         def act(yes: bool | None) -> None:
@@ -107,6 +106,9 @@ class TasksView(View):
 
     def action_edit_environment(self) -> None:
         """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
+        from ..home.source_lines import task_place
+        from .editing import edit_source
+
         try:
             with reading(self.marlaas.home) as reader:
                 known, use = (reader.environments(), reader.environment_use(time.time())) if reader else ([], {})

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
@@ -21,14 +21,13 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import FINISHED, KeptVersion, VersionRow
 from marlaas.engine.submission import TRANSITIONS
 
-from ..home.exporting import export
 from ..home.references import arguments, owner, reference
 from ..lists.learners import learner, learners
 from ..words.format import line, size
-from .dialogs.confirm import Confirm
-from .dialogs.export import ExportDialog, ExportWish
-from .dialogs.exported import Exported
 from .view import View
+
+if TYPE_CHECKING:
+    from .dialogs.export import ExportWish
 
 _NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
 _ACTS = ("chat", "beside", "delete", "roll_back", "begin")
@@ -110,6 +109,8 @@ class VersionsView(View):
 
     def action_roll_back(self) -> None:
         """Ask, then roll the task back to this version."""
+        from .dialogs.confirm import Confirm
+
         kept = self.current
         if kept is None:
             return
@@ -132,6 +133,8 @@ class VersionsView(View):
 
     def action_delete(self) -> None:
         """Ask for the task's number, then delete the marked versions, or the one under the cursor."""
+        from .dialogs.confirm import Confirm
+
         kept = self.current
         if kept is None:
             return
@@ -158,6 +161,8 @@ class VersionsView(View):
 
     def action_export(self) -> None:
         """Ask where to, then export in a thread."""
+        from .dialogs.export import ExportDialog
+
         kept = self.current
         if kept is None:
             return
@@ -171,6 +176,8 @@ class VersionsView(View):
         self.app.push_screen(ExportDialog(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", folder), write)
 
     def _export(self, kept: KeptVersion, wish: ExportWish) -> None:
+        from ..home.exporting import export
+
         try:
             files = export(self.marlaas.home, kept.row, wish.folder, wish.gguf)
         except (MarlaasError, OSError) as error:
@@ -181,6 +188,8 @@ class VersionsView(View):
 
     def _exported(self, wish: ExportWish, text: str) -> None:
         """Say where it is, and show how to use it."""
+        from .dialogs.exported import Exported
+
         programs = "PEFT, vLLM, llama.cpp and Ollama" if wish.gguf else "PEFT and vLLM"
         self.marlaas.say(f"{wish.folder.name} is there, for {programs}: {USE} says how.")
         self.app.push_screen(Exported(wish.folder, text))

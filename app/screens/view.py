@@ -80,6 +80,7 @@ class View(Screen[None]):
 
     def on_mount(self) -> None:
         """Show what is already known."""
+        self._css_update_count = self.app._css_update_count  # its styles are of the theme of now
         self.show_again()
 
     def on_screen_resume(self) -> None:

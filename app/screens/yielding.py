@@ -12,10 +12,8 @@ from marlaas.engine.store import HOURS, YIELDED, Yielding
 from ..context.application import Application
 from ..questions.engine import EngineAnswer
 from ..widgets.engine.head import yield_question
-from ..words.durations import seconds
 from ..words.tasks import liveness
 from ..words.yielding import yielding_of
-from .dialogs.ask import Ask
 
 USUAL = "2h"
 OPEN = "open"
@@ -24,6 +22,9 @@ OPEN = "open"
 
 def ask_yield(app: Application) -> None:
     """Ask for how long, and yield; leaving the dialog changes nothing."""
+
+    from ..words.durations import seconds
+    from .dialogs.ask import Ask
 
     def act(answer: str | None) -> None:
         if not answer:

@@ -17,7 +17,7 @@ from textual.widgets import Static
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TrajectoryRow, Turn
 
-from ..words.format import cells, excerpt, line, number, score
+from ..words.format import advantage, cells, excerpt, line, number, score
 from ..words.policies import who
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
@@ -160,7 +160,7 @@ def trajectory_text(row: TrajectoryRow) -> Content:
         f"{row.tokens} tokens",
         line(row.status, 12) if row.status != "ok" else "",
     ]
-    rewards = [f"reward {score(row.reward)}", *([] if row.speaker else [f"advantage {row.advantage:+.2f}"])]
+    rewards = [f"reward {score(row.reward)}", *([] if row.speaker else [f"advantage {advantage(row.advantage)}"])]
     rewards += [f"{line(name, 20)} {number(value)}" for name, value in list(row.parts.items())[:8]]
     parts: list[tuple[str, str] | str] = [
         (" · ".join(part for part in head if part), "$text-muted"),

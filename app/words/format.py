@@ -111,7 +111,12 @@ def score(value: float | None) -> str:
     """A reward or held-out score, always two decimals so that a column of them can be compared."""
     if value is None:
         return "-"
-    return f"{value:.2f}" if math.isfinite(value) and abs(value) < 1000 else number(value)
+    return f"{value:z.2f}" if math.isfinite(value) and abs(value) < 1000 else number(value)
+
+
+def advantage(value: float) -> str:
+    """An advantage with its sign; one that two decimals do not show is ``0.00``."""
+    return f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
 
 
 def count(value: int) -> str:

@@ -122,7 +122,7 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
         return Liveness("never", "never started")
     since = ago(engine.heartbeat, now)
     if engine.state == "stopped" or not exists(engine.pid):
-        return Liveness("down", f"down since {since}" if engine.state == "stopped" else f"down, last heard {since}")
+        return Liveness("down", f"stopped {since}" if engine.state == "stopped" else f"down, last heard {since}")
     if now - engine.heartbeat > FRESH_SECONDS:
         return Liveness("silent", f"silent {since.removesuffix(' ago')}")
     yielding = yielding_of(engine)

@@ -149,7 +149,7 @@ def _of_course(seen: Evidence) -> Verdict:
 
 def _by_held_out(seen: Evidence, held: _Trend | None) -> Verdict:
     """Of a policy that plays against itself, whose mean reward stays where it is however well it plays."""
-    why = "The mean reward says nothing: one policy speaks for both sides."
+    why = "The mean reward says nothing: one policy acts as both sides."
     if held is None:
         known = f"held-out {score(seen.scores[-1].score)}" if seen.scores else "held-out is not measured yet"
         return Verdict("none", f"Too early to tell: {known}. {why}")

@@ -18,14 +18,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from .source import HELD_OUT, Source
+from .source import HELD_OUT, VALIDATION, Source
 
 EXACT = 100_000
 """Rows up to which each split gets its share of the different rows exactly. Of more rows no list is sorted: a row is in
 a split if its hash lies in the split's part of all hashes, so rows that are added later move no other."""
 KEPT = 20_000
 """Rows from which the places are written down: below, it is quicker to find them again."""
-_RULE = 1
+_RULE = 2
 """Raise it when the same file would be divided differently."""
 _RANGE = 1 << 64
 canonical = json.JSONEncoder(sort_keys=True, default=repr).encode
@@ -140,6 +140,8 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
     every, keys, marks = array("Q"), array("Q"), array("b")
     marked = all(isinstance(share, str) for share in source.split.values())
     known = {source.named_as(split): number for number, split in enumerate(SPLITS)}
+    if "eval" not in source.split:
+        known.setdefault(VALIDATION, len(SPLITS))
     for place, row in stored.scan():
         every.append(place)
         marked = marked and isinstance(row, dict) and "split" in row
@@ -153,7 +155,9 @@ def _find(stored: Stored, source: Source, name: str, whole: str) -> dict[str, Pa
     found, digests = {split: array("Q") for split in SPLITS}, {split: sha256() for split in SPLITS}
     if source.named and not marked:
         raise ValueError(f"{name}: {unmarked(source)}")
-    splits = (SPLITS[mark] if mark >= 0 else "" for mark in marks) if marked else divide(keys, source.shares, name)
+    others = "" if SPLITS.index("eval") in marks else "eval"  # what the rows marked as VALIDATION are
+    meaning = (*SPLITS, others, "")
+    splits = (meaning[mark] for mark in marks) if marked else divide(keys, source.shares, name)
     for place, key, split in zip(every, keys, splits, strict=True):
         if split:
             found[split].append(place)

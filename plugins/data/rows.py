@@ -130,7 +130,7 @@ def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
 
 def _chosen(folder: Path, names: Sequence[str], source: Source, split: str) -> Path:
     """The folder, within a saved ``DatasetDict``, of a split; of its only one where it has but one."""
-    name = names[0] if len(names) == 1 and not source.named else source.named_as(split)
+    name = names[0] if len(names) == 1 and not source.named else source.called(split, names.__contains__)
     if name not in names:
         raise ValueError(
             f"{folder.name} has the splits {', '.join(names)}, and none is called {name!r}: "

@@ -1,8 +1,8 @@
-"""Which data a task trains on, as its task file says in ``[data]``. Pure."""
+"""Which data a task trains on, as its task file says in ``[data]``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ SPLIT = "{split}"
 """What stands in a path for the name of the split."""
 HELD_OUT = 0.1
 """The share of the different rows that is for evaluation, where nobody says which rows are."""
+VALIDATION = "validation"
+"""What most data sets call the rows that choose the best version: they are ``eval`` where nothing is called so."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,18 @@ class Source:
         name = self.split.get(split, split)
         return name if isinstance(name, str) else split
 
+    def called(self, split: str, there: Callable[[str], bool]) -> str:
+        """What a split is called in data of which ``there`` says whether they have a split of some name."""
+        other = split == "eval" and split not in self.split and not there(split) and there(VALIDATION)
+        return VALIDATION if other else self.named_as(split)
+
     def file(self, split: str) -> Path:
         """Where the rows of a split lie."""
-        return Path(str(self.path).replace(SPLIT, self.named_as(split)))
+
+        def named(name: str) -> Path:
+            return Path(str(self.path).replace(SPLIT, name))
+
+        return named(self.called(split, lambda name: named(name).exists()))
 
     def renamed(self, row: Any) -> Any:
         """A row under the names that the environment knows; ``ValueError`` where a column is missing."""

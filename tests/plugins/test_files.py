@@ -74,6 +74,21 @@ def test_splits_by_name_and_by_share(tmp_path: Path) -> None:
     assert len(set.union(*found.values())) == 100
 
 
+def test_what_others_call_validation_is_for_evaluation(tmp_path: Path) -> None:
+    marks = ["train"] * 16 + ["validation"] * 3 + ["test"]
+    table = [row | {"split": mark} for row, mark in zip(rows(20), marks, strict=True)]
+    source = made(tmp_path, table)
+    assert [row["number"] for row in drawn(source, "eval")] == [16, 17, 18]
+    assert [row["number"] for row in drawn(source, "test")] == [19] and len(drawn(source, "train")) == 16
+    both = made(tmp_path, [*table, table[0] | {"split": "eval"}])
+    assert [row["number"] for row in drawn(both, "eval")] == [0], "one that is called eval goes first"
+    for split in ("train", "validation"):
+        (tmp_path / f"x.{split}.jsonl").write_text(json.dumps({"split": split}) + "\n")
+    assert rows_of("x.{split}.jsonl", "eval", tmp_path)[0] == {"split": "validation"}
+    (tmp_path / "x.eval.jsonl").write_text("1\n")
+    assert rows_of("x.{split}.jsonl", "eval", tmp_path)[0] == 1
+
+
 def test_a_limit_takes_rows_from_all_of_the_file(tmp_path: Path) -> None:
     table = [{"topic": n // 250, "n": n} for n in range(1000)]
     topics = Counter(row["topic"] for row in drawn(made(tmp_path, table, limit=40), "train"))

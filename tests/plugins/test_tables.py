@@ -76,6 +76,16 @@ def test_a_saved_data_set_with_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pyarrow")
+def test_a_saved_validation_split_is_for_evaluation(tmp_path: Path) -> None:
+    folder, names = tmp_path / "sets", ["train", "validation", "test"]
+    for begin, name in enumerate(names):
+        saved(folder / name, 4, begin=100 * begin)
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": names}))
+    found = {split: numbers(tmp_path, Source(folder), split) for split in ("train", "eval", "test")}
+    assert {split: min(of) for split, of in found.items()} == {"train": 0, "eval": 100, "test": 200}
+
+
+@pytest.mark.usefixtures("pyarrow")
 def test_the_only_split_is_divided(tmp_path: Path) -> None:
     saved(tmp_path / "sets" / "all", 20)
     (tmp_path / "sets/dataset_dict.json").write_text('{"splits": ["all"]}')

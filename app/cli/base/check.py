@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.base import PRECISIONS
+from marlaas.engine.base import BFLOAT16, PRECISIONS
 
 from ... import output
 from ...words.fitness import judge, spoken
@@ -17,6 +17,7 @@ from .download import download
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel, MemoryPlan
+    from marlaas.engine.devices import Precision, Survey
     from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.run import Tried
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 WORTHWHILE = 1.15
 """A setting is only recommended where it is this many times as fast; less is noise."""
 ASKED = ("f32", "f16", "q8_0")
-"""Precisions that are tried where none is named."""
+"""Precisions that are tried where none is named; and bfloat16 where an engine would sample in it."""
+KNOWN = (*PRECISIONS, BFLOAT16)
 
 
 def register(family: Verbs) -> None:
@@ -43,7 +45,7 @@ def register(family: Verbs) -> None:
     )
     check.add_argument(
         "--weights", metavar="LIST", type=_precisions, default=None, help="precisions, as in f16,q8_0 (default: "
-        f"{','.join(ASKED)}; known are {', '.join(PRECISIONS)})"
+        f"{','.join(ASKED)}, and bf16 where an engine would take it; known are {', '.join(KNOWN)})"
     )  # fmt: skip
     check.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
 
@@ -72,35 +74,75 @@ def run(args: argparse.Namespace) -> int:
         download(settings.base)
     base = load_base(settings.base)
     check_base(base)
-    if args.weights and settings.rollout.sampler == "auto":  # precisions are llama.cpp's
+    seen = surveyed(home, settings.resources, missing=decides(base, settings))
+    cards = cards_used(base, settings, seen)
+    kept = on_this_processor(base, settings, seen)
+    if args.weights and settings.rollout.sampler == "auto":  # precisions but bfloat16 are llama.cpp's
         settings = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
-    cards = cards_used(base, settings, surveyed(home, settings.resources))
     settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
     free = available_memory(settings.resources.memory)
-    plans = _plans(base, settings, free, args.weights or ASKED, strict=args.weights is not None)
+    asked = args.weights or (*ASKED, *([BFLOAT16] if kept.sampler == BFLOAT16 else []))
+    plans = _plans(base, settings, free, asked, kept.trainer, strict=args.weights is not None)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
     if cards:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
-    report = _Report(args.json, settings, chosen_precision(base, settings, free))
+    report = _Report(args.json, settings, chosen_precision(base, settings, free, kept))
     report.base(base, renderer)
     report.memory(next(iter(plans.values())))
-    tried = asyncio.run(_try(home, base, settings, renderer, plans, report))
+    tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, report))
     if tried:
-        keep_speed(home, base, settings, tried)
+        keep_speed(home, base, settings, tried, kept)
     report.end(tried)
     return output.OK
 
 
-def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried]) -> None:
+@dataclass(frozen=True)
+class Kept:
+    """How an engine would keep the base on this machine's processor."""
+
+    trainer: Precision = "f32"
+    sampler: str = ""
+    """``bf16`` where the torch sampler would keep it so; else empty: as fits."""
+
+
+DEFAULT = Kept()
+
+
+def decides(base: BaseModel, settings: Settings) -> bool:
+    """Whether it depends on the processor's speed how an engine keeps the base."""
+    from marlaas.engine.base import parameters
+    from marlaas.engine.fleet import decides_precision, decides_weights
+
+    values = parameters(base)
+    return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
+
+
+def on_this_processor(base: BaseModel, settings: Settings, seen: Survey) -> Kept:
+    """The engine's own decision, without the cards."""
+    from dataclasses import replace
+
+    from marlaas.engine.devices import UsableResources
+    from marlaas.engine.errors import MarlaasError
+    from marlaas.engine.fleet import placed
+
+    machine = replace(seen.usable.machine, gpus=())
+    try:
+        placement = placed(base, settings, UsableResources(machine), seen.software)
+    except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
+        return Kept()
+    return Kept(placement.trainer.precision, placement.samplers[0].weights)
+
+
+def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept) -> None:
     """Keep how fast the base was for estimates, at the precision that the settings lead to, else the fastest."""
     from marlaas.engine.devices import available_memory
     from marlaas.engine.run import speed_of, write_speed
 
     from ...home.probing import key_of
 
-    chosen = chosen_precision(base, settings, available_memory(settings.resources.memory))
+    chosen = chosen_precision(base, settings, available_memory(settings.resources.memory), kept)
     best = min(tried, key=lambda one: (one.weights != chosen, one.trial.seconds))
     write_speed(home.speeds, key_of(base, settings), speed_of(best.trial))
 
@@ -108,24 +150,26 @@ def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[
 def _precisions(text: str) -> tuple[str, ...]:
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in named or ("",):
-        if name not in PRECISIONS:
-            raise argparse.ArgumentTypeError(f"{name!r} is no precision; known are {', '.join(PRECISIONS)}")
+        if name not in KNOWN:
+            raise argparse.ArgumentTypeError(f"{name!r} is no precision; known are {', '.join(KNOWN)}")
     return tuple(dict.fromkeys(named))
 
 
-def chosen_precision(base: BaseModel, settings: Settings, free: int) -> str:
+def chosen_precision(base: BaseModel, settings: Settings, free: int, kept: Kept = DEFAULT) -> str:
     """The precision that the settings lead to; empty where it has no room."""
     from marlaas.engine.errors import BaseModelError
     from marlaas.engine.fleet import plan_of
+    from marlaas.engine.run import with_weights
 
     try:
-        return plan_of(base, settings, free).weights
+        own = with_weights(settings, kept.sampler) if kept.sampler else settings
+        return plan_of(base, own, free, precision=kept.trainer).weights
     except BaseModelError:
         return ""
 
 
 def _plans(
-    base: BaseModel, settings: Settings, free: int, asked: tuple[str, ...], strict: bool
+    base: BaseModel, settings: Settings, free: int, asked: tuple[str, ...], trainer: Precision, strict: bool
 ) -> dict[str, MemoryPlan]:
     """A plan for each precision; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
@@ -135,7 +179,7 @@ def _plans(
     plans, refused = {}, {}
     for weights in precisions(settings, asked):
         try:
-            plans[weights] = plan_of(base, with_weights(settings, weights), free)
+            plans[weights] = plan_of(base, with_weights(settings, weights), free, precision=trainer)
         except BaseModelError as error:
             refused[weights] = error
     if refused and (strict or not plans):
@@ -151,15 +195,19 @@ async def _try(
     settings: Settings,
     renderer: Renderer,
     plans: dict[str, MemoryPlan],
+    trainer: Precision,
     report: _Report,
 ) -> list[Tried]:
     from contextlib import aclosing
 
     from marlaas.engine.run import try_base
 
-    output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …")
+    over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
+    output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …{over}")
     tried = []
-    async with aclosing(try_base(base, home, settings, renderer, plans)) as found:  # Ctrl-C ends the workers, too
+    async with aclosing(
+        try_base(base, home, settings, renderer, plans, trainer)
+    ) as found:  # Ctrl-C ends the workers, too
         async for one in found:
             report.tried(one)
             tried.append(one)

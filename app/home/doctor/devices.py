@@ -56,9 +56,12 @@ def look(home: Home, measure: bool = False) -> Devices:
     return Devices(seen, tuple(findings(seen)))
 
 
-def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> Survey:
-    """The devices as data. What the home's engine holds counts as free. Costs little on a machine without a driver."""
-    return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure)
+def surveyed(home: Home, resources: ResourceSettings, measure: bool = False, missing: bool = False) -> Survey:
+    """The devices as data. What the home's engine holds counts as free. Costs little on a machine without a driver.
+
+    ``measure`` measures each device anew, which takes some seconds; ``missing`` those that have not been measured yet.
+    """
+    return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure, missing=missing)
 
 
 def _engine(home: Home) -> frozenset[int]:

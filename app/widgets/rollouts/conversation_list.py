@@ -10,7 +10,7 @@ from textual.content import Content
 from marlaas.engine.store import EVAL, ConversationSummary
 
 from ...rollouts.answers import FAILED, RIGHT, UNPAID, WRONG, Prompts, answer, mark, middle, shares
-from ...words.format import cells, clip, count, pad, score
+from ...words.format import advantage, cells, clip, count, pad, score
 from ...words.policies import who
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
@@ -43,10 +43,10 @@ class ConversationList(VirtualList[ConversationSummary]):
         sign, style = mark(row.status, row.reward)
         sign = sign if sign in (RIGHT, WRONG, FAILED, UNPAID) else " "
         paid = f"{pad(str(row.member), 3)}{sign}{pad(score(row.reward), 6, right=True)}"
-        advantage = "" if row.speaker else f"{row.advantage:+.2f}"
-        advantage = pad(advantage, 7, right=True) if width >= _WITH_ADVANTAGE else ""
+        credit = "" if row.speaker else advantage(row.advantage)
+        credited = pad(credit, 7, right=True) if width >= _WITH_ADVANTAGE else ""
         tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
-        room = width - cells(where + paid + advantage + tokens) - 2
+        room = width - cells(where + paid + credited + tokens) - 2
         name = clip(who(row.agent, row.policy, row.version, row.speaker, row.spoke), max(1, min(_NAME, room // 2)))
         name += "  " if name else ""
         room = max(0, room - cells(name))
@@ -55,7 +55,7 @@ class ConversationList(VirtualList[ConversationSummary]):
         return Content.assemble(
             (where, "$text-muted"),
             (paid, style),
-            (advantage, _advantage(row.advantage)),
+            (credited, _style(credit)),
             "  ",
             (name, "$text-accent"),
             (asked, "$text-muted"),
@@ -75,5 +75,5 @@ def _where(row: ConversationSummary) -> str:
     return pad(f"{'◆' if row.split == EVAL else ''}{step}", 6, right=True) + pad(f" g{row.number}", 8)
 
 
-def _advantage(value: float) -> str:
-    return "$text-success" if value > 0 else "$text-error" if value < 0 else "$text-muted"
+def _style(credit: str) -> str:
+    return "$text-success" if credit.startswith("+") else "$text-error" if credit.startswith("-") else "$text-muted"

@@ -42,12 +42,13 @@ def test_usage(marlaas: Commander) -> None:
     [
         ("submitt x.toml", "Did you mean 'submit'? `marlaas --help` lists the verbs."),
         ("engine strat", "Did you mean 'start'? `marlaas engine --help` lists the verbs."),
+        ("export --gguf", "Did you mean 'adapters export'? `marlaas --help` lists the verbs."),
         ("qqq", "`marlaas --help` lists the verbs."),
     ],
 )
 def test_a_verb_that_there_is_not_names_the_nearest(marlaas: Commander, words: str, hint: str) -> None:
     said = marlaas(*words.split())
-    wrong = next(word for word in words.split() if word != "engine")
+    wrong = next(word for word in words.split() if word != "engine")  # options behind it are not the first mistake
     assert said.code == 2 and said.err == f"marlaas: There is no verb {wrong!r}.\n  {hint}\n"
 
 

@@ -82,9 +82,9 @@ def test_a_sentence_stands_beside_its_field(key: str, text: str, sentence: str) 
     assert list(checked.problems) == [key] and checked.problems[key].startswith(sentence) and not checked.ready
 
 
-def test_the_form_names_its_own_list_and_no_command() -> None:
-    said = looked_at(environment="arithmetik").problems["environment"]
-    assert "This field lists those that exist" in said and "marlaas env list" not in said
+def test_an_unknown_environment_is_told_with_those_that_exist() -> None:
+    said = looked_at(environment="nothing-like-it").problems["environment"]
+    assert said.startswith("There is no environment 'nothing-like-it'. Known are ")
 
 
 def test_what_is_missing_is_no_mistake_yet() -> None:

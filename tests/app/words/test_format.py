@@ -119,3 +119,15 @@ def test_the_end_is_kept_where_it_tells_texts_apart() -> None:
 
 def test_bars_of_neighbouring_lines_stay_apart() -> None:
     assert "█" not in f.BARS + f.sparkline([0.0, 1.0], 2) + f.bar(10, 10, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.5, "+0.50"), (-0.5, "-0.50"), (1e-9, "0.00"), (-1e-9, "0.00"), (0.0, "0.00"), (-0.006, "-0.01")],
+)
+def test_an_advantage_of_nothing_has_no_sign(value: float, shown: str) -> None:
+    assert f.advantage(value) == shown
+
+
+def test_a_score_of_nothing_has_no_sign() -> None:
+    assert f.score(-1e-9) == "0.00"

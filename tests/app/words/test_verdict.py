@@ -50,7 +50,7 @@ def test_a_gain_that_one_answer_for_all_has_too_is_none() -> None:
     assert found.tone == "fair" and "no better yet than one answer for all" in found.words and "0.48" in found.words
 
 
-SIDES = "The mean reward says nothing: one policy speaks for both sides."
+SIDES = "The mean reward says nothing: one policy acts as both sides."
 
 
 def test_who_plays_against_itself_is_judged_by_held_out_alone() -> None:

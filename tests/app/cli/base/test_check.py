@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.base.check import advice, chosen_precision
+from marlaas.app.cli.base.check import Kept, advice, chosen_precision, on_this_processor
 from marlaas.engine.base.fit import MemoryPlan
 from marlaas.engine.base.model import load_base
+from marlaas.engine.devices import Cpu, Inventory, Machine, Rates, Software, Survey, UsableResources
 from marlaas.engine.fleet.agreement import Agreement
 from marlaas.engine.home.paths import TINY_BASE
-from marlaas.engine.home.settings import Settings
-from marlaas.engine.run.trial.base import Tried
+from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.run.trial.base import Tried, precisions, with_weights
 from marlaas.engine.run.trial.step import Trial
 
 from ...commanding import Commander
@@ -42,9 +43,27 @@ def test_settings_without_room_choose_nothing() -> None:
     assert chosen_precision(base, settings, 1 << 20) == "", "what has no room keeps nothing else from being measured"
 
 
+@pytest.mark.parametrize(("gain", "kept"), [(0.5, Kept()), (5.0, Kept("bf16", "bf16"))])
+def test_it_measures_what_an_engine_would_keep(gain: float, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, settings = load_base("tiny"), Settings()
+    cpu = Cpu((0, 1), 2, 64 << 30, rates=Rates(100e9, 10e9, bfloat16=gain * 100e9))
+    seen = Survey(Inventory(Machine(cpu)), UsableResources(Machine(cpu)), Software(), "me")
+    assert on_this_processor(base, settings, seen) == Kept(), "a small base is kept in float32"
+    monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 0)
+    assert on_this_processor(base, settings, seen) == kept
+    assert chosen_precision(base, settings, 32 << 30, kept) == (kept.sampler or "f32")
+
+
+def test_bfloat16_is_sampled_on_torch() -> None:
+    llama, torch = (Settings(rollout=RolloutSettings(sampler=sampler)) for sampler in ("llama.cpp", "torch"))
+    assert precisions(llama, ("q8_0", "bf16")) == ("q8_0", "bf16")
+    assert precisions(torch, ("q8_0", "bf16")) == ("bf16",) and precisions(torch, ("q8_0",)) == ("f32",)
+    assert [with_weights(llama, weights).rollout.sampler for weights in ("q8_0", "bf16")] == ["llama.cpp", "torch"]
+
+
 def test_unknown_precisions_are_named(marlaas: Commander) -> None:
     said = marlaas("base", "check", "tiny", "--weights", "f32,q3")
-    assert said.code == 2 and "'q3' is no precision; known are f32, f16, q8_0" in said.err
+    assert said.code == 2 and "'q3' is no precision; known are f32, f16, q8_0" in said.err and "bf16" in said.err
 
 
 @pytest.mark.parametrize(
