@@ -33,17 +33,20 @@ MODULES = {
     "large_vocabulary": "beside_trl.large_vocabulary",
     "half_billion_step": "beside_trl.half_billion_step",
     "half_billion": "large_base.half_billion",
+    "long_sequences": "large_base.long_sequences",
     "adapters": "large_base.adapters",
     "tenants": "trainer.tenants",
     "fusing": "trainer.fusing",
     "trainer": "trainer.step",
     "sampler": "sampler.throughput",
+    "shared_prefix": "sampler.shared_prefix",
     "routing": "sampler.routing",
     "agents": "sampler.agents",
     "engine": "engine.costs",
     "environments": "engine.environments",
     "rewards": "engine.rewards",
     "startup": "engine.startup",
+    "memory": "engine.memory",
     "terminal": "terminal.application",
     "big_home": "terminal.big_home",
     "gpu": "large_base.card",
@@ -53,6 +56,7 @@ MODULES = {
 
 def measure(name: str, quick: bool) -> tuple[Section, Machine]:
     """Look at the machine, then measure."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every program that is started compiles its modules anew
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

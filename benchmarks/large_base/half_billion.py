@@ -8,16 +8,16 @@ the processor is faster at it, in bfloat16.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from marlaas.engine.base.kernels import bfloat16_gain, product
+from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.devices import Precision
+from marlaas.engine.devices.measuring import measure as measure_device
 from marlaas.engine.training.load import keep_freed_memory
 from tools.random_base.make import make_base
 
@@ -79,11 +79,11 @@ def training_rows(trained: Trained, rate: float) -> list[Row]:
 
 
 def rates_by_precision() -> dict[Precision, float]:
-    """Operations a second of large products, in bfloat16 too where this processor gains by it."""
-    rates: dict[Precision, float] = {"f32": product_rate()}
-    if bfloat16_gain() > 1.0:
-        rates["bf16"] = product_rate(bfloat16=True)
-    return rates
+    """Operations a second of large products, in bfloat16 too where this processor gains by it: as an engine measures
+    them before it places its workers."""
+    found = measure_device("cpu")
+    rates: dict[Precision, float] = {"f32": found.matrix}
+    return rates | ({"bf16": found.bfloat16} if found.gain > 1.0 else {})
 
 
 def read_bandwidth(size: int = 1 << 30) -> float:
@@ -92,16 +92,13 @@ def read_bandwidth(size: int = 1 << 30) -> float:
     return max(size / _seconds(numbers) for _ in range(4))
 
 
-def product_rate(side: int = 1024, bfloat16: bool = False) -> float:
-    """Operations a second of a large product, in float32 by the fastest kernels here: the best of a few."""
+def product_rate(side: int = 1024) -> float:
+    """Operations a second of a large product in float32, by the fastest kernels here: the best of a few."""
     left, right = torch.randn(side, side), torch.randn(side, side)
-    multiply: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = product
-    if bfloat16:
-        left, right, multiply = left.bfloat16(), right.bfloat16(), torch.mm
     best = 0.0
     for _ in range(6):
         started = perf_counter()
-        multiply(left, right)
+        product(left, right)
         best = max(best, 2 * side**3 / (perf_counter() - started))
     return best
 
@@ -115,7 +112,8 @@ def method(base: BaseModel, repetitions: int) -> str:
         " sampler with a LoRA of rank 16, drawing included: in bf16 on torch, else on llama.cpp. Conversations are"
         " decoded together, each after a prompt of its own, which is not timed. Bandwidth is that of a sum over a"
         " gibibyte, the rate that of a"
-        " 1024 × 1024 float32 product, both on the same core just before; products of 8-bit weights are counted as if"
+        " 1024 × 1024 float32 product, both on the same core just before; the trainer's rates are those that an engine"
+        " measures. Products of 8-bit weights are counted as if"
         " they were float32 ones. Training is a forward and backward pass of one group, turn by turn with the trainer's"
         " base in float32 and, where the processor multiplies it faster, in bfloat16; only products that really ran are"
         " counted."

@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.policy_learner import PolicyLearner
-from marlaas.engine.run.serving.canary import Asked, Canary
+from marlaas.engine.run.serving.canary import Canary
 from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.store import Version
-from marlaas.engine.training import ClosedGroup
+from marlaas.engine.training import ClosedGroup, Probe
 
 WAY, DELAY = "MARLAAS_BENCH_SYNC", "MARLAAS_BENCH_DELAY"
 OVERLAPPED, BLOCKING, UNCHECKED = "overlapped, as shipped", "blocking", "without a canary"
@@ -33,7 +33,7 @@ def take(way: str, delay: float) -> None:
     if way == BLOCKING:
         _block()
     if way == UNCHECKED:
-        Canary.ask = _nothing  # type: ignore[method-assign]
+        Canary.probe = _nothing  # type: ignore[method-assign]
     if delay:
         _delay(delay)
 
@@ -45,15 +45,15 @@ def _block() -> None:
     async def step(self: PolicyLearner, step: int, before: Version, background: Background) -> Version:
         version = await make(self, step, before, background)
         with self._exposed.step():
-            await self._served()
+            await self.settled()
         return version
 
     PolicyLearner._step = step  # type: ignore[method-assign]
 
 
-def _nothing(self: Canary, names: Set[str], groups: Sequence[ClosedGroup]) -> Asked:
+def _nothing(self: Canary, groups: Sequence[ClosedGroup]) -> Probe | None:
     """There is nothing to compare."""
-    return Asked((), None, names, age=1)
+    return None
 
 
 def _delay(seconds: float) -> None:

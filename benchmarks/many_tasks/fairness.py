@@ -92,7 +92,10 @@ METHOD = f"""All tasks are `arithmetic` with the defaults of a task file (8 grou
 16 tokens, without evaluation and without an end; they are counted once each has made a step. Shares are of the
 seconds that the ledger (`marlaas stats`) books on the tenants' accounts within a window; those of the rollout worker
 are themselves shared out by what tokens cost. First two tenants with {BACKLOG} tasks each and weights of 1 and 3; then
-a tenant with a single task, alone and beside another's {LARGE} tasks, at equal weights."""
+a tenant with a single task, alone and beside another's {LARGE} tasks, at equal weights. A single task has three batches
+under way at most, by its staleness. So its pace is three steps in the time from the publishing of a version to the
+commit of the third step after it: the wait for slots, decoding in passes with the others' rows, the passes of others
+that its calls of the trainer find under way, the load and the canary. Alone it waits for none of these."""
 
 
 def weighted(windows: int, length: float) -> list[Window]:
@@ -115,7 +118,9 @@ def small_beside_large(windows: int, length: float) -> tuple[list[Window], list[
 
 def run(engine: Fleet, tenant: str, count: int) -> None:
     """Submit endless tasks of one tenant."""
-    train, sampling, unmeasured = TrainSpec(), SamplingSpec(max_tokens=16), EvalSpec(every=0, prompts=1)
+    # without patience: a task that has learned would end
+    train, sampling = TrainSpec(patience=ENDLESS), SamplingSpec(max_tokens=16)
+    unmeasured = EvalSpec(every=0, prompts=1)
     specs = (
         TaskSpec(tenant, f"sums {number}", "arithmetic", ENDLESS, train=train, sampling=sampling, eval=unmeasured)
         for number in range(count)

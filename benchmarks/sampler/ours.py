@@ -34,7 +34,7 @@ class Ours:
     @classmethod
     def on_torch(cls, files: Files) -> Ours:
         """The other one."""
-        return cls(files, TorchSampler(str(files.base.path), sequences=256, context=LENGTH))
+        return cls(files, TorchSampler(str(files.base.path), sequences=256, context=LENGTH, cache=str(files.folder)))
 
     def run(self, case: Case, repetition: int) -> float:
         """All sequences at once; each is released as soon as it has ended."""

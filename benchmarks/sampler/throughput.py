@@ -29,19 +29,21 @@ that is not counted; the sides take turns within each.
 
 - **marlaas**: the worker class with its thread and event loop, temperature 1, log-probabilities recorded. *exact* (the
   default) computes attention in float32, so that the trainer's log-probabilities agree; *fast* in float16, as llama.cpp
-  does by default. It holds 254 conversations; of 256, two wait. With `sampler = "torch"` the same worker class computes
-  on torch, the rows of all adapters in one pass.
+  does by default, with half the memory. It holds 254 conversations; of 256, two wait. With `sampler = "torch"` the same
+  worker class computes on torch, compiled where there is a C compiler. All have the rows of all adapters in one pass.
 - **plain llama.cpp**: the same library by its low-level API, greedy, its default float16 attention, one call for all
   rows of an adapter, a memory for each sequence. It records no log-probabilities.
 - **torch loop**: transformers and PEFT in float32 with a key-value cache, one batch for each adapter, temperature 1.
   It records no log-probabilities.
 """
 REMARKS = """\
-Float32 attention is what *exact* pays for: llama.cpp has it without flash attention only, and then reads 256 tokens of
-memory for every sequence, however few it holds: 0.5 MB, where the whole base has 5 MB. A torch loop with short prompts
-reads only what there is, and is ahead of *exact* from about 64 sequences of one adapter on. One sequence costs a second
-row, because a batch of one would have other last bits than the same row in company. On torch each pass has about a
-millisecond of fixed cost, which many rows share and a lone one pays.
+*exact* has float32 attention in the form that reads only what a sequence holds, which llama.cpp itself has in float16
+alone. llama.cpp computes each prompt in a call of its own, because there a row's last bits depend on its call; on torch
+all prompts that wait share a pass, which is why short answers and long prompts are still slower on llama.cpp. One
+sequence costs a second row, because a batch of one would have other last bits than the same row in company. Of the
+compiled passes of `sampler = "torch"` each reads the base's 2.5 MB in bfloat16 and 0.8 MB for every adapter, which
+bounds few rows; 64 rows of one adapter are bound by their 190 million operations in float32, about a millisecond of a
+core with AVX-512.
 """
 
 

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
+from benchmarks.large_base import half_billion
 from benchmarks.large_base.half_billion import rates_by_precision, training_rows
 from benchmarks.large_base.half_billion_training import train
 from benchmarks.trainer.cases import MEMBERS, Case
-from marlaas.engine.base.kernels import bfloat16_gain
+from marlaas.engine.devices import Rates
 from tools.random_base.make import make_base
 
 
@@ -25,5 +28,7 @@ def test_each_precision_is_trained_and_shown(tmp_path: Path) -> None:
     ]
 
 
-def test_bfloat16_is_measured_where_it_gains() -> None:
-    assert list(rates_by_precision()) == (["f32", "bf16"] if bfloat16_gain() > 1.0 else ["f32"])
+@pytest.mark.parametrize(("halves", "kept"), [(700e9, ["f32", "bf16"]), (90e9, ["f32"]), (0.0, ["f32"])])
+def test_bfloat16_is_measured_where_it_gains(halves: float, kept: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(half_billion, "measure_device", lambda kind: Rates(100e9, 10e9, halves))
+    assert list(rates_by_precision()) == kept

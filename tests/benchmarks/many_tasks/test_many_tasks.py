@@ -60,11 +60,13 @@ def test_either_idea_is_set_against_the_other() -> None:
 
     arms = {
         concurrency.STALE_TOGETHER: arm(5.0, 4.0),
+        concurrency.LLAMA: arm(6.0, 8.0),
         concurrency.TOGETHER: arm(10.0, 8.0),
         concurrency.STALE_SEQUENCE: arm(50.0),
         concurrency.SEQUENCE: arm(100.0),
     }
-    rows = list(concurrency.rows(load("concurrency"), arms, 4.0))
+    lone = {concurrency.DEFAULTS: 4.0, concurrency.LLAMA: 100.0}
+    rows = list(concurrency.rows(load("concurrency"), arms, lone))
     what = "32 tasks, from submission to the end of the last"
     ratios = {
         (row.what.removeprefix(what), row.other): row.ratio.values for row in rows if row.ratio and what in row.what
@@ -75,6 +77,7 @@ def test_either_idea_is_set_against_the_other() -> None:
         (f", {concurrency.STALE_SEQUENCE}", concurrency.SEQUENCE): (2.0,),
         (", shipped defaults", concurrency.TOGETHER): (2.0, 2.0),
         (", shipped defaults", concurrency.STALE_SEQUENCE): (10.0, 12.5),
+        (f", {concurrency.LLAMA}", concurrency.STALE_TOGETHER): (5 / 6, 0.5),
     }
     named = {row.what.removesuffix(", shipped defaults"): row for row in rows}
     assert named["time saved"].ours.values == pytest.approx((95.0, 96.0))
@@ -82,6 +85,10 @@ def test_either_idea_is_set_against_the_other() -> None:
     assert named["makespan ÷ bound, processor time as used at once"].ours.values == pytest.approx(
         (5 / least, 4 / least)
     )
+    busiest = named["processor time of the busiest stage ÷ bound"].ours.values
+    assert busiest == pytest.approx((max(USAGE.spent.values()) / least,) * 2)
+    with_llama = named[f"makespan ÷ bound, processor time as used at once, {concurrency.LLAMA}"]
+    assert with_llama.ours.values == pytest.approx((0.06, 0.08))
     used = named[f"share of the cores' time that is used, {concurrency.STALE_TOGETHER}"]
     assert used.ratio is not None and used.ratio.values == pytest.approx((20.0, 25.0))
     assert concurrency.remarks(arms).count("staleness 2, ") == 3

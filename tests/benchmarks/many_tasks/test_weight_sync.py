@@ -19,6 +19,7 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.store.rows import StepRow
 
+from ...engine.run.serving.test_canary import group
 from .test_many_tasks import task
 
 
@@ -26,16 +27,18 @@ from .test_many_tasks import task
 def as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the other ways replace is put back at the end."""
     monkeypatch.setattr(PolicyLearner, "_step", PolicyLearner._step)
-    monkeypatch.setattr(Canary, "ask", Canary.ask)
+    monkeypatch.setattr(Canary, "probe", Canary.probe)
     monkeypatch.setattr(PublishedVersions, "_load_at", PublishedVersions._load_at)
 
 
-def test_without_a_canary_nothing_is_compared() -> None:
-    canary = Canary({}, 1.0)
-    assert canary.ask(set(), []).renewed
+async def test_without_a_canary_nothing_is_compared() -> None:
+    closed = group(3)
+    assert Canary({}, 1.0).probe([closed])
     sync_engine.take(UNCHECKED, 0.0)
-    asked = canary.ask({"rollout"}, [])
-    assert asked.probe is None and not asked.renewed
+    canary = Canary({}, 1.0)
+    assert canary.probe([closed]) is None
+    asked = canary.ask({"rollout"})
+    assert not asked.chosen and not asked.renewed and asked.trained.done()
 
 
 async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +50,11 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
     async def make(self: PolicyLearner, *_: Any) -> Any:
         return made
 
-    async def served(self: PolicyLearner) -> None:
+    async def settled(self: PolicyLearner) -> None:
         now[0] = 3.0
 
     monkeypatch.setattr(PolicyLearner, "_step", make)
-    monkeypatch.setattr(PolicyLearner, "_served", served)
+    monkeypatch.setattr(PolicyLearner, "settled", settled)
     sync_engine.take(BLOCKING, 0.0)
     nothing: Any = None
     assert await learner._step(0, nothing, nothing) == made
