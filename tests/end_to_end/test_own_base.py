@@ -93,11 +93,12 @@ def test_another_base_waits_until_old_work_is_gone(new_lab: Callable[[str], Lab]
 
 def test_check_measures_with_real_workers(new_lab: Callable[[str], Lab], folder: Path) -> None:
     lab = new_lab("checked")
-    found = json.loads(lab.marlaas("base", "check", str(folder), "--weights", "f32,q8_0", "--json"))
-    exact, rounded = found["tried"]
-    assert [exact["weights"], rounded["weights"]] == ["f32", "q8_0"]
+    found = json.loads(lab.marlaas("base", "check", str(folder), "--weights", "f32,q8_0,bf16", "--json"))
+    exact, rounded, halved = found["tried"]
+    assert [one["weights"] for one in found["tried"]] == ["f32", "q8_0", "bf16"]
     assert exact["agreement"]["gap_max"] < 1e-3 < rounded["agreement"]["gap_max"]
-    assert exact["file_bytes"] > 2 * rounded["file_bytes"] > 0
+    assert exact["agreement"]["gap_max"] < halved["agreement"]["gap_max"], "torch samples in bfloat16"
+    assert exact["file_bytes"] > 2 * rounded["file_bytes"] > halved["file_bytes"] == 0
     assert all(one["seconds"] > 0 and one["trial"]["groups"] == 8 for one in found["tried"])
     assert found["verdict"] == "fit" and "a step on this CPU" in found["text"]
     assert not list(lab.home.scratch.iterdir()) and not lab.home.database.exists()

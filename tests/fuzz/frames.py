@@ -7,6 +7,7 @@ import dataclasses
 import json
 import struct
 
+from marlaas.engine.environments.process.bodies import decode_body
 from marlaas.engine.environments.process.wire import Hello, Received, WireError, decode
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_VALUES
@@ -70,13 +71,13 @@ def frames(data: bytes) -> None:
 async def _receive(data: bytes) -> None:
     def heard(record: Record) -> None:
         try:
-            received = decode(record)
+            received = decode(record, clean=True)
         except WireError as error:
             assert len(str(error)) < 1000
             return
         _usable(received)
 
-    Channel(heard, lambda reason: None, 3 * MOST_VALUES, 1 << 25).data_received(data)
+    Channel(heard, lambda reason: None, 3 * MOST_VALUES, 1 << 25, decode_body).data_received(data)
 
 
 def _usable(received: Received) -> None:

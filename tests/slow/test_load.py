@@ -35,6 +35,8 @@ BUSY = 8
 PATIENCE = 240.0
 """Seconds for each of the three loads: what is not done by then will not be."""
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 8}
+LENGTHS = {"tools": 64}
+"""Tokens of a turn, of kinds whose turns are long: a call of a tool."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ def overloaded() -> Iterator[None]:
 
 def submitted(lab: Lab, name: str, kind: str, **more: Any) -> int:
     """Queue a deterministic task of three steps; several of one kind differ in nothing but the name."""
-    return lab.submit(f"{kind} {name}", kind, steps=3, train=EXACT, sampling={"max_tokens": 12}, **more)
+    return lab.submit(
+        f"{kind} {name}", kind, steps=3, train=EXACT, sampling={"max_tokens": LENGTHS.get(kind, 12)}, **more
+    )
 
 
 def run_of(lab: Lab, task: int) -> Run:
@@ -147,6 +151,8 @@ def _lost(kind: str, run: Run) -> list[str]:
     for key, failure in run.failures.items():
         if kind != "raising" or not failure:
             found.append(f"{key} has no reward: {failure!r}")
+    if kind == "tools" and not any(turn["role"] == "tool" for turns in run.said.values() for turn in turns):
+        found.append("nobody has called a tool")
     for key, turns in run.said.items():
         if kind == "raising" and fails(turns[0]["text"], turns[-1]["text"]) != (key in run.failures):
             found.append(f"{key} failed on another reply than it should: {turns}")
@@ -171,7 +177,12 @@ def test_the_default_settings_lose_no_episode(lab: Lab) -> None:
     """20 steps of a grader that blocks for 50 ms, and of a plain ``def``, beside each other and six other tasks."""
     watched = {kind: _at_defaults(lab, kind) for kind in ("blocking", "plain")}
     kinds = ("coroutine", "aclass", "tools", "program", "coroutine", "aclass")
-    others = [lab.submit(f"other {n}", kind, tenant=f"tenant {n % 3}", steps=10) for n, kind in enumerate(kinds)]
+    others = [
+        lab.submit(
+            f"other {n}", kind, tenant=f"tenant {n % 3}", steps=10, sampling={"max_tokens": LENGTHS.get(kind, 8)}
+        )
+        for n, kind in enumerate(kinds)
+    ]
     assert not unfinished(lab, [*watched.values(), *others], 2 * PATIENCE)
     for kind, task in watched.items():
         run = run_of(lab, task)

@@ -66,8 +66,7 @@ def test_it_installs_and_trains_without_a_network(tmp_path: Path) -> None:
 
     assert "Set-up is done" in said("make", "install", f"PYTHON={sys.executable}")
     marlaas = (str(checkout / ".venv" / "bin" / "marlaas"), "--home", str(home))
-    said(*marlaas, "engine", "start")
-    said(*marlaas, "engine", "stop")
+    said(*marlaas, "home", "new")
     (home / "marlaas.toml").write_text('[rollout]\nsampler = "llama.cpp"\n')
     (tmp_path / "task.toml").write_text(TASK)
     try:

@@ -36,7 +36,9 @@ async def {name}(ep):
 def test_install_and_see_the_first_reward(tmp_path: Path, size: Size) -> None:
     """What ``make demo`` runs last, as if nothing of marlaas were on this account yet; ``test_offline_install.py`` is
     about what it runs before."""
-    recipe = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    recipe = subprocess.run(
+        ["make", "-n", "--no-print-directory", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     program, *words = recipe.splitlines()[-1].split()
     assert program == ".venv/bin/marlaas"
     nothing_yet = {"MARLAAS_HOME": "", "XDG_STATE_HOME": str(tmp_path)}
