@@ -1,0 +1,8 @@
+from .answerer import (
+    Address as Address,
+    Answered as Answered,
+    Answerer as Answerer,
+    Endpoints as Endpoints,
+    Refusal as Refusal,
+    Tell as Tell,
+)
