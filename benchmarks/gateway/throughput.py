@@ -44,8 +44,8 @@ port = 0
 """
 METHOD = """\
 A random base of 0.5 B parameters made by `tools.random_base`: {layers} layers of width {width}, vocabulary {rows:,},
-weights in {weights}, without an adapter. **Through the gateway**: a client on plain sockets posts to `/v1/completions` of
-a running engine, prompts in tokens, a connection each; the engine has all cores for its sampler, and no task. **Bare
+weights in {weights}, without an adapter. **Through the gateway**: a client on plain sockets posts to `/v1/completions`
+of a running engine, prompts in tokens, a connection each; the engine has all cores for its sampler, and no task. **Bare
 sampler**: the same sampler class in a process of its own with all cores, called directly. {conversations} conversations
 at once have prompts of {prompt} tokens and answers of {tokens}; alone, a prompt has {long} tokens, and the time is that
 until the first token is known, by a stream through the gateway. Temperature 1; prompts are part of the time.

@@ -163,7 +163,9 @@ def fleet(
     environ: Mapping[str, str] = NOTHING,
     warm: bool = True,
 ) -> Iterator[Fleet]:
-    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine, warm unless nobody trains.
+    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine.
+
+    ``warm``: whether it does a small task first.
 
     ``prepare`` puts further files into the home before the engine starts. ``environ``: further environment variables of
     the engine.
