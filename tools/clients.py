@@ -34,13 +34,13 @@ class Library:
 LIBRARIES = {
     "openai": Library(("openai==3.54.0",)),
     "anthropic": Library(("anthropic==2.10.0",)),
-    "litellm": Library(("litellm==1.109.1",)),
+    "litellm": Library(("litellm==1.106.2",)),
     "smolagents": Library(("smolagents[openai]==1.26.0",)),
     "openai-agents": Library(("openai-agents==0.24.0",)),
-    "langgraph": Library(("langgraph==1.2.22", "langchain-openai==1.7.4")),
-    "mini-swe-agent": Library(("mini-swe-agent==2.4.6",)),
-    "inspect-ai": Library(("inspect-ai==0.3.285", "openai==3.54.0", "anthropic==2.10.0")),
-    "lm-eval": Library(("lm-eval[api]==0.4.13",)),
+    "langgraph": Library(("langgraph==1.2.22", "langchain-openai==1.7.3", "langchain-core==1.7.2")),
+    "mini-swe-agent": Library(("mini-swe-agent==2.4.6", "litellm==1.106.2")),
+    "inspect-ai": Library(("inspect-ai==0.3.285", "openai==2.54.0")),
+    "lm-eval": Library(("lm-eval[api]==0.4.13", "transformers==5.23.0")),
     "verifiers": Library(("verifiers==0.4.0",)),
 }
 """Each environment's packages, in the versions that were tested."""
@@ -79,7 +79,7 @@ def make(name: str) -> None:
     venv, library = venv_of(name), LIBRARIES[name]
     step(f"making {venv.name}", [sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)])
     if library.requirements:
-        step(f"installing {name}", pip("--only-binary", ":all:", *library.requirements, into=venv))
+        step(f"installing {name}", pip(*library.requirements, into=venv))
     if library.alone:
         step(f"installing the rest of {name}", pip("--no-deps", *library.alone, into=venv))
     heavy = [each for each in REFUSED if _installed(venv, each)]
