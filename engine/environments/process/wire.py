@@ -16,7 +16,7 @@ from msgspec import DecodeError, Meta, Struct, ValidationError, convert
 from msgspec.json import decode as decode_json
 
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.messages import Ask, Reply, within_limits
+from marlaas.plugins.messages import Ask, Endpoint, Reply, within_limits
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
@@ -119,6 +119,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """An episode asks for an address at which programs find its model."""
+
+    id: int
+    episode: int
+    agents: tuple[str, ...]
+    """Who may speak there; anybody where it is empty."""
+
+
+@dataclass(frozen=True)
 class Spent:
     """Seconds of a request to a process that scores; those in which it waited for a core are in neither."""
 
@@ -181,7 +191,7 @@ class Watched:
     """The one that took longest first."""
 
 
-Received = Hello | Ready | Broken | Asked | Settled | Ended | Watched
+Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended | Watched
 
 
 class _ToolCall(Struct):
@@ -220,6 +230,12 @@ class _Ask(Struct, tag_field="op", tag="ask"):
     def __post_init__(self) -> None:
         for tool in self.tools:
             within_limits(tool, "a tool")
+
+
+class _Opening(Struct, tag_field="op", tag="endpoint"):
+    id: _Count
+    episode: _Count
+    agents: _List[_Name] = ()
 
 
 class _Failure(Struct):
@@ -396,7 +412,7 @@ class _Watched(Struct, tag_field="op", tag="watched"):
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
+    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
 
 
 def decode(record: Record, clean: bool = False) -> Received:
@@ -408,6 +424,8 @@ def decode(record: Record, clean: bool = False) -> Received:
         match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
+            case _Opening() as opening:
+                return convert(opening, Opening, from_attributes=True)
             case _Final() as final:
                 return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
             case _End(status="played") as end:
@@ -492,3 +510,18 @@ def encode_reply(id: int, reply: Reply) -> Record:
         "tool_calls": calls,
         "thinking": reply.thinking,
     }
+
+
+def encode_endpoint(id: int, endpoint: Endpoint) -> Record:
+    """The message that gives an episode its address."""
+    return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key}
+
+
+def encode_no_endpoint(id: int, reason: str) -> Record:
+    """The message that refuses one."""
+    return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": ""}
+
+
+def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
+    """The message that a program has called the model, or has been answered; see ``protocol.Listener``."""
+    return {"op": "calls", "episode": episode, "agent": agent, "under_way": under_way, "replies": replies}
