@@ -24,6 +24,14 @@ from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscor
 from .bodies import decode_body, encode_body
 from .launch import Folders, Launched, launch
 from .load import Load
+from .outgoing import (
+    encode_calls,
+    encode_endpoint,
+    encode_facts,
+    encode_no_endpoint,
+    encode_reply,
+    encode_start,
+)
 from .pulse import Silence
 from .usage import delayed_seconds, processor_seconds
 from .wire import (
@@ -40,12 +48,6 @@ from .wire import (
     Watched,
     WireError,
     decode,
-    encode_calls,
-    encode_endpoint,
-    encode_facts,
-    encode_no_endpoint,
-    encode_reply,
-    encode_start,
 )
 
 BEAT = 1.0

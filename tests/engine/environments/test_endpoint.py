@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -84,6 +85,7 @@ class Model:
     slow: float = 0.0
     error: BaseException | None = None
     port: int = 0
+    lines: dict[asyncio.StreamWriter, asyncio.Task[None]] = field(default_factory=dict)
 
     async def reply(self, ask: Ask) -> Reply:
         return Reply(ask.messages[0].content.upper(), "stop", 0)
@@ -92,6 +94,7 @@ class Model:
         self.agents.append(listener.agents)
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.lines[writer] = cast(asyncio.Task[None], asyncio.current_task())
             agent = (await reader.readline()).decode().strip()
             listener.calls(agent, 1, 0)
             if self.error is not None:
@@ -118,6 +121,10 @@ async def modelled(world: World) -> AsyncIterator[Model]:
     await world.service.start()
     model = Model()
     yield model
+    for writer, task in model.lines.items():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        writer.close()
     if model.port:
         model.server.close()
         await model.server.wait_closed()

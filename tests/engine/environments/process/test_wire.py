@@ -9,6 +9,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.engine.environments.process.outgoing import encode_reply
 from marlaas.engine.environments.process.wire import (
     Asked,
     Broken,
@@ -18,7 +19,6 @@ from marlaas.engine.environments.process.wire import (
     Settled,
     WireError,
     decode,
-    encode_reply,
 )
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinalReward
 from marlaas.engine.trajectories import Failure, TurnReward
