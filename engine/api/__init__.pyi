@@ -1,0 +1,4 @@
+from .figures import (
+    Figure as Figure,
+    FigureReader as FigureReader,
+)
