@@ -22,10 +22,13 @@ YIELDS = ("yield", "resume_engine")
 until the time ``until``, in seconds since 1970, or if that is None until the command ``resume_engine``."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
+    *("name", "unname"),
     *YIELDS,
 )
-"""Four have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
-sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again. ``delete`` removes adapter
+"""Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
+sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
+``name`` of a version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version of the number
+``version``. ``delete`` removes adapter
 versions of a finished task from the disk: all, or the one of the number ``version``. ``extend`` changes a task's steps
 to ``steps`` in all. ``rollback`` makes a task that does not run go on from the version of the number ``version``."""
 

@@ -290,3 +290,27 @@ _KEEPS_COUNT = {
         UPDATE played SET failures = failures - 1 WHERE {_OWNER.format(row="OLD")}; END""",
 }
 """Triggers that keep ``played`` right, whoever writes groups and trajectories, by name."""
+
+
+@migrations()
+def m041_served(db: Database) -> None:
+    """What clients are served: the names that tenants give to versions, and the tokens that clients use."""
+    db.execute(
+        """CREATE TABLE adapter_names (
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            version INTEGER NOT NULL REFERENCES versions (id),
+            created REAL NOT NULL,
+            PRIMARY KEY (tenant, name)
+        ) WITHOUT ROWID"""
+    )
+    db.execute("CREATE INDEX idx_adapter_names_version ON adapter_names (version)")
+    db.execute(
+        """CREATE TABLE served_usage (
+            day TEXT NOT NULL,  -- UTC, 2026-11-21
+            tenant TEXT NOT NULL,
+            tokens INTEGER NOT NULL,  -- read and sampled
+            seconds REAL NOT NULL,  -- of the samplers
+            PRIMARY KEY (day, tenant)
+        ) WITHOUT ROWID"""
+    )
