@@ -43,7 +43,7 @@ def fill_hostile_api(path: Path) -> Filling:
 def opened(filling: Filling, is_open: int = 1, note: str = "") -> None:
     """The API as its engine wrote it."""
     url = URL if is_open else ""
-    filling.execute("UPDATE api SET open = ?, url = ?, note = ?, since = ?", is_open, url, note, NOW - 750)
+    filling.insert("api", id=1, open=is_open, url=url, note=note, since=NOW - 750)
 
 
 def key(
