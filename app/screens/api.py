@@ -18,21 +18,21 @@ from ..widgets.api.table import KeysTable
 from ..widgets.engine.pane import Pane
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.api import OPEN, api_state, key_name, variables
+from ..words.api import CLOSED, OPEN, api_state, key_name, variables
 from ..words.format import line
 from ..words.tasks import liveness
 from .api_acts import ask_key, ask_revoke, close_api, open_api, why_no_switch
 from .view import View
 
-_CLOSED = """The API is closed: press o to open it, or from a shell
+_CLOSED = """The API is closed: press {keys} to open it, or from a shell
 
     marlaas api start
 
-Any program that speaks OpenAI's or Anthropic's interface can then ask the base and your adapters, at an address of this
-machine. Each shows a key, which says whose adapters it may use: n makes one, and so does
+Then any program that speaks OpenAI's or Anthropic's interface can ask the base and your adapters, at an address of \
+this machine. Each shows a key, which says whose adapters it may use: n makes one, and so does
 
     marlaas api key new TENANT"""
-_OPEN = """The API is open at {url}, and nobody has a key to it: press n to make one, or from a shell
+_OPEN = """Nobody has a key yet: press n to make one, or from a shell
 
     marlaas api key new TENANT
 
@@ -114,11 +114,12 @@ The log of requests is api.log: 7, then ]."""
         known = self._answer
         keys = known.keys if known else ()
         self.query_one("#api").display = bool(keys)
-        lines = head(self._state, keys, self._alive, snapshot.now, self._width) if known else []
+        told = known is not None and (bool(keys) or api_state(known.state, self._alive) != CLOSED)
+        lines = head(self._state, keys, self._alive, snapshot.now, self._width) if told else []
         self.query_one("#api-head", Pane).show(lines)
         nothing = self.query_one(Nothing)
         nothing.display = not keys and (known is not None or (self.marlaas.has_read and snapshot.engine is None))
-        hint = _OPEN.format(url=self._url) if self._url else _CLOSED
+        hint = _OPEN if self._url else _CLOSED.format(keys="o" if self._alive else "S to start an engine, then o")
         if hint != self._hint:
             self._hint = hint
             nothing.update(hint)

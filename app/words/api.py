@@ -34,8 +34,8 @@ def state_text(row: ApiRow, alive: bool, now: float) -> str:
     if state == FAILED:
         return f"closed, although it should be open: {line(row.note, 300)}"
     if alive:
-        return f"closed{since}"
-    return "closed: no engine runs" + ("; it opens again with the next one" if row.switched else "")
+        return f"closed{since}."
+    return "closed: no engine runs" + (", and the next one opens it." if row.switched else ".")
 
 
 def used_text(keys: Sequence[ApiKeyRow]) -> str:

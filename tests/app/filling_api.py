@@ -21,7 +21,16 @@ def fill_api(path: Path) -> Filling:
     opened(filling)
     key(filling, "physics-lab", "tml-physics-lab-Qx71Zc", "notebook", requests=1204, tokens=(1_234_567, 310_222))
     key(filling, "bio", "tml-bio-aa01Bd", "", used=None)
-    key(filling, "physics-lab", "tml-physics-lab-0lDk3y", "old agent", requests=7, tokens=(900, 80), revoked=NOW - 3600)
+    key(
+        filling,
+        "physics-lab",
+        "tml-physics-lab-0lDk3y",
+        "old agent",
+        requests=7,
+        tokens=(900, 80),
+        used=NOW - 4000,
+        revoked=NOW - 3600,
+    )
     name(filling, "physics-lab", "helper", 12)
     name(filling, "physics-lab", "careful-helper", 13)
     name(filling, "bio", "folder", 74)

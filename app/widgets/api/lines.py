@@ -23,19 +23,19 @@ from ...words.format import ago, cells, count, line, pad
 from ..engine.pane import Line
 
 _STYLES = {OPEN: "bold $text-success", CLOSED: "bold $text-muted"}
-_HINTS = {OPEN: "o closes it, y copies how programs are pointed at it.", CLOSED: "o opens it."}
+_HINTS = {OPEN: "", CLOSED: " o opens it."}
 _LABEL = 10
 """Cells of the labels' column."""
 
 
 def head(row: ApiRow, keys: Sequence[ApiKeyRow], alive: bool, now: float, width: int) -> list[Line]:
-    """The API in two lines or more: its state, and what its keys have used."""
+    """The API in a line or more: its state, with what to do about it; then what its keys have used."""
     state = api_state(row, alive)
     style = _STYLES.get(state, "bold $text-error")
-    text = f"{GLYPHS[state]} The API is {state_text(row, alive, now)}"
-    hint = _HINTS.get(state, "o tries again.") if alive else "S starts an engine."
+    hint = _HINTS.get(state, " o tries again.") if alive else " S starts one."
+    text = f"{GLYPHS[state]} The API is {state_text(row, alive, now)}{hint}"
     lines: list[Line] = [((text[start:stop], style),) for start, stop in wrapped(text, width)]
-    return [*lines, ((used_text(keys), ""), (f" · {hint}", "$text-muted"))] if keys else lines
+    return [*lines, ((used_text(keys), ""),)] if keys else lines
 
 
 def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[Line]:
@@ -44,8 +44,8 @@ def key_lines(key: ApiKeyRow | None, url: str, now: float, width: int) -> list[L
         return []
     facts = [
         ("key", f"{line(key.prefix, 80)}…  The rest was shown once, when it was made."),
-        ("name", line(key.name, 200) or "-"),
-        ("tenant", line(key.tenant, 200)),
+        ("name", line(key.name, 100) or "-"),
+        ("tenant", line(key.tenant, 100)),
         ("may", may_text(key.scopes)),
         ("made", ago(key.created, now)),
         ("last use", last_use(key, now)),

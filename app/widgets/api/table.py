@@ -18,10 +18,10 @@ USED = (
     Column("read", 6, right=True),
     Column("sampled", 7, right=True),
 )
-NARROW = (Column("state", 9), Column("key", 12), Column("tenant", 9), Column("name", 8), *USED)
-WIDE = (Column("state", 9), Column("key", 26), Column("tenant", 18), Column("name", 18), Column("scopes", 12), *USED)
-WIDEST = (*WIDE[:1], Column("key", 36), Column("tenant", 30), Column("name", 36), Column("scopes", 16), *USED)
-FEW = (*NARROW[:4],)
+NARROW = (Column("state", 9), Column("key", 11), Column("tenant", 9), Column("name", 8), *USED)
+NORMAL = (Column("state", 9), Column("key", 24), Column("tenant", 14), Column("name", 16), Column("scopes", 10), *USED)
+WIDE = (Column("state", 9), Column("key", 36), Column("tenant", 30), Column("name", 36), Column("scopes", 16), *USED)
+FEW = NARROW[:4]
 """For terminals that are narrower than any."""
 
 
@@ -46,7 +46,7 @@ class KeysTable(KeyedTable):
 
 def columns_within(room: int) -> tuple[Column, ...]:
     """The most columns that fit into a width."""
-    fitting = (columns for columns in (WIDEST, WIDE, NARROW) if sum(each.width + 1 for each in columns) <= room)
+    fitting = (columns for columns in (WIDE, NORMAL, NARROW) if sum(each.width + 1 for each in columns) <= room)
     return next(fitting, FEW)
 
 
