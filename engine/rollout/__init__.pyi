@@ -34,9 +34,11 @@ from .protocol import (
 )
 from .renderer import (
     Renderer as Renderer,
+    TooLong as TooLong,
 )
 from .rendering import (
     PromptRuler as PromptRuler,
+    Rendering as Rendering,
 )
 from .replicas import (
     Replicas as Replicas,
@@ -56,7 +58,12 @@ from .slots import (
     Waiter as Waiter,
 )
 from .spoken import (
+    CLOSE as CLOSE,
+    OPEN as OPEN,
+    SPACE as SPACE,
+    Spoken as Spoken,
     before_stop as before_stop,
+    opened_thought as opened_thought,
 )
 from .talk import (
     Manner as Manner,
