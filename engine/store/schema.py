@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m039_long_histories"
+LATEST = "m040_api"
 """The name of the last migration."""
 
 
