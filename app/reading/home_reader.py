@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from marlaas.engine.store import (
+        ApiKeyRow,
+        ApiRow,
         ConversationSummary,
         DeviceRow,
         EngineRow,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
         EventFilter,
         EventRow,
         FirstStep,
+        GivenName,
         GroupSummary,
         History,
         KeptMarks,
@@ -150,6 +153,9 @@ class HomeReader(Protocol):
     def kept_versions(self, policies: Iterable[int]) -> list[KeptVersion]:
         """Versions of these policies that are on the disk."""
 
+    def given_names(self) -> list[GivenName]:
+        """The names that tenants have given to versions, by tenant and name."""
+
     def matchups(self, task: int) -> list[Matchup]:
         """How a task's versions did against each other."""
 
@@ -261,6 +267,12 @@ class HomeReader(Protocol):
 
     def devices(self) -> list[DeviceRow]:
         """All cards, in the driver's order; none where the engine has seen none."""
+
+    def api_state(self) -> ApiRow | None:
+        """Whether the API is open, as its engine wrote last; None where it was never asked for."""
+
+    def api_keys(self) -> list[ApiKeyRow]:
+        """Keys of the API, revoked ones too, oldest first."""
 
     def newest_samples(self) -> tuple[float, float]:
         """Begin and end of the newest samples of the stages, in seconds since 1970; 0 where there are none."""

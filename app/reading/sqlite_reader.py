@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, sources
 from marlaas.engine.store.queries import (
+    api,
     conversations,
     devices as cards,
     first_step as first,
+    given_names as given,
     history as steps_made,
     kept,
     matchups as pairs,
@@ -60,7 +62,10 @@ class SqliteReader(Statistics, Recordings):
     prompt_scores = by_prompt.prompt_scores
     kept_marks = kept.kept_marks
     kept_versions = kept.kept_versions
+    given_names = given.given_names
     devices = cards.device_rows
+    api_keys = api.api_keys
+    api_state = api.api_state
 
     history = steps_made.history
     metric_samples = steps_made.samples

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 
 from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
 from ..spec import tenant_change
-from ..store import YIELDS, Command, Reason, ReasonCode, Store
+from ..store import API_SWITCHES, YIELDS, Command, Reason, ReasonCode, Store
 from ..submission import next_state
 from .deletion import delete_versions
 from .extension import extend
+from .naming import name_version, unname
 from .rollback import roll_back
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
@@ -43,8 +44,8 @@ class Commands:
 
     async def carry_out(self, command: Command) -> None:
         """Do it and record the outcome; a reload, which may take long, goes on in the background."""
-        if command.kind in YIELDS:
-            return  # ``fleet.yielding`` hears them, which no call of a stage holds up
+        if command.kind in YIELDS or command.kind in API_SWITCHES:
+            return  # ``fleet.yielding`` and ``api`` hear them, which no call of a stage holds up
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
@@ -59,6 +60,10 @@ class Commands:
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:
                 await delete_versions(self._store, command.task, *_version(command))
+            elif command.kind == "name" and command.task is not None:
+                name_version(self._store, command.task, command.arguments.get("name"), *_version(command))
+            elif command.kind == "unname":
+                unname(self._store, command.arguments.get("tenant"), command.arguments.get("name"))
             elif command.kind == "extend" and command.task is not None:
                 await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
             elif command.kind == "rollback" and command.task is not None:

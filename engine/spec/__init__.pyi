@@ -61,6 +61,7 @@ from .task import (
 from .tenant import (
     LIMITS as LIMITS,
     tenant_change as tenant_change,
+    tenant_name as tenant_name,
 )
 from .toml_text import (
     read_toml as read_toml,
@@ -75,6 +76,9 @@ from .validation import (
     each_of as each_of,
     nearest as nearest,
     one_of as one_of,
+)
+from .version_name import (
+    served_name as served_name,
 )
 from .watching import (
     ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m039_long_histories"
+LATEST = "m041_served"
 """The name of the last migration."""
 
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
+from .api import ApiTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .environments import ConformanceTable, FailingTable, OutcomeTable
 from .evaluations import EvaluationTable
@@ -24,6 +25,7 @@ from .experience import ExperienceTable
 from .findings import FindingTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .open_plays import OpenPlayTable
+from .served import ServedTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable, UsageTable
@@ -50,6 +52,7 @@ class Store:
         assert isinstance(connection, GuardedConnection)
         self._connection = connection
         self.telemetry = TelemetryTable(self._database, path.parent)
+        self.api = ApiTable(self._database)
         self.conformance = ConformanceTable(self._database)
         self.failing = FailingTable(self._database)
         self.tasks = TaskTable(self._database)
@@ -66,6 +69,7 @@ class Store:
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, Home(path.parent), self.incarnation, self.barrier)
+        self.served = ServedTable(self._database, Home(path.parent), fingerprint)
 
     def changed(self) -> int:
         """A number that differs after another process has committed."""
