@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
+from ..api import Api
 from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import keep_within
 from ..environments import EnvironmentEvent, EnvironmentInfo, EnvironmentService, Interpreters
@@ -139,6 +140,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     yielding = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
+    api = Api(store, settings.api, home, log)
     _stop_on_signals(scheduler)
     store.serve()
     try:
@@ -155,12 +157,13 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
             log("base", supervisor.warning, "warning")
         await until_first(
             *(disk.run(), scheduler.run(), supervisor.run(), yielding.run()),
-            *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor)),
+            *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor), api.run()),
         )
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await heartbeat.stop(supervisor)
+        await api.stop()
         await asyncio.gather(supervisor.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
