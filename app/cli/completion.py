@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 SHELLS = ("bash", "zsh", "fish")
-KINDS = ("tasks", "environments", "tenants", "families", "terms")
+KINDS = ("tasks", "environments", "tenants", "families", "terms", "keys")
 FOLDERS = ("DIR", "FOLDER")
 """Metavars of arguments that are folders."""
 
@@ -85,6 +85,8 @@ def _words(kind: str, reader: HomeReader) -> Iterator[str]:
         names = [name for name, count in times.items() if count == 1 and not name.isdigit()]
     elif kind == "environments":
         names = [name for row in reader.environments() for name in (row.name, row.name.rpartition("/")[2])]
+    elif kind == "keys":
+        names = [key.prefix for key in reader.api_keys() if key.revoked is None]
     else:
         names = [task.tenant if kind == "tenants" else task.family for task in reader.known_tasks()]
     yield from (
@@ -116,6 +118,8 @@ def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str
         return _asked("terms")
     if dest == "tenant" or (path == ("tenants", "set") and dest == "name"):
         return _asked("tenants")
+    if path == ("api", "key", "revoke") and dest == "prefix":
+        return _asked("keys")
     if dest == "family":
         return _asked("families")
     if path[:1] == ("env",) and path != ("env", "new") and dest == "name":

@@ -29,6 +29,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "adapters": ("adapters",),
     "chat": ("chat",),
     "serve": ("serve",),
+    "api": ("api",),
     "engine": ("engine",),
     "home": ("home",),
     "explain": ("explain",),

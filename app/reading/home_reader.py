@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from marlaas.engine.store import (
+        ApiKeyRow,
+        ApiRow,
         ConversationSummary,
         DeviceRow,
         EngineRow,
@@ -265,6 +267,12 @@ class HomeReader(Protocol):
 
     def devices(self) -> list[DeviceRow]:
         """All cards, in the driver's order; none where the engine has seen none."""
+
+    def api_state(self) -> ApiRow | None:
+        """Whether the API is open, as its engine wrote last; None where it was never asked for."""
+
+    def api_keys(self) -> list[ApiKeyRow]:
+        """Keys of the API, revoked ones too, oldest first."""
 
     def newest_samples(self) -> tuple[float, float]:
         """Begin and end of the newest samples of the stages, in seconds since 1970; 0 where there are none."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, sources
 from marlaas.engine.store.queries import (
+    api,
     conversations,
     devices as cards,
     first_step as first,
@@ -63,6 +64,8 @@ class SqliteReader(Statistics, Recordings):
     kept_versions = kept.kept_versions
     given_names = given.given_names
     devices = cards.device_rows
+    api_keys = api.api_keys
+    api_state = api.api_state
 
     history = steps_made.history
     metric_samples = steps_made.samples

@@ -1,0 +1,22 @@
+from .api import (
+    Api as Api,
+)
+from .callers import (
+    Serves as Serves,
+)
+from .gateways import (
+    check_installed as check_installed,
+)
+from .identity import (
+    SCOPES as SCOPES,
+    Identity as Identity,
+    NewKey as NewKey,
+    check_scopes as check_scopes,
+    new_key as new_key,
+)
+from .link import (
+    Figures as Figures,
+)
+from .serving.clients import (
+    Serving as Serving,
+)

@@ -1,3 +1,7 @@
+from . import (
+    limits as limits,
+    wire as wire,
+)
 from .answerer import (
     Address as Address,
     Answered as Answered,

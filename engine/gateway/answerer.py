@@ -1,4 +1,4 @@
-"""Who answers a request that came through the gateway: an episode its own program, or the server of versions a client."""
+"""Who answers what came through the gateway: an episode its own program, or the server of versions a client."""
 
 from __future__ import annotations
 

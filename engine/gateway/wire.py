@@ -1,8 +1,8 @@
-"""What the gateway asks of the engine, and what it is told: frames on a socketpair, msgpack after a length of four bytes.
+"""What the gateway asks of the engine, and what it is told: frames on a socketpair, msgpack behind its length.
 
-The gateway knows HTTP and the four interfaces; it decides nothing. Every request carries the key that the client showed.
-One request has any number of ``Piece`` (where it asked for a stream), then all of its ``Choice``, then ``Done``; or one
-``Refused`` instead of what is left. ``Cancel`` ends a request of which nobody wants to hear any more.
+The gateway knows HTTP and the four interfaces; it decides nothing. Every request carries the key that its client
+showed. One request has any number of ``Piece`` (where it asked for a stream), then all of its ``Choice``, then
+``Done``; or one ``Refused`` instead of what is left. ``Cancel`` ends one of which nobody wants to hear any more.
 """
 
 from __future__ import annotations

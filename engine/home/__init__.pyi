@@ -37,6 +37,7 @@ from .recognition import (
 )
 from .settings import (
     DOCUMENTED as DOCUMENTED,
+    ApiSettings as ApiSettings,
     DiskSettings as DiskSettings,
     EngineSettings as EngineSettings,
     EnvironmentSettings as EnvironmentSettings,

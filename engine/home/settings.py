@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 
 from ..base import BFLOAT16, PRECISIONS, anchored
@@ -99,6 +100,22 @@ DOCUMENTED = """\
 # Most processes that score and compare episodes, of all plugins; each kind of interpreter may have one. 0: as many as
 # there is work for, up to the number of cores, or up to eight times that where graders do nothing but wait.
 # scoring_workers = 0
+
+[api]
+# Open the API for OpenAI's and Anthropic's clients whenever the engine runs (`pip install 'marlaas[api]'`). A person's
+# `marlaas api start` and `marlaas api stop` go before this. Clients need keys: `marlaas api key new TENANT`.
+# enabled = false
+# The address of this machine at which it listens. Any other than 127.0.0.1 lets other machines ask, needs at least one
+# key, and has no TLS: put a reverse proxy before it.
+# listen = "127.0.0.1"
+# Its port; 0 takes a free one, another at each start of the engine.
+# port = 8777
+# Megabytes of a request's body, seconds that a request may take in all, and connections at the same time.
+# body_mb = 16
+# seconds = 600
+# connections = 256
+# Whether the log of requests has what was asked and answered, too.
+# log_prompts = false
 
 [notify]
 # A command that is run for every task that is done, has failed or has stalled (it paused itself, or is blocked for some
@@ -191,6 +208,24 @@ class EnvironmentSettings:
 
 
 @dataclass(frozen=True)
+class ApiSettings:
+    """Settings of the API, and limits of the gateway before it."""
+
+    enabled: bool = False
+    listen: str = "127.0.0.1"
+    port: int = between(8777, 0, 65535)
+    body_mb: int = between(16, 1, 48)
+    seconds: float = between(600.0, 1.0, 86400.0)
+    connections: int = between(256, 1, 10000)
+    log_prompts: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can ask."""
+        return self.listen == "localhost" or ip_address(self.listen).is_loopback
+
+
+@dataclass(frozen=True)
 class NotifySettings:
     """Settings of notifications about tasks."""
 
@@ -216,6 +251,7 @@ class Settings:
     rollout: RolloutSettings = RolloutSettings()
     training: TrainingSettings = TrainingSettings()
     environments: EnvironmentSettings = EnvironmentSettings()
+    api: ApiSettings = ApiSettings()
     notify: NotifySettings = NotifySettings()
     disk: DiskSettings = DiskSettings()
     resources: ResourceSettings = ResourceSettings()  # noqa: RUF009  # it is frozen
@@ -239,6 +275,14 @@ def load_settings(home: Home) -> Settings:
         ActiveHours.parse(settings.resources.active_hours)
     except ConfigError as error:
         raise ConfigError(f"'resources.active_hours': {error.message}", error.hint, where=str(home.config)) from error
+    try:
+        _ = settings.api.local
+    except ValueError as error:
+        raise ConfigError(
+            f"'api.listen' is {settings.api.listen!r}, which is no address of a machine.",
+            'Allowed: "127.0.0.1", "0.0.0.0" for all networks, or one address of this machine.',
+            where=str(home.config),
+        ) from error
     gpus = settings.resources.gpus
     if isinstance(gpus, str) and gpus not in ("all", "none"):
         raise ConfigError(

@@ -61,6 +61,7 @@ from .task import (
 from .tenant import (
     LIMITS as LIMITS,
     tenant_change as tenant_change,
+    tenant_name as tenant_name,
 )
 from .toml_text import (
     read_toml as read_toml,

@@ -30,12 +30,17 @@ LIMITS = {
 """By the name of the command's argument; a quota of 0 means none."""
 
 
+def tenant_name(name: object) -> str:
+    """A tenant's name, checked. Raises ``ConfigError``."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
+        raise ConfigError("A tenant's name must be a printable text of 1 to 200 characters.")
+    return name
+
+
 def tenant_change(arguments: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
     """The tenant's name and its new limits, by column. Raises ``ConfigError``."""
     changes = dict(arguments)
-    name = changes.pop("name", "")
-    if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():
-        raise ConfigError("A tenant's name must be a printable text of 1 to 200 characters.")
+    name = tenant_name(changes.pop("name", ""))
     for key, value in changes.items():
         if key not in LIMITS:
             raise ConfigError(f"This engine knows no {key!r} of a tenant.", "Restart it if marlaas was updated.")

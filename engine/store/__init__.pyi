@@ -1,6 +1,10 @@
 from . import (
     events as events,
 )
+from .api import (
+    ApiTable as ApiTable,
+    KeyUse as KeyUse,
+)
 from .backup import (
     Held as Held,
     check_copy as check_copy,
@@ -41,6 +45,10 @@ from .findings import (
     Said as Said,
     StepSeen as StepSeen,
 )
+from .keys import (
+    add_key as add_key,
+    revoke_key as revoke_key,
+)
 from .metric_names import (
     stale as stale,
     stale_age as stale_age,
@@ -53,6 +61,10 @@ from .open_plays import (
 from .queries import (
     rollouts as rollouts,
     timeline as timeline,
+)
+from .queries.api import (
+    api_keys as api_keys,
+    api_state as api_state,
 )
 from .queries.conversations import (
     conversation as conversation,
@@ -149,6 +161,8 @@ from .rows import (
     IDLE as IDLE,
     NO_REASON as NO_REASON,
     YIELDED as YIELDED,
+    ApiKeyRow as ApiKeyRow,
+    ApiRow as ApiRow,
     BoundTask as BoundTask,
     EngineRow as EngineRow,
     EnvironmentRow as EnvironmentRow,
@@ -185,6 +199,7 @@ from .store import (
     Store as Store,
 )
 from .submissions import (
+    API_SWITCHES as API_SWITCHES,
     YIELDS as YIELDS,
     Borrowed as Borrowed,
     Submission as Submission,

@@ -445,3 +445,44 @@ class Yielding:
     def holds(self) -> bool:
         """Whether tasks must wait until it ends."""
         return self.kind != IDLE
+
+
+@dataclass(frozen=True)
+class ApiKeyRow:
+    """A key with which a client asks the API, and what it has used. The key itself is kept nowhere."""
+
+    id: int
+    tenant: str
+    name: str
+    """What a person calls it; may be empty."""
+    prefix: str
+    """How the key begins."""
+    scopes: tuple[str, ...]
+    """What it may: ``chat``, ``train``, ``admin``."""
+    created: float
+    """In seconds since 1970, as the two that follow."""
+    last_use: float | None
+    """None: it was never used."""
+    revoked: float | None
+    """None: it holds."""
+    requests: int
+    """Requests that were answered."""
+    tokens_in: int
+    tokens_out: int
+
+
+@dataclass(frozen=True)
+class ApiRow:
+    """Whether the API is open to clients, and whether it should be."""
+
+    switched: bool | None = None
+    """What a person asked for; None: what the settings say."""
+    port: int | None = None
+    """At which a person started it; None: what the settings say."""
+    open: bool = False
+    url: str = ""
+    """Empty while it is closed."""
+    since: float | None = None
+    """When it was opened or closed, in seconds since 1970."""
+    note: str = ""
+    """Why it is closed although it should be open, in a sentence."""

@@ -17,6 +17,7 @@ from typing import TypeVar
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
+from .api import ApiTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .environments import ConformanceTable, FailingTable, OutcomeTable
 from .evaluations import EvaluationTable
@@ -51,6 +52,7 @@ class Store:
         assert isinstance(connection, GuardedConnection)
         self._connection = connection
         self.telemetry = TelemetryTable(self._database, path.parent)
+        self.api = ApiTable(self._database)
         self.conformance = ConformanceTable(self._database)
         self.failing = FailingTable(self._database)
         self.tasks = TaskTable(self._database)

@@ -9,21 +9,24 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, UnknownTask
-from .schema import is_newer, newer
+from .outside import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
 """Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers
 until the time ``until``, in seconds since 1970, or if that is None until the command ``resume_engine``."""
+API_SWITCHES = ("api_start", "api_stop")
+"""Commands without a task, which an engine that starts later obeys, too. ``api_start`` opens the API, at the port
+``port`` where that is no None; ``api_stop`` closes it."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
     *("name", "unname"),
     *YIELDS,
+    *API_SWITCHES,
 )
 """Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
 sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
@@ -76,7 +79,7 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
         " kind, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
     )
     now = time.time()
-    with _transaction(database) as connection:
+    with outside_transaction(database) as connection:
         numbers = []
         for s in submissions:
             what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
@@ -94,13 +97,13 @@ def command(database: Path, kind: str, task: int | None = None, **arguments: Any
     """Ask the engine to do something; returns the command's number, under which its outcome appears."""
     if kind not in COMMANDS:
         raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
-    with _transaction(database) as connection:
+    with outside_transaction(database) as connection:
         return _command(connection, kind, task, arguments)
 
 
 def command_all(database: Path, kind: str, tasks: Sequence[int]) -> list[int]:
     """Ask the same for many tasks at once: the engine sees all of these commands before it acts on the queue again."""
-    with _transaction(database) as connection:
+    with outside_transaction(database) as connection:
         return [_command(connection, kind, task, {}) for task in tasks]
 
 
@@ -116,33 +119,3 @@ def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -
     if row is None:
         raise StoreError("The database gave no number to a new row.")
     return row
-
-
-class _transaction:
-    """A short write transaction that turns sqlite's errors into ``StoreError``."""
-
-    def __init__(self, database: Path) -> None:
-        self._database = database
-
-    def __enter__(self) -> sqlite3.Connection:
-        if not self._database.exists():
-            raise StoreError(f"There is no database at {self._database}.", "`marlaas engine start` makes one.")
-        self._connection = sqlite3.connect(self._database, timeout=30, isolation_level=None)
-        try:
-            if is_newer(self._connection):
-                self._connection.close()
-                raise newer()
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            self._connection.close()
-            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error
-        return self._connection
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        with closing(self._connection) as connection:
-            try:
-                connection.execute("ROLLBACK" if kind else "COMMIT")
-            except sqlite3.Error as failure:
-                raise StoreError(f"the database cannot be written: {failure}.", where=str(self._database)) from failure
-        if isinstance(error, sqlite3.Error):
-            raise StoreError(f"the database cannot be written: {error}.", where=str(self._database)) from error

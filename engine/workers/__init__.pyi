@@ -1,4 +1,5 @@
 from .ending import (
+    last_line as last_line,
     signal_name as signal_name,
 )
 from .forked import (

@@ -293,6 +293,38 @@ _KEEPS_COUNT = {
 
 
 @migrations()
+def m040_api(db: Database) -> None:
+    """Keys with which clients ask the API, what each has used, and the one row on the API itself."""
+    db.execute(
+        """CREATE TABLE api_keys (
+            id INTEGER PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,  -- what a person calls it; may be empty
+            hash BLOB NOT NULL UNIQUE,  -- SHA-256 of the key, which is kept nowhere
+            prefix TEXT NOT NULL,  -- how the key begins, for people
+            scopes TEXT NOT NULL,  -- JSON: chat, train, admin
+            created REAL NOT NULL,
+            last_use REAL,  -- NULL: never
+            revoked REAL,  -- NULL: it is not
+            requests INTEGER NOT NULL DEFAULT 0,  -- that were answered
+            tokens_in INTEGER NOT NULL DEFAULT 0,
+            tokens_out INTEGER NOT NULL DEFAULT 0
+        )"""
+    )
+    db.execute(
+        """CREATE TABLE api (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            switched INTEGER,  -- 1 or 0: a person started or stopped it; NULL: as the settings say
+            port INTEGER,  -- at which a person started it; NULL: as the settings say
+            open INTEGER NOT NULL,
+            url TEXT NOT NULL,  -- empty while it is closed
+            since REAL,  -- when it was opened or closed
+            note TEXT NOT NULL  -- why it is closed although it should be open
+        )"""
+    )
+
+
+@migrations()
 def m041_served(db: Database) -> None:
     """What clients are served: the names that tenants give to versions, and the tokens that clients use."""
     db.execute(

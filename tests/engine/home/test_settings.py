@@ -62,3 +62,17 @@ def test_active_hours_that_nobody_can_read_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'resources\.active_hours': 'at night' are no active hours") as refused:
         load_settings(home)
     assert "22:00-07:00" in refused.value.hint
+
+
+def test_the_api_listens_at_an_address(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for address, local in (("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False)):
+        home.config.write_text(f'[api]\nlisten = "{address}"\n')
+        assert load_settings(home).api.local is local
+    home.config.write_text('[api]\nlisten = "my-host:80"\n')
+    with pytest.raises(ConfigError, match=r"'api\.listen' is 'my-host:80', which is no address of a machine"):
+        load_settings(home)
+    for wrong in ("port = 70000", 'port = "x"', "seconds = 0", "body_mb = 100", "on = true"):
+        home.config.write_text(f"[api]\n{wrong}\n")
+        with pytest.raises(ConfigError):
+            load_settings(home)

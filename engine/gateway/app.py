@@ -1,0 +1,227 @@
+"""The routes: reads a request, has it answered in its interface, and writes a line about it."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from . import errors, metrics, openapi, wire
+from .answerer import Refusal
+from .answering import Receive, Send, answer, send_json, while_there
+from .chat import ChatCompletions
+from .completions import Completions
+from .exchange import Exchange, Who
+from .limits import Limits
+from .link_client import Link, gone
+from .load import Load
+from .logs import Line, Log
+from .messages import Messages
+from .requests import agent_of, is_local, key_of, read
+from .responses import Responses
+from .retries import Retries
+
+INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
+    ("/v1/chat/completions", ChatCompletions),
+    ("/v1/completions", Completions),
+    ("/v1/responses", Responses),
+    ("/v1/messages", Messages),
+)
+AGENTS = "/e/{agent}"
+"""Before a route: for the calls of one agent of a program that has several."""
+RETRIES = ("x-stainless-retry-count", "idempotency-key")
+"""Headers of clients that try again."""
+GRACE = 5.0
+"""Seconds more than an answer may take, for its client to read it."""
+
+
+class Gateway:
+    """What all routes share."""
+
+    def __init__(self, link: Link, limits: Limits) -> None:
+        self.link = link
+        self.limits = limits
+        self.log = Log(limits)
+        self.load = Load(limits)
+        self.retries = Retries()
+        self.requests = metrics.Requests()
+
+    def application(self) -> Starlette:
+        """All routes, each with and without an agent's name."""
+        routes = []
+        for prefix in ("", AGENTS):
+            routes += [Route(prefix + path, Asking(self, path, make), methods=["POST"]) for path, make in INTERFACES]
+            routes.append(Route(f"{prefix}/v1/models", Telling(self, "/v1/models", self._models)))
+            routes.append(Route(f"{prefix}/v1/models/{{id:path}}", Telling(self, "/v1/models/{id}", self._model)))
+        routes.append(Route("/healthz", Telling(self, "/healthz", self._health)))
+        routes.append(Route("/metrics", Telling(self, "/metrics", self._metrics)))
+        routes.append(Route("/openapi.json", Telling(self, "/openapi.json", self._openapi)))
+        application = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
+        application.router.redirect_slashes = False
+        return application
+
+    async def crowded(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Answers on connections that are too many."""
+        sentence = f"There are {self.limits.connections} connections already; try again when one has been closed."
+        refusal = Refusal(503, "too_many_connections", sentence, retry_after=1.0)
+        await refuse(send, Request(scope), refusal, {"Connection": "close"})
+
+    def end(self, line: Line, began: float) -> None:
+        """A request has ended."""
+        self.log.end(line, began)
+        self.requests.add(line.route, line.status, line.ms, line.prompt_tokens, line.completion_tokens)
+
+    async def _models(self, request: Request, line: Line) -> Response:
+        models = await self._named(request, line)
+        if "anthropic-version" in request.headers:
+            rows = [_anthropic(model) for model in models]
+            first, last = (rows[0]["id"], rows[-1]["id"]) if rows else (None, None)
+            return JSONResponse({"data": rows, "has_more": False, "first_id": first, "last_id": last})
+        return JSONResponse({"object": "list", "data": [_openai(model) for model in models]})
+
+    async def _model(self, request: Request, line: Line) -> Response:
+        name = request.path_params["id"]
+        models = {model.id: model for model in await self._named(request, line)}
+        if name not in models:
+            near = difflib.get_close_matches(name, models, 1, 0.0)
+            more = f" The nearest is {near[0]!r}." if near else ""
+            raise Refusal(404, "model_not_found", f"There is no model {name!r}.{more}", "model")
+        row = _anthropic if "anthropic-version" in request.headers else _openai
+        return JSONResponse(row(models[name]))
+
+    async def _named(self, request: Request, line: Line) -> tuple[wire.Model, ...]:
+        line.key = key_of(request)
+        line.agent = agent_of(request)
+        with self.load.request(line.key):
+            async with await self.link.ask(wire.Models(0, line.key), self.limits.seconds) as call:
+                said = await call.next()
+        return said.models if isinstance(said, wire.ModelList) else ()
+
+    async def _health(self, request: Request, line: Line) -> Response:
+        if not self.link.up:
+            raise gone()
+        return JSONResponse({"status": "ok"})
+
+    async def _metrics(self, request: Request, line: Line) -> Response:
+        if not is_local(request):
+            raise Refusal(403, "not_here", "Figures of all tenants are told on this machine alone: read them there.")
+        rows: list[metrics.Row] = [*self.requests.rows(self.load.requests)]
+        async with await self.link.ask(wire.Figures(0), self.limits.seconds) as call:
+            said = await call.next()
+        if isinstance(said, wire.FigureTable):
+            rows += said.rows
+        return PlainTextResponse(metrics.text(rows), media_type=metrics.TYPE)
+
+    async def _openapi(self, request: Request, line: Line) -> Response:
+        return JSONResponse(openapi.document())
+
+    async def _no_route(self, request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        sentence = f"There is nothing at {request.method} {request.url.path}; /openapi.json lists what there is."
+        refusal = Refusal(status, "unknown_path" if status == 404 else "wrong_method", sentence)
+        form = errors.form_of(request.url.path, request.headers)
+        return JSONResponse(errors.body(refusal, form), status, errors.headers(refusal))
+
+
+class Telling:
+    """A route that is answered at once."""
+
+    def __init__(self, gateway: Gateway, route: str, tell: Callable[[Request, Line], Awaitable[Response]]) -> None:
+        self._gateway, self._route, self._tell = gateway, route, tell
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        request = Request(scope, receive)
+        line, began = self._gateway.log.begin(self._route)
+        try:
+            try:
+                response = await self._tell(request, line)
+                line.status = response.status_code
+                await response(scope, receive, send)
+            except Exception as error:
+                await refuse(send, request, explained(error), line=line)
+        finally:
+            self._gateway.end(line, began)
+
+
+class Asking:
+    """A route at which the model is asked."""
+
+    def __init__(self, gateway: Gateway, route: str, make: Callable[[bytes, Who], Exchange]) -> None:
+        self._gateway, self._route, self._make = gateway, route, make
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        request = Request(scope, receive)
+        gateway, once = self._gateway, ""
+        line, began = gateway.log.begin(self._route)
+        try:
+            try:
+                line.key = key_of(request)
+                line.agent = agent_of(request)
+                with gateway.load.request(line.key), gateway.load.body() as reading:
+                    body = await read(request, reading, gateway.limits)
+                    count, idempotency = (request.headers.get(name) for name in RETRIES)
+                    once = gateway.retries.name(line.key, request.url.path, body, count, idempotency)
+                    exchange = self._make(body, Who(line.key, line.agent, once))
+                    line.model, line.stream = exchange.asked.model, exchange.asked.stream
+                    if gateway.log.prompts:
+                        line.sent = msgspec.Raw(body)
+                    seconds = gateway.limits.seconds
+                    work = answer(gateway.link, exchange, send, line, seconds)
+                    answered = await while_there(work, receive, seconds + GRACE)
+                    if gateway.log.prompts and answered is not None:
+                        line.said = answered.choices
+            except Exception as error:
+                refusal = explained(error)
+                if line.status or refusal.status == 499:  # uvicorn closes what was begun: nothing else can be said
+                    line.status, line.error = refusal.status, refusal.code
+                else:
+                    await refuse(send, request, refusal, line=line)
+        finally:
+            gateway.retries.ended(once, line.status)
+            gateway.end(line, began)
+
+
+async def refuse(
+    send: Send, request: Request, refusal: Refusal, headers: dict[str, str] | None = None, line: Line | None = None
+) -> None:
+    """Send a refusal in the form that the client can read."""
+    if line is not None:
+        line.status, line.error = refusal.status, refusal.code
+    form = errors.form_of(request.url.path, request.headers)
+    more = {"Connection": "close"} if refusal.status == 408 else {}
+    body = errors.body(refusal, form)
+    await send_json(send, refusal.status, body, {**errors.headers(refusal), **more, **(headers or {})})
+
+
+def explained(error: Exception) -> Refusal:
+    """The error as a refusal; of one that nobody foresaw the trace goes to standard error."""
+    if isinstance(error, Refusal):
+        return error
+    traceback.print_exception(error, file=sys.stderr)
+    return Refusal(500, "internal", "The gateway failed at this request; its standard error has why.")
+
+
+def _openai(model: wire.Model) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": model.id, "object": "model", "created": model.created}
+    row["owned_by"] = model.owner or "marlaas"
+    row["parent"] = model.parent or None
+    if model.context:
+        row["max_model_len"] = model.context
+    return row
+
+
+def _anthropic(model: wire.Model) -> dict[str, Any]:
+    created = datetime.fromtimestamp(model.created, UTC).isoformat().replace("+00:00", "Z")
+    return {"type": "model", "id": model.id, "display_name": model.id, "created_at": created}

@@ -1,0 +1,82 @@
+"""Connections with an end to patience: heads that come too slowly, and more connections than are allowed.
+
+uvicorn's own protocol waits forever for the head of a first request, and answers what is over its limit without saying
+when to come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .limits import Limits
+
+Application = Callable[..., Awaitable[None]]
+FAR_TOO_MANY = 4
+"""As many times the allowed connections are closed without a word."""
+
+
+def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
+    """A protocol for these limits; ``crowded`` answers on connections that are too many."""
+
+    class Patient(H11Protocol):
+        """uvicorn's protocol, which closes what is idle where a request should be."""
+
+        _patience: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            if len(self.connections) > FAR_TOO_MANY * limits.connections:
+                transport.abort()
+            elif len(self.connections) > limits.connections:
+                self.app = crowded  # type: ignore[assignment]
+            self._patience = self.loop.call_later(limits.head_seconds, self._close)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self._busy:
+                self._rest()
+            elif self._patience is None:
+                self._patience = self.loop.call_later(limits.head_seconds, self._close)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._rest()
+            super().connection_lost(exc)
+
+        @property
+        def _busy(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _rest(self) -> None:
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+
+        def _close(self) -> None:
+            self._patience = None
+            if not self._busy:
+                self.transport.abort()
+
+    return Patient
+
+
+def config_of(application: Any, limits: Limits, crowded: Application) -> Any:
+    """uvicorn's settings."""
+    import uvicorn
+
+    return uvicorn.Config(
+        application,
+        http=patient(limits, crowded),
+        loop="asyncio",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=max(5, int(limits.head_seconds)),
+        timeout_graceful_shutdown=1,
+    )

@@ -1,0 +1,69 @@
+"""What is read off a request before its body is understood: key, agent, and the body's bytes within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from typing import TYPE_CHECKING
+
+from .answerer import Refusal
+from .limits import Limits
+from .load import Body
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+LONGEST_KEY = 512
+
+
+def key_of(request: Request) -> str:
+    """The key that the client shows. Raises ``Refusal`` where it shows none."""
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    key = bearer.strip() if scheme.lower() == "bearer" else ""
+    key = key or request.headers.get("x-api-key", "").strip()
+    if not key or len(key) > LONGEST_KEY:
+        sentence = "A key is needed: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+        raise Refusal(401, "no_key", sentence)
+    return key
+
+
+def agent_of(request: Request) -> str:
+    """The agent's name in the path; empty where it names none. Raises ``Refusal`` where that cannot be a name."""
+    agent = request.path_params.get("agent", "")
+    if agent and not AGENT.fullmatch(agent):
+        sentence = "An agent's name has letters, digits, dots, dashes and underscores, at most 64."
+        raise Refusal(404, "unknown_path", sentence)
+    return str(agent)
+
+
+def is_local(request: Request) -> bool:
+    """Whether it comes from this machine itself, and not by way of a reverse proxy."""
+    if request.client is None or {"forwarded", "x-forwarded-for", "x-real-ip"} & set(request.headers.keys()):
+        return False
+    try:
+        return ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+async def read(request: Request, body: Body, limits: Limits) -> bytes:
+    """The body's bytes. Raises ``Refusal`` where they are too many, or too slow."""
+    from starlette.requests import ClientDisconnect
+
+    said = request.headers.get("content-length", "")
+    if said.isdecimal():
+        body.expect(int(said[:18]))
+    parts = []
+    try:
+        async with asyncio.timeout(limits.head_seconds):
+            async for part in request.stream():
+                body.add(len(part))
+                parts.append(part)
+    except TimeoutError:
+        sentence = f"The body did not come within {limits.head_seconds:g} seconds."
+        raise Refusal(408, "too_slow", sentence) from None
+    except ClientDisconnect:
+        raise Refusal(499, "gone", "The client went away while it sent its body.") from None
+    return b"".join(parts)

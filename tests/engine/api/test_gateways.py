@@ -1,0 +1,144 @@
+"""Real gateways on real ports: shared by clients and episodes, started again, and gone with the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from marlaas.engine.api import gateways as module
+from marlaas.engine.api.callers import Callers
+from marlaas.engine.api.endpoints import OpenEndpoints
+from marlaas.engine.api.gateways import Gateways
+from marlaas.engine.api.link import Desk
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.gateway.limits import Limits, encode
+
+from .answering import Echo, desk_of
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def desk(callers: Callers, log: list[str]) -> Desk:
+    return desk_of(callers, log=log)
+
+
+@pytest.fixture
+async def gateways(desk: Desk, tmp_path: Path) -> AsyncIterator[Gateways]:
+    made = Gateways(desk, encode(Limits(log=str(tmp_path / "api.log"))), tmp_path / "gateway.log")
+    yield made
+    await made.stop()
+
+
+async def ask(url: str, key: str, text: str = "hello there") -> tuple[int, str]:
+    """The status and the words of an answer."""
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    body = json.dumps({"model": "any", "messages": [{"role": "user", "content": text}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    top, _, rest = answer.partition(b"\r\n\r\n")
+    status = int(top.split(b" ")[1]) if top else 0
+    return status, json.loads(rest)["choices"][0]["message"]["content"] if status == 200 else ""
+
+
+async def test_an_episode_is_asked_until_it_is_over(gateways: Gateways, desk: Desk) -> None:
+    endpoints = OpenEndpoints(gateways, desk)
+    first, second = await asyncio.gather(endpoints.open(Echo()), endpoints.open(Echo()))
+    assert first.url == second.url and first.key != second.key
+    assert await ask(first.url, first.key) == (200, "hello there")
+    endpoints.close(first)
+    assert await ask(first.url, first.key) == (410, "")
+    assert await ask(second.url, second.key) == (200, "hello there")
+
+
+async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk: Desk, log: list[str]) -> None:
+    slow, endpoints = Echo(), OpenEndpoints(gateways, desk)
+    slow.go.clear()
+    address, other = await endpoints.open(slow), await endpoints.open(Echo())
+    under_way = asyncio.create_task(ask(address.url, address.key))
+    await slow.begun.wait()
+    gateway = await gateways.for_episodes()
+    assert gateway.pid is not None
+    os.kill(gateway.pid, signal.SIGKILL)
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError, IndexError, ValueError)):
+        status, _ = await under_way
+        if not status:
+            raise ConnectionError
+    assert await ask(other.url, other.key) == (200, "hello there")
+    assert slow.ended == ["cancelled"] and "was ended by signal SIGKILL; it is started again." in log[0]
+
+
+async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
+    address = await OpenEndpoints(gateways, desk).open(Echo())
+    assert await ask(address.url, address.key) == (200, "hello there")
+    gateway = await gateways.for_episodes()
+    assert gateway.pid is not None
+    process = psutil.Process(gateway.pid)
+    await gateways.stop()
+    assert not process.is_running()
+    with pytest.raises(ConnectionRefusedError):
+        await ask(address.url, address.key)
+
+
+async def test_clients_and_episodes_share_one(gateways: Gateways, desk: Desk) -> None:
+    clients = await gateways.for_clients("localhost", 0)
+    assert await gateways.for_clients("127.0.0.1", 0) is clients
+    endpoints = OpenEndpoints(gateways, desk)
+    address = await endpoints.open(Echo())
+    assert address.url == clients.url and clients.url.startswith("http://127.0.0.1:")
+    await gateways.close_clients()
+    assert await ask(address.url, address.key) == (200, "hello there"), "episodes go on"
+    assert (await endpoints.open(Echo())).url == address.url
+
+
+async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
+    clients = await gateways.for_clients("127.0.0.1", 0)
+    await gateways.close_clients()
+    place = urlsplit(clients.url)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(place.hostname, place.port)
+
+
+async def test_other_machines_do_not_reach_episodes(gateways: Gateways, desk: Desk) -> None:
+    clients = await gateways.for_clients("0.0.0.0", 0)
+    address = await OpenEndpoints(gateways, desk).open(Echo())
+    assert address.url != clients.url and not clients.local
+    assert (await ask(clients.url, "tml-ada-wrong"))[0] == 401
+
+
+async def test_a_port_that_is_taken(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(ConfigError, match="another program has this port"):
+            await gateways.for_clients("127.0.0.1", taken.getsockname()[1])
+    assert gateways.clients is None
+
+
+async def test_without_the_extra_it_says_how_to_install_it(
+    gateways: Gateways, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NEEDS", ("no_such_library", "nor_this"))
+    with pytest.raises(ConfigError, match="needs no_such_library and nor_this, which are not installed") as caught:
+        await OpenEndpoints(gateways, desk).open(Echo())
+    assert "pip install 'marlaas[api]'" in caught.value.hint
