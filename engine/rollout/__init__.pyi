@@ -26,11 +26,15 @@ from .llama.sampler import (
     LlamaSampler as LlamaSampler,
 )
 from .protocol import (
+    Hear as Hear,
+    Heard as Heard,
     Sampler as Sampler,
     SampleRequest as SampleRequest,
     SampleResult as SampleResult,
     SamplerLimits as SamplerLimits,
     SamplerStats as SamplerStats,
+    WishedResult as WishedResult,
+    WishfulRequest as WishfulRequest,
 )
 from .renderer import (
     Renderer as Renderer,
@@ -94,4 +98,10 @@ from .vllm.settings import (
 )
 from .vocabulary import (
     Vocabulary as Vocabulary,
+)
+from .wishes import (
+    MOST_LIKELIEST as MOST_LIKELIEST,
+    Extras as Extras,
+    Likeliest as Likeliest,
+    Wishes as Wishes,
 )
