@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from ..api import Api, Serving
+from ..api import Api, FigureReader, Serving
 from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import keep_within
 from ..environments import EnvironmentEvent, EnvironmentInfo, EnvironmentService, Interpreters
@@ -146,6 +146,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
     api.serve(serving)
+    api.show(FigureReader(home.database, ledger).rows)
     _stop_on_signals(scheduler)
     store.serve()
     try:
