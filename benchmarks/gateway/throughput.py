@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.devices import measure_device
+from marlaas.engine.devices.measuring import measure as measure_device
 from marlaas.engine.home.paths import Home
 from tools.random_base.make import make_base
 
@@ -89,7 +89,8 @@ def compared(base: BaseModel, weights: str, conversations: int, repetitions: int
     random = np.random.default_rng(0)
 
     def drawn(count: int, length: int) -> list[list[int]]:
-        return random.integers(0, base.config.vocab_size // 2, (count, length)).tolist()
+        rows: list[list[int]] = random.integers(0, base.config.vocab_size // 2, (count, length)).tolist()
+        return rows
 
     with (
         fleet(settings=settings, module=WIDE_ENGINE, warm=False) as engine,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tools import clients
-from tools.clients import LIBRARIES, main, python_of, stands, venv_of
-from tools.steps import StepFailed
+from tools.clients import LIBRARIES, main, stands, venv_of
+from tools.steps import StepFailed, python_of
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from marlaas.engine.gateway.wire import Message, ToolCall
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
 from marlaas.engine.rollout.programs import program as programs
-from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.plugins.messages import Ask, Message as Said
@@ -365,10 +365,10 @@ class Held(Witness):
         super().__init__(sequences=8)
         self.begun, self.go = asyncio.Event(), asyncio.Event()
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         self.begun.set()
         await self.go.wait()
-        return await super().generate(request)
+        return await super().generate(request, heard=heard)
 
 
 async def test_a_call_that_nobody_waits_for_leaves_no_reply() -> None:
@@ -423,7 +423,7 @@ async def test_a_held_out_prompt_ends_the_episode() -> None:
 
 async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
     class Lost(Witness):
-        async def generate(self, request: SampleRequest) -> SampleResult:
+        async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
             raise WorkerDied("rollout died.")
 
     async def program(line: Line) -> None:
