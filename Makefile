@@ -1,6 +1,6 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX and LLAMA_INDEX (where to take
-# torch, and a compiled llama.cpp, from), EXTRAS (serve, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
+# torch, and a compiled llama.cpp, from), EXTRAS (serve, api, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
 # measure: names of benchmarks, --quick), WRITE (1: bench-guard writes its counts down), KILLS, MINUTES.
 
 PYTHON ?= python3
