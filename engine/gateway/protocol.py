@@ -32,7 +32,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
             if len(self.connections) > FAR_TOO_MANY * limits.connections:
                 transport.abort()
             elif len(self.connections) > limits.connections:
-                self.app = crowded  # type: ignore[assignment]
+                self.app = crowded
             self._patience = self.loop.call_later(limits.head_seconds, self._close)
 
         def data_received(self, data: bytes) -> None:

@@ -132,7 +132,7 @@ class Responses:
     def _rows(self, tokens: Iterable[Token]) -> list[dict[str, Any]]:
         return likelihood.content(tokens) if self.asked.wishes.logprobs else []
 
-    def _event(self, name: str, **data: Any) -> Event:
+    def _event(self, name: str, /, **data: Any) -> Event:
         self._events += 1
         return Event({"type": name, **data, "sequence_number": self._events - 1}, name)
 
