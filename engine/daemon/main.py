@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from ..api import Api
+from ..api import Api, FigureReader, Serving
 from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import keep_within
 from ..environments import EnvironmentEvent, EnvironmentInfo, EnvironmentService, Interpreters
@@ -120,6 +120,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
+    api = Api(store, settings.api, home, log)
     supervisor = WorkerSupervisor(
         home,
         settings,
@@ -131,6 +132,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         disk.shortage,
         log,
         lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
+        api.endpoints,
     )
     rebalancing = Rebalancing(
         supervisor, ledger, lambda *asked: elsewhere(base, settings, supervisor.failed, *asked), log, time.monotonic()
@@ -138,9 +140,14 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    yielding = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
+    serving = Serving(store, supervisor, settings.base)
+    yielding = YieldLoop(
+        store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
+    )
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
+    api.serve(serving)
+    api.show(FigureReader(home.database, ledger).rows)
     _stop_on_signals(scheduler)
     store.serve()
     try:

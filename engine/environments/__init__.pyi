@@ -105,7 +105,11 @@ from .protocol import (
     EpisodeOutcome as EpisodeOutcome,
     EpisodeSpec as EpisodeSpec,
     FinalReward as FinalReward,
+    Listener as Listener,
+    Opens as Opens,
     Unscored as Unscored,
+    endpoint_of as endpoint_of,
+    no_endpoint as no_endpoint,
 )
 from .ranking import (
     ranked as ranked,

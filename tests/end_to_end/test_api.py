@@ -22,7 +22,7 @@ from .conftest import PATIENCE, Lab, configured
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(200)]
 
 GATEWAY = "marlaas.engine.gateway.main"
-CHAT = {"model": "base", "messages": [{"role": "user", "content": "hello"}]}
+CHAT = {"model": "nobody@1", "messages": [{"role": "user", "content": "hello"}]}
 
 
 def free_port() -> int:
