@@ -116,6 +116,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     environments = EnvironmentService(
         folders, home.scratch, on_environment, needed=played, interpreters=interpreters, earlier=store.failing.all()
     )
+    api = Api(store, settings.api, home, log)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
@@ -169,8 +170,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await heartbeat.stop(supervisor)
-        await api.stop()
-        await asyncio.gather(supervisor.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
+        ends = (api.stop(), supervisor.stop(), environments.stop(), notifier.stop())
+        await asyncio.gather(*ends, return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0
