@@ -90,11 +90,13 @@ from .process.launch import (
     Folders as Folders,
     launch as launch,
 )
+from .process.outgoing import (
+    encode_reply as encode_reply,
+    encode_start as encode_start,
+)
 from .process.wire import (
     Asked as Asked,
     Ended as Ended,
-    encode_reply as encode_reply,
-    encode_start as encode_start,
 )
 from .protocol import (
     Answering as Answering,
