@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         EventFilter,
         EventRow,
         FirstStep,
+        GivenName,
         GroupSummary,
         History,
         KeptMarks,
@@ -151,6 +152,9 @@ class HomeReader(Protocol):
 
     def kept_versions(self, policies: Iterable[int]) -> list[KeptVersion]:
         """Versions of these policies that are on the disk."""
+
+    def given_names(self) -> list[GivenName]:
+        """The names that tenants have given to versions, by tenant and name."""
 
     def matchups(self, task: int) -> list[Matchup]:
         """How a task's versions did against each other."""

@@ -15,6 +15,7 @@ from marlaas.engine.store.queries import (
     conversations,
     devices as cards,
     first_step as first,
+    given_names as given,
     history as steps_made,
     kept,
     matchups as pairs,
@@ -61,6 +62,7 @@ class SqliteReader(Statistics, Recordings):
     prompt_scores = by_prompt.prompt_scores
     kept_marks = kept.kept_marks
     kept_versions = kept.kept_versions
+    given_names = given.given_names
     devices = cards.device_rows
     api_keys = api.api_keys
     api_state = api.api_state

@@ -4,6 +4,10 @@ from .api import (
 from .callers import (
     Serves as Serves,
 )
+from .figures import (
+    Figure as Figure,
+    FigureReader as FigureReader,
+)
 from .gateways import (
     check_installed as check_installed,
 )
@@ -16,4 +20,7 @@ from .identity import (
 )
 from .link import (
     Figures as Figures,
+)
+from .serving.clients import (
+    Serving as Serving,
 )

@@ -26,17 +26,23 @@ from .llama.sampler import (
     LlamaSampler as LlamaSampler,
 )
 from .protocol import (
+    Hear as Hear,
+    Heard as Heard,
     Sampler as Sampler,
     SampleRequest as SampleRequest,
     SampleResult as SampleResult,
     SamplerLimits as SamplerLimits,
     SamplerStats as SamplerStats,
+    WishedResult as WishedResult,
+    WishfulRequest as WishfulRequest,
 )
 from .renderer import (
     Renderer as Renderer,
+    TooLong as TooLong,
 )
 from .rendering import (
     PromptRuler as PromptRuler,
+    Rendering as Rendering,
 )
 from .replicas import (
     Replicas as Replicas,
@@ -56,7 +62,12 @@ from .slots import (
     Waiter as Waiter,
 )
 from .spoken import (
+    CLOSE as CLOSE,
+    OPEN as OPEN,
+    SPACE as SPACE,
+    Spoken as Spoken,
     before_stop as before_stop,
+    opened_thought as opened_thought,
 )
 from .talk import (
     Manner as Manner,
@@ -87,4 +98,10 @@ from .vllm.settings import (
 )
 from .vocabulary import (
     Vocabulary as Vocabulary,
+)
+from .wishes import (
+    MOST_LIKELIEST as MOST_LIKELIEST,
+    Extras as Extras,
+    Likeliest as Likeliest,
+    Wishes as Wishes,
 )

@@ -2,15 +2,20 @@
 
 A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing of
 tasks, rewards, text or the store. ``tests/engine/rollout/contract.py`` holds the suite that each backend passes.
+
+What clients want beyond training is asked for with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and
+streamed with ``generate(request, heard=…)``. Requests and results without it are smaller than with empty fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from ..trajectories import Logprobs, Tokens
 from .truncation import WHOLE, Truncation
+from .wishes import NONE, Extras, Wishes
 
 Finish = Literal["stop", "length", "abort"]
 
@@ -26,7 +31,7 @@ class SampleRequest:
     tokens: Tokens
     """int32 (T,): the whole context, earlier turns included."""
     max_tokens: int
-    """At most this many new tokens; fewer where the context is full."""
+    """At most this many new tokens, 1 or more; fewer where the context is full. 0 where the wishes name the prompt."""
     temperature: float
     """0 is greedy. Log-probabilities are those of the distribution at this temperature (at 0: of temperature 1)."""
     stop: tuple[int, ...]
@@ -42,6 +47,15 @@ class SampleRequest:
     alike: bool = True
     """Whether the last bits of what is sampled must be the same whatever else is asked, of a sampler that can do that.
     Where they need not be, some are faster. All turns of a conversation say the same."""
+
+    @property
+    def wishes(self) -> Wishes | None:
+        """What is wanted beside the tokens; None: nothing, as in training."""
+        return None
+
+    def wishing(self, wishes: Wishes) -> WishfulRequest:
+        """The same with these wishes."""
+        return WishfulRequest(**self.__dict__ | {"wishes": wishes})
 
     def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
         """The same of that account, under another name; several times as fast as ``dataclasses.replace``."""
@@ -61,6 +75,17 @@ class SampleRequest:
 
 
 @dataclass(frozen=True)
+class WishfulRequest(SampleRequest):
+    """A request with wishes, which ``dataclasses.replace`` keeps; ``SampleRequest.wishing`` makes one."""
+
+    wishes: Wishes = NONE
+
+    def of(self, conversation: str, account: str, weight: float, alike: bool) -> SampleRequest:
+        """See ``SampleRequest``."""
+        return super().of(conversation, account, weight, alike).wishing(self.wishes)
+
+
+@dataclass(frozen=True)
 class SampleResult:
     """What was sampled, and by exactly which adapter bytes."""
 
@@ -74,6 +99,35 @@ class SampleResult:
     """Checksum of the adapter bytes that the sampler itself loaded under this name."""
     prefilled: int = 0
     """Tokens of the context that were computed for this turn; what prompts share counts for one turn alone."""
+
+    @property
+    def extras(self) -> Extras | None:
+        """What the request's wishes have brought; None where it had none."""
+        return None
+
+
+@dataclass(frozen=True)
+class WishedResult(SampleResult):
+    """The result of a ``WishfulRequest``."""
+
+    extras: Extras | None = None
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Tokens of a turn that has not ended, as they were sampled."""
+
+    tokens: Tokens
+    """int32 (k,), k >= 1: those that were not heard yet."""
+    logprobs: Logprobs
+    """float32 (k,)"""
+    extras: Extras | None = None
+    """Of these tokens, where the request has wishes."""
+
+
+Hear = Callable[[Heard], None]
+"""Is called in the event loop, for each token once, in their order, before ``generate`` returns; not after its caller
+was cancelled. It must not raise."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +156,9 @@ class SamplerLimits:
 class Turns(Protocol):
     """The part of a sampler that a conversation uses."""
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
-        """Sample one turn; returns when it has ended."""
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        """Sample one turn; returns when it has ended. ``heard`` is told of tokens as they are sampled, from the first
+        one on; each time perhaps of several."""
 
     async def release(self, conversation: str) -> None:
         """Forget a conversation, aborting its request if one is under way, before any later call is served.

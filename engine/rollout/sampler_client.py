@@ -11,7 +11,7 @@ from functools import partial
 
 from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
-from .protocol import SampleRequest, SampleResult
+from .protocol import Hear, Heard, SampleRequest, SampleResult
 from .replicas import Replicas
 from .slots import SamplerSlots
 
@@ -42,8 +42,8 @@ class SamplerClient:
         self._count = 0
         """Conversations that it has held; a part of their names."""
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
-        """Choose a sampler, wait for a slot there, and sample one turn.
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        """Choose a sampler, wait for a slot there, and sample one turn, of which ``heard`` hears as it is sampled.
 
         Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
         """
@@ -60,9 +60,9 @@ class SamplerClient:
             self._prompt = request.tokens.tobytes()
             self._replicas.begin(endpoint, self._prompt)
         with endpoint.backlog.turn(unread, reply):
-            return await self._sample(request)
+            return await self._sample(request, heard)
 
-    async def _sample(self, request: SampleRequest) -> SampleResult:
+    async def _sample(self, request: SampleRequest, heard: Hear | None) -> SampleResult:
         await self._slots.take(self)
         cost = None
         try:
@@ -72,10 +72,13 @@ class SamplerClient:
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
             own = request.of(self._name, payer.tenant, weight, alike=self._leaves)
-            turn = asyncio.ensure_future(self._endpoint.sampler.generate(own))
+            sampler, ear = self._endpoint.sampler, None if heard is None else _Ear(heard)
+            turn = asyncio.ensure_future(sampler.generate(own, heard=ear.hear) if ear else sampler.generate(own))
             try:
                 result = await asyncio.shield(turn)
             except asyncio.CancelledError:
+                if ear is not None:
+                    ear.open = False
                 turn.add_done_callback(partial(self._settle, self._endpoint, self._slots.abandon(self)))
                 raise
             self._known = len(request.tokens) + len(result.tokens)
@@ -134,3 +137,15 @@ class SamplerClient:
     @property
     def _name(self) -> str:
         return f"{self._held}:{self._count}"
+
+
+class _Ear:
+    """Hears of a turn until its caller is cancelled: the turn itself goes on until the sampler has ended it."""
+
+    def __init__(self, heard: Hear) -> None:
+        self._heard = heard
+        self.open = True
+
+    def hear(self, said: Heard) -> None:
+        if self.open:
+            self._heard(said)

@@ -63,6 +63,15 @@ def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs
     return _logprobs(logits, divisors, largest, totals, targets)
 
 
+def log_totals(logits: Logits, temperatures: Floats) -> Floats:
+    """Logarithms, float64 (n,), of the sums of exp(logit / temperature) over each row of ``logits`` (n, V); a
+    temperature (n,) of 0 means 1."""
+    divisors = np.where(temperatures == 0, 1.0, temperatures)
+    _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(logits)))
+    found: Floats = largest / divisors + np.log(totals)
+    return found
+
+
 def _factors(divisors: Floats) -> Logits | None:
     """Factors of the logits, float32 (n,); None where all are 1."""
     return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)

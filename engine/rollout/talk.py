@@ -16,7 +16,7 @@ from marlaas.plugins.messages import Ask, Message
 
 from .allowance import Allowance
 from .conversation import Conversation, SamplingParameters
-from .protocol import SampleRequest, SampleResult, Turns
+from .protocol import Hear as HearTokens, SampleRequest, SampleResult, Turns
 from .renderer import Renderer
 from .rendering import Rendering
 from .seeds import noise_seed
@@ -136,13 +136,13 @@ class _Pieces:
         self.last: Speech | None = None
         """What was said in the turn so far."""
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: HearTokens | None = None) -> SampleResult:
         request = replace(request, conversation=self._name(request.conversation))
         tokens, logprobs = request.tokens[:0], np.empty(0, np.float32)
         while True:
             wanted = min(PIECE, request.max_tokens - len(tokens))
             piece = await self._sampler.generate(
-                replace(request, tokens=np.concatenate([request.tokens, tokens]), max_tokens=wanted)
+                replace(request, tokens=np.concatenate([request.tokens, tokens]), max_tokens=wanted), heard=heard
             )
             tokens, logprobs = np.concatenate([tokens, piece.tokens]), np.concatenate([logprobs, piece.logprobs])
             spoken = self._renderer.parse(tokens.tolist(), request.tokens.tolist())

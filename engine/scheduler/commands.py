@@ -15,6 +15,7 @@ from ..store import API_SWITCHES, YIELDS, Command, Reason, ReasonCode, Store
 from ..submission import next_state
 from .deletion import delete_versions
 from .extension import extend
+from .naming import name_version, unname
 from .rollback import roll_back
 
 PAUSED = Reason(ReasonCode.PERSON, "paused by you")
@@ -59,6 +60,10 @@ class Commands:
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:
                 await delete_versions(self._store, command.task, *_version(command))
+            elif command.kind == "name" and command.task is not None:
+                name_version(self._store, command.task, command.arguments.get("name"), *_version(command))
+            elif command.kind == "unname":
+                unname(self._store, command.arguments.get("tenant"), command.arguments.get("name"))
             elif command.kind == "extend" and command.task is not None:
                 await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
             elif command.kind == "rollback" and command.task is not None:

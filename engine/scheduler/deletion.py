@@ -36,6 +36,11 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
                 f"Task {waiting} is to begin from version {version.number} of task {task}, or plays with it.",
                 f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
+        if name := store.served.numbers(version.policy).get(version.number):
+            raise ConfigError(
+                f"Version {version.number} of task {task} is served to clients under the name {name!r}.",
+                f"`marlaas adapters name {name} --remove` takes the name away.",
+            )
     await asyncio.to_thread(_check, {Path(version.path).parent for version in versions})
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)

@@ -53,12 +53,19 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
 
 def _check_wanted(store: Store, version: Version) -> None:
-    """Raise ``AdapterError`` where another task begins from a later version or plays with it: its file would go."""
+    """Raise ``AdapterError`` where another task needs a later version, or clients know it by a name: its file would
+    go."""
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
                 f"Task {waiting} is to begin from version {wanted}, or plays with it, and it would be void.",
                 f"Wait until it is done, or `marlaas cancel {waiting}` first.",
+            )
+    for number, name in store.served.numbers(version.policy).items():
+        if number > version.number:
+            raise AdapterError(
+                f"Version {number} is served to clients under the name {name!r}, and it would be void.",
+                f"`marlaas adapters name {name} --remove` takes the name away.",
             )
 
 

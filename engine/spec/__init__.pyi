@@ -77,6 +77,9 @@ from .validation import (
     nearest as nearest,
     one_of as one_of,
 )
+from .version_name import (
+    served_name as served_name,
+)
 from .watching import (
     ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
     EXPLODING_LENGTH as EXPLODING_LENGTH,

@@ -87,6 +87,9 @@ from .queries.findings import (
 from .queries.first_step import (
     FirstStep as FirstStep,
 )
+from .queries.given_names import (
+    GivenName as GivenName,
+)
 from .queries.history import (
     History as History,
     Track as Track,
@@ -148,6 +151,10 @@ from .queries.timeline import (
     StandingRow as StandingRow,
     TenantSeconds as TenantSeconds,
 )
+from .queries.totals import (
+    Total as Total,
+    totals as totals,
+)
 from .queries.turn_order import (
     reply_ends as reply_ends,
 )
@@ -185,6 +192,9 @@ from .schema import (
 )
 from .score_basis import (
     ScoreBasis as ScoreBasis,
+)
+from .served import (
+    ServedTable as ServedTable,
 )
 from .sources import (
     task_source as task_source,

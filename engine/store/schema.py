@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m040_api"
+LATEST = "m041_served"
 """The name of the last migration."""
 
 

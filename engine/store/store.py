@@ -25,6 +25,7 @@ from .experience import ExperienceTable
 from .findings import FindingTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .open_plays import OpenPlayTable
+from .served import ServedTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable, UsageTable
@@ -68,6 +69,7 @@ class Store:
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, Home(path.parent), self.incarnation, self.barrier)
+        self.served = ServedTable(self._database, Home(path.parent), fingerprint)
 
     def changed(self) -> int:
         """A number that differs after another process has committed."""

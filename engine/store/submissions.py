@@ -24,11 +24,14 @@ API_SWITCHES = ("api_start", "api_stop")
 ``port`` where that is no None; ``api_stop`` closes it."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
+    *("name", "unname"),
     *YIELDS,
     *API_SWITCHES,
 )
-"""Four have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
-sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again. ``delete`` removes adapter
+"""Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
+sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name
+``name`` of a version from the tenant ``tenant``. ``name`` gives the name ``name`` to the version of the number
+``version``. ``delete`` removes adapter
 versions of a finished task from the disk: all, or the one of the number ``version``. ``extend`` changes a task's steps
 to ``steps`` in all. ``rollback`` makes a task that does not run go on from the version of the number ``version``."""
 

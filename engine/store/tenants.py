@@ -55,31 +55,54 @@ class TenantTable:
 
 
 class UsageTable:
-    """The sums of what tasks have used, from which quotas are checked."""
+    """The sums of what tasks and clients have used, from which quotas are checked."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._clients: list[str] = []
+        """Tenants whose clients have an account; the first has the number -1, the next -2."""
+
+    def clients(self, tenant: str) -> int:
+        """The number below 0 under which the ledger counts what a tenant's clients use, as if they were a task.
+
+        It is the same for as long as this engine runs.
+        """
+        if tenant not in self._clients:
+            self._clients.append(tenant)
+        return -1 - self._clients.index(tenant)
 
     def add(self, usages: Iterable[Usage]) -> None:
         """Add to today's sums; all of it or, with ``StoreError``, nothing."""
         day = today()
-        rows = [(day, *astuple(usage)) for usage in usages]
-        if not rows:
+        tasks, clients = [], []
+        for usage in usages:
+            if usage.task < 0:
+                clients.append((day, self._clients[-1 - usage.task], usage.tokens, usage.seconds))
+            else:
+                tasks.append((day, *astuple(usage)))
+        if not tasks and not clients:
             return
+        more = "DO UPDATE SET tokens = tokens + excluded.tokens, seconds = seconds + excluded.seconds"
         with transaction(self._db):
             self._db.conn.executemany(
                 "INSERT INTO usage (day, task, stage, tokens, seconds) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT (day, task, stage)"
-                " DO UPDATE SET tokens = tokens + excluded.tokens, seconds = seconds + excluded.seconds",
-                rows,
+                f" ON CONFLICT (day, task, stage) {more}",
+                tasks,
+            )
+            self._db.conn.executemany(
+                "INSERT INTO served_usage (day, tenant, tokens, seconds) VALUES (?, ?, ?, ?)"
+                f" ON CONFLICT (day, tenant) {more}",
+                clients,
             )
 
     def tokens_today(self) -> Mapping[str, int]:
-        """Tokens that each tenant's tasks have used today, over all stages; tenants without any are missing."""
+        """Tokens that each tenant's tasks and clients have used today; tenants without any are missing."""
         rows = self._db.query(
-            "SELECT t.tenant, sum(u.tokens) AS tokens FROM usage u JOIN tasks t ON t.id = u.task"
-            " WHERE u.day = ? GROUP BY t.tenant HAVING sum(u.tokens) > 0",
-            [today()],
+            "SELECT tenant, sum(tokens) AS tokens FROM"
+            " (SELECT t.tenant, u.tokens FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ?"
+            " UNION ALL SELECT tenant, tokens FROM served_usage WHERE day = ?)"
+            " GROUP BY tenant HAVING sum(tokens) > 0",
+            [today(), today()],
         )
         return {row["tenant"]: row["tokens"] for row in rows}
 

@@ -59,8 +59,10 @@ def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
 
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
-    """One of the versions (oldest first) by number or label; with ``which`` None the best, else the last."""
+    """One of the versions (oldest first) by number or label, or the newest; with None the best, else the last."""
     best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
+    if which == "newest":
+        return kept[-1] if kept else None
     if which in (None, "best", "last"):
         among = {None: best or last or kept, "best": best, "last": last or kept}[which]
         return among[-1] if among else None

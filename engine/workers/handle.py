@@ -24,7 +24,7 @@ from ..errors import OutOfMemory, WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild
 from .forked import ForkedProcess, Template
-from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
 
@@ -62,6 +62,7 @@ class WorkerHandle:
         self._hung = False
         self._watch: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._hearing: dict[int, Callable[[Any], None]] = {}
         self._numbers = itertools.count(1)  # 0 is the start-up
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
 
@@ -124,11 +125,12 @@ class WorkerHandle:
         """Whether the process has not ended."""
         return not self.died.is_set()
 
-    def call(self, method: str, *args: Any) -> asyncio.Future[Any]:
+    def call(self, method: str, *args: Any, heard: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
         """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
 
         It is sent at once, awaited or not. The future raises what the method raised (``MarlaasError`` and
-        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``.
+        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``. ``heard`` is for a method that has
+        such an argument, too: it is called here with what the method calls it with there, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if self._writer is None or not self.alive:
@@ -136,7 +138,11 @@ class WorkerHandle:
             return answer
         number = next(self._numbers)
         self._waiting[number] = answer
-        self._outbox.send(Call(number, method, args))
+        if heard is None:
+            self._outbox.send(Call(number, method, args))
+        else:
+            self._hearing[number] = heard
+            self._outbox.send(HeardCall(number, method, args))
         return answer
 
     def post(self, method: str, *args: Any) -> None:
@@ -188,7 +194,7 @@ class WorkerHandle:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while messages := await read(reader):
-            answers = [message for message in messages if isinstance(message, Answer | Failed)]
+            answers = [message for message in messages if isinstance(message, Answer | Failed | Note)]
             for message in answers:
                 self._receive(message)
             if len(answers) < len(messages):
@@ -203,6 +209,7 @@ class WorkerHandle:
             if not answer.done():
                 answer.set_exception(self.death())
         self._waiting.clear()
+        self._hearing.clear()
         if self._writer is not None:
             self._writer.close()
 
@@ -225,14 +232,27 @@ class WorkerHandle:
         with contextlib.suppress(WorkerDied):
             await self.call(PING)
 
-    def _receive(self, message: Answer | Failed) -> None:
+    def _receive(self, message: Answer | Failed | Note) -> None:
+        if isinstance(message, Note):
+            self._hear(message)
+            return
         answer = self._waiting.pop(message.id, None)
+        self._hearing.pop(message.id, None)
         if answer is None or answer.done():
             return  # its caller was cancelled
         if isinstance(message, Answer):
             answer.set_result(message.value)
         else:
             answer.set_exception(rebuild(message, self.name))
+
+    def _hear(self, note: Note) -> None:
+        answer, heard = self._waiting.get(note.id), self._hearing.get(note.id)
+        if answer is None or answer.done() or heard is None:
+            return  # its caller was cancelled
+        try:
+            heard(note.value)
+        except Exception as error:  # other callers wait for their answers
+            self._loop.call_exception_handler({"message": "what a worker said was not heard", "exception": error})
 
     def _write(self, frame: bytes) -> None:
         if self._writer is not None:
@@ -243,6 +263,8 @@ class WorkerHandle:
         if isinstance(message, Call) and message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
+        if isinstance(message, Call) and message.id is not None:
+            self._hearing.pop(message.id, None)
         if answer is not None and not answer.done():
             answer.set_exception(error)
 

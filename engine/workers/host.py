@@ -17,15 +17,15 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from ..devices import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
 from .failures import describe
-from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -114,7 +114,7 @@ def build(start: Start) -> Any:
 async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
     message: Answer | Failed
     try:
-        value = None if call.method == PING else await attrgetter(call.method)(target)(*call.args)
+        value = None if call.method == PING else await _run(target, call, send)
         if call.id is None:
             return
         message = Answer(call.id, value)
@@ -127,6 +127,13 @@ async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> N
         if call.id is None:
             return
     send(message)
+
+
+def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[Any]:
+    method, number = attrgetter(call.method)(target), call.id
+    if number is None or not isinstance(call, HeardCall):
+        return cast(Awaitable[Any], method(*call.args))
+    return cast(Awaitable[Any], method(*call.args, heard=lambda value: send(Note(number, value))))
 
 
 def _end(code: int) -> NoReturn:

@@ -50,6 +50,19 @@ class Call:
 
 
 @dataclass(frozen=True)
+class HeardCall(Call):
+    """One whose caller hears what the method says before it returns: it gets the argument ``heard``."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a method has said to ``heard``; before its ``Answer``, in the order in which it was said."""
+
+    id: int
+    value: Any
+
+
+@dataclass(frozen=True)
 class Answer:
     """The value that a call returned."""
 
@@ -73,7 +86,7 @@ PING = "?"
 """The method of a call that the host answers itself: whether its event loop still runs. No method of a worker can have
 this name."""
 
-Message = Start | Ready | Call | Answer | Failed
+Message = Start | Ready | Call | Note | Answer | Failed
 
 
 def pack(*messages: Message) -> bytes:

@@ -1,4 +1,4 @@
-"""``adapters list | export | rollback | delete``: what was learned, and taking it away."""
+"""``adapters list | export | name | rollback | delete``: what was learned, and taking it away."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...words.format import ago, line, plain, size
 from ...words.held_out import with_error
 from ..choosing import adapter_of, add_task
 from ..verbs import ADAPTER, Verbs, add_family, add_verb, home_of
-from . import delete, rollback
+from . import delete, name, rollback
 
 
 def register(verbs: Verbs) -> None:
     """Add the family."""
-    family = add_family(verbs, "adapters", "list, export, roll back and delete trained adapters")
+    family = add_family(verbs, "adapters", "list, export, name, roll back and delete trained adapters")
     listing = add_verb(family, "list", list_versions, "list adapter versions, newest first", json=True)
     add_task(listing, "only of this task, by number or name", optional=True)
     export = add_verb(family, "export", run_export, "write an adapter as a PEFT folder", json=True)
@@ -25,6 +25,7 @@ def register(verbs: Verbs) -> None:
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write into")
     export.add_argument("--version", metavar="N|best|last", help="which version (default: best, else last)")
     export.add_argument("--gguf", action="store_true", help="also write a GGUF file for llama.cpp")
+    name.register(family)
     rollback.register(family)
     delete.register(family)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from ...rollout import Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ...rollout import Hear, Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ...trajectories import Logprobs, Tokens
 from .gate import Gate
 from .turns import Party
@@ -32,9 +32,9 @@ class Announced:
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         method = getattr(self._service, name)
 
-        async def call(*args: Any) -> Any:
+        async def call(*args: Any, **named: Any) -> Any:
             with self._gate.busy(self._party):
-                return await method(*args)
+                return await method(*args, **named)
 
         return call
 
@@ -56,9 +56,9 @@ class LightSleeper:
         """See the protocol."""
         return await self._sampler.limits()
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         """See the protocol."""
-        return await self._awake(partial(self._sampler.generate, request))
+        return await self._awake(partial(self._sampler.generate, request, heard=heard))
 
     async def load(self, version: str, path: str) -> str:
         """See the protocol."""

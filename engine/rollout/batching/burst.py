@@ -17,6 +17,7 @@ from ..truncation import WHOLE, Cuts
 from .context import Context, DrawingContext
 from .slots import BRIDGE, rows_with_fillers
 from .turn import Turn
+from .wished import wanted_of
 
 Pressed = Callable[[], bool]
 """Says whether a call waits for the thread."""
@@ -49,7 +50,9 @@ def burst(
     noise = np.array([turn.noise(limit) for turn in turns]).T
     temperatures = np.array([turn.temperature for turn in turns])
     cuts = cuts_of(turns, temperatures)
+    wanted = wanted_of([turn.wished for turn in turns])
     drawing = context if alone and isinstance(context, DrawingContext) else None
+    draw = choose if drawing is None else drawing.choose
     stops = _stops(turns)
     outputs = np.ones(len(rows), np.int8)
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
@@ -59,18 +62,21 @@ def burst(
     context.use(handles[_before(active, rows)] if context.mixes else handles[:1], alike)
     try:
         while count < limit:
-            if drawing is not None:
+            if drawing is not None and wanted is None:
                 tokens[count], logprobs[count] = drawing.draw(
                     current, positions, rows, temperatures, noise[count], cuts
                 )
             else:
                 logits = context.decode(current, positions, rows, outputs)
                 own = logits if alone else logits[places]
-                tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
+                if wanted is None:
+                    tokens[count], logprobs[count] = choose(own, temperatures, noise[count], cuts)
+                else:  # the other rows get the bits that they would have without
+                    tokens[count], logprobs[count] = wanted.draw(draw, own, temperatures, noise[count], cuts)
             current[places] = tokens[count]
             positions = positions + 1
             count += 1
-            if (tokens[count - 1] == stops).any() or pressed():
+            if (tokens[count - 1] == stops).any() or pressed() or (wanted is not None and wanted.over):
                 break
     finally:
         if not alone:

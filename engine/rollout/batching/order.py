@@ -35,10 +35,13 @@ class Order:
                 yield from turns
 
     def enter(self, turn: Turn, weight: float) -> None:
-        """Add a turn, which waits. Raises ``ValueError`` for a weight that is none."""
+        """Add a turn, which ``wait`` lets begin. Raises ``ValueError`` for a weight that is none."""
         self._clock.weigh(turn.account, weight)
         self._clock.join(turn.account)
         self._turns[turn.account] += 1
+
+    def wait(self, turn: Turn) -> None:
+        """A turn waits from now on until it is taken."""
         if turn.conversation.slot is None:
             self._first.setdefault(turn.account, {}).setdefault(turn.key, []).append(turn)
         else:

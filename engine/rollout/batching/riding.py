@@ -27,7 +27,7 @@ PATIENCE = 4
 wait for the score."""
 LONGEST = 256
 """Rows of scores that may join a call: what they add to the wait of others stays small."""
-SEATS = 6
+SEATS = 7
 """Further sequences for scores, where the context ``joins``. The pages behind the first ``LONGEST`` tokens are never
 written, so they take no memory."""
 
@@ -66,11 +66,12 @@ class Rider:
 
 
 class RidingContext:
-    """Implements ``Context`` over another that ``joins``, whose sequences from ``first`` on are for scores."""
+    """Implements ``Context`` over another that ``joins``, whose sequences from ``first`` on are for scores, but for
+    the last."""
 
     def __init__(self, context: Context, first: int) -> None:
         self._context = context
-        self._spare = range(first, context.sequences)
+        self._spare = range(first, context.sequences - 1)  # the last one is for prompts that are told of
         self._waiting: deque[tuple[Rider, int]] = deque()
         """Scores, and the number of the call before which each came; the oldest first."""
         self._calls = 0

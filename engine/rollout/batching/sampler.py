@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from functools import partial
 
@@ -9,7 +10,8 @@ from ...base import BaseModel
 from ...devices import LentCores
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..protocol import SamplerLimits
+from ..protocol import Hear, SampleRequest, SampleResult, SamplerLimits
+from ..schemas import Schemas
 from .answers import Answer
 from .context import Context
 from .pace import Pace
@@ -44,10 +46,21 @@ class BatchingSampler(ThreadedSampler):
         versions = Versions(base, context)
         self._context = context
         self._cores = cores
+        self._schemas = Schemas(base.path, context.vocabulary)
         self._riding = riding(context, limits.sequences) if context.joins else None
         slots = Slots(limits.sequences)
         self._batches = BatchScheduler(self._riding or context, versions, slots, limits.context, pace)
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
+
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        """See the protocol; a schema is made ready before the turn waits. Raises ``ConfigError`` where it cannot be."""
+        wishes = request.wishes
+        if wishes is None or not wishes.schema:
+            return await super().generate(request, heard=heard)
+        grammar = await asyncio.to_thread(self._schemas.grammar, wishes.schema, request.stop)
+        answer: Answer[SampleResult] = Answer(self._answers)
+        self._post(partial(self._batches.submit, request, answer, heard, grammar), answer)
+        return await answer.future
 
     async def retire(self, version: str) -> None:
         """See the protocol."""

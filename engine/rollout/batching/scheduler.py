@@ -15,11 +15,12 @@ import numpy as np
 from ...base import PREFILL
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
+from ..protocol import Finish, Hear, SampleRequest, SampleResult, SamplerStats
 from ..sampling import choose
 from .answers import Answer
 from .burst import Pressed, burst, cuts_of, never
 from .context import Context, DrawingContext, Logits
+from .echoing import Echoes
 from .memory import SharedMemory
 from .order import Order
 from .pace import Pace
@@ -27,6 +28,7 @@ from .prefill import Chunk, prefill
 from .slots import Slots
 from .turn import SequenceState, Turn, check
 from .versions import Versions
+from .wished import Grammar, wanted_of
 
 
 class BatchScheduler:
@@ -40,6 +42,7 @@ class BatchScheduler:
         self._pace = pace
         self._conversations: dict[str, SequenceState] = {}
         self._order = Order()
+        self._echoes = Echoes(context)
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the one that was decoded longest ago first."""
         self._sampled = self._prefilled = 0
@@ -48,26 +51,34 @@ class BatchScheduler:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
-        return bool(self._running) or self._order.ready(self._memory.free)
+        return bool(self._running or self._echoes) or self._order.ready(self._memory.free)
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
-        waiting = sum(1 for _ in self._order)
+        waiting = sum(1 for _ in self._order) + len(self._echoes)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting)
 
-    def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
-        """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
+    def submit(
+        self,
+        request: SampleRequest,
+        answer: Answer[SampleResult],
+        heard: Hear | None = None,
+        grammar: Grammar | None = None,
+    ) -> None:
+        """Queue a turn, whose tokens ``heard`` is told of, and ``grammar`` allows. Raises ``ValueError`` or
+        ``AdapterError`` for what can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or SequenceState(request.conversation)
         sampling = conversation.turn is not None
         check(request, conversation.tokens, sampling, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
-        if room == 0:
-            empty = np.empty(0, np.int32), np.empty(0, np.float32)
-            answer.give(SampleResult(*empty, "length", version.name, version.checksum))
+        turn = Turn(request, conversation, version, room, answer, heard, grammar)
+        echoed = turn.wished is not None and turn.wished.wishes.prompt
+        if room == 0 and not echoed:
+            answer.give(turn.result("length"))
             return
-        turn = Turn(request, conversation, version, room, answer)
         self._order.enter(turn, request.weight)
+        (self._echoes.add if echoed else self._order.wait)(turn)
         self._conversations[request.conversation] = conversation
         conversation.turn = turn
         version.users += 1
@@ -91,12 +102,33 @@ class BatchScheduler:
         It ends early, though never before it has sampled something, once ``pressed`` says that a call waits.
         """
         begin = time.perf_counter()
+        if self._echoes:
+            self._echo()
         fresh = self._admit()
         if self._pace.tokens > 1 and not self._context.mixes:
             self._decode_fresh(fresh, pressed)
         if self._running:
             self._decode(self._next(), pressed)
         self._seconds += time.perf_counter() - begin
+
+    def _echo(self) -> None:
+        """Compute a piece of a prompt whose own log-probabilities are wanted; its turn begins after the last one."""
+        try:
+            turn, count, logits = self._echoes.step(self._order.sort)
+        except CallFailed as error:
+            if self._echoes.current is not None:
+                self._fail([self._echoes.current], error)
+            return
+        self._prefilled += turn.begin(count)
+        self._order.charge(turn.account, prefilled=count)
+        if logits is None:
+            return
+        if turn.room == 0:
+            self._end(turn, "length")
+        elif turn.room == 1:  # no more of its memory is needed
+            self._first_token([turn], logits)
+        else:
+            self._order.wait(turn)
 
     def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
         """Decode turns that have just begun, while their memory is in the cache; accounts that are ahead wait."""
@@ -188,7 +220,9 @@ class BatchScheduler:
         temperatures = np.array([turn.temperature for turn in turns])
         noise = np.concatenate([turn.noise(1) for turn in turns])
         draw = self._context.choose if isinstance(self._context, DrawingContext) else choose
-        tokens, logprobs = draw(np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures))
+        wanted = wanted_of([turn.wished for turn in turns])
+        given = np.tile(logits, (len(turns), 1)), temperatures, noise, cuts_of(turns, temperatures)
+        tokens, logprobs = draw(*given) if wanted is None else wanted.draw(draw, *given)
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
@@ -258,6 +292,7 @@ class BatchScheduler:
         """Take a turn off the scheduler, whether it waits or runs."""
         turn.conversation.turn = None
         self._running.pop(turn, None)
+        self._echoes.drop(turn)
         self._order.leave(turn)
         self._versions.leave(turn.version)
 

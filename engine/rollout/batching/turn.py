@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...trajectories import Tokens
-from ..protocol import Finish, SampleRequest, SampleResult
+from ..protocol import Finish, Hear, Heard, SampleRequest, SampleResult, WishedResult
 from ..sampling import Floats, uniforms
 from .answers import Answer
 from .prefixes import Family, blocks_of
 from .prompts import Prompt
 from .versions import Version
+from .wished import Grammar, Wished
 
 
 @dataclass
@@ -50,11 +51,16 @@ class Turn:
         version: Version,
         room: int,
         answer: Answer[SampleResult],
+        heard: Hear | None = None,
+        grammar: Grammar | None = None,
     ) -> None:
-        """``room`` is how many tokens may be sampled at most, 1 or more."""
+        """``room`` is how many tokens may be sampled at most, 1 or more; 0 where only the prompt is of interest."""
         self.conversation = conversation
         self.version = version
         self.answer = answer
+        self._heard = heard
+        wishes = request.wishes
+        self.wished = None if wishes is None else Wished(wishes, request.tokens, room, grammar)
         self.prompt = request.tokens
         self.temperature = request.temperature
         self.truncation = request.truncation
@@ -93,7 +99,7 @@ class Turn:
 
     def begin(self, tokens: int) -> int:
         """Note how many tokens of its context are going to be computed; returns that number."""
-        self.prefilled = tokens
+        self.prefilled += tokens
         return tokens
 
     def noise(self, count: int) -> Floats:
@@ -105,13 +111,16 @@ class Turn:
         begin, self._count = self._count, self._count + len(tokens)
         self._tokens[begin : self._count] = tokens
         self._logprobs[begin : self._count] = logprobs
-        if int(tokens[-1]) in self.stop:
+        if self._heard is not None:
+            extras = None if self.wished is None else self.wished.news(begin)
+            self.answer.say(self._heard, Heard(tokens.copy(), logprobs.copy(), extras))
+        if int(tokens[-1]) in self.stop or (self.wished is not None and self.wished.over):
             return "stop"
         return None if self.room else "length"
 
     def result(self, finish: Finish) -> SampleResult:
         """The result for the caller."""
-        return SampleResult(
+        plain = SampleResult(
             tokens=self._tokens[: self._count].copy(),
             logprobs=self._logprobs[: self._count].copy(),
             finish=finish,
@@ -119,6 +128,7 @@ class Turn:
             checksum=self.version.checksum,
             prefilled=self.prefilled,
         )
+        return plain if self.wished is None else WishedResult(**plain.__dict__, extras=self.wished.extras())
 
 
 def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vocabulary: int) -> None:
@@ -135,8 +145,12 @@ def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vo
         raise ValueError(f"A context of {len(tokens)} tokens is longer than the sampler's {length}.")
     if tokens.min() < 0 or tokens.max() >= vocabulary:
         raise ValueError(f"A token id is outside of the vocabulary of {vocabulary}.")
-    if request.max_tokens < 1:
-        raise ValueError(f"max_tokens is {request.max_tokens}; it must be 1 or more.")
+    wishes = request.wishes
+    least = 0 if wishes is not None and wishes.prompt else 1
+    if request.max_tokens < least:
+        raise ValueError(f"max_tokens is {request.max_tokens}; it must be {least} or more.")
+    if wishes is not None and wishes.problem():
+        raise ValueError(wishes.problem())
     if not (math.isfinite(request.temperature) and request.temperature >= 0):
         raise ValueError(f"temperature is {request.temperature}; it must be 0 or more.")
     if request.truncation.problem():

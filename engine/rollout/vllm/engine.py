@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...base import SPARE
 from ...devices import ran_out
 from ...errors import AdapterError, BaseModelError
 from ..truncation import WHOLE, Truncation
+from ..wishes import NONE, Likeliest, Wishes
 from .installed import INSTEAD, require
 from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
 
@@ -42,6 +45,8 @@ class Ask:
     """A token whose log-probability as the next token is wanted in place of the sampled one's."""
     whole: bool = False
     """Whether the log-probabilities of all ``tokens`` themselves are wanted, at temperature 1."""
+    wishes: Wishes = NONE
+    """Without a schema; those for the prompt are ``whole``."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,10 @@ class Progress:
     """vLLM's reason: stop, length, abort or error; None while it goes on."""
     cached: int
     """How many of its tokens had their keys and values in the cache."""
+    likeliest: Likeliest | None = None
+    """In the places of the tokens, where any were asked for."""
+    prompt_likeliest: Likeliest | None = None
+    """In the places of the request's own tokens but the first."""
 
 
 class Engine:
@@ -86,6 +95,8 @@ class Engine:
             ) from error
         self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
         self._adapters: dict[int, Any] = {}
+        self._likeliest: dict[str, int] = {}
+        """How many of the likeliest tokens a request wants, by its name."""
         cache = self.llm.vllm_config.cache_config
         self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
         """How many tokens' keys and values fit into the memory that vLLM has really taken."""
@@ -118,6 +129,7 @@ class Engine:
 
     def add(self, ask: Ask) -> None:
         """Add a request. Raises ``ValueError`` where it can never be served."""
+        wishes = ask.wishes
         parameters = self._sampling_params(
             temperature=ask.temperature,
             top_k=ask.truncation.top_k,
@@ -127,19 +139,26 @@ class Engine:
             seed=ask.seed,
             stop_token_ids=list(ask.stop),
             ignore_eos=True,
-            logprobs=None if ask.target is not None else 0,
+            logprobs=None if ask.target is not None else wishes.likeliest,
             logprob_token_ids=None if ask.target is None else [ask.target],
-            prompt_logprobs=0 if ask.whole else None,
+            prompt_logprobs=wishes.likeliest if ask.whole else None,
+            presence_penalty=wishes.presence_penalty,
+            frequency_penalty=wishes.frequency_penalty,
+            repetition_penalty=wishes.repetition_penalty,
             detokenize=False,
             flat_logprobs=True,
             output_kind=self._delta,
         )
         prompt = {"prompt_token_ids": ask.tokens, "cache_salt": str(ask.adapter)}
         self.llm.add_request(ask.name, prompt, parameters, lora_request=self._adapters[ask.adapter])
+        if wishes.likeliest:
+            self._likeliest[ask.name] = wishes.likeliest
 
     def abort(self, names: Sequence[str]) -> None:
         """Drop requests, whether they wait or run; unknown names are ignored."""
         self.llm.abort_request(list(names))
+        for name in names:
+            self._likeliest.pop(name, None)
 
     def step(self) -> list[Progress]:
         """Compute once for all requests that fit. After an error the engine cannot be used any more."""
@@ -153,25 +172,42 @@ class Engine:
 
     def _progress(self, output: Any) -> Progress:
         (completion,) = output.outputs
+        name, count = output.request_id, self._likeliest.get(output.request_id, 0)
+        if completion.finish_reason is not None:
+            self._likeliest.pop(name, None)
+        last = -1 - count  # before the likeliest, which are behind what was asked for
+        told, scored = completion.logprobs, output.prompt_logprobs or None
         return Progress(
-            name=output.request_id,
+            name=name,
             tokens=list(completion.token_ids),
-            logprobs=_last_of_each(completion.logprobs),
-            scored=_last_of_each(output.prompt_logprobs) if output.prompt_logprobs else None,
+            logprobs=_one_of_each(told, last),
+            scored=None if scored is None else _one_of_each(scored, last),
             finish=completion.finish_reason,
             cached=output.num_cached_tokens or 0,
+            likeliest=_likeliest(told, count) if count else None,
+            prompt_likeliest=_likeliest(scored, count) if count and scored is not None else None,
         )
 
 
-def _last_of_each(flat: Any) -> list[float]:
-    """From ``vllm.logprobs.FlatLogprobs``, the last entry of each position: the sampled token's, or the target's."""
-    if flat is None:
-        return []
-    return [
-        flat.logprobs[end - 1]
-        for begin, end in zip(flat.start_indices, flat.end_indices, strict=True)
-        if end > begin  # the first token has none
-    ]
+def _places(flat: Any) -> list[tuple[int, int]]:
+    """From ``vllm.logprobs.FlatLogprobs``, where the entries of each position begin and end; the first token of a
+    prompt has none."""
+    pairs = zip(flat.start_indices, flat.end_indices, strict=True)
+    return [(begin, end) for begin, end in pairs if end > begin]
+
+
+def _one_of_each(flat: Any, place: int) -> list[float]:
+    """The entry at ``place`` of each position, counted from its end: the last is the sampled token's, or the target's,
+    unless the likeliest are behind it."""
+    return [] if flat is None else [flat.logprobs[end + place] for _, end in _places(flat)]
+
+
+def _likeliest(flat: Any, count: int) -> Likeliest:
+    places = [] if flat is None else _places(flat)
+    tokens = [list(flat.token_ids[end - count : end]) for _, end in places]
+    logprobs = [list(flat.logprobs[end - count : end]) for _, end in places]
+    shape = len(places), count
+    return Likeliest(np.array(tokens, np.int32).reshape(shape), np.array(logprobs, np.float32).reshape(shape))
 
 
 def _named_architecture(settings: VllmSettings) -> dict[str, Any]:

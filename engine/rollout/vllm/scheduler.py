@@ -16,14 +16,15 @@ from functools import partial
 
 import numpy as np
 
-from ...errors import AdapterError, CallFailed
+from ...errors import AdapterError, CallFailed, ConfigError
 from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
 from ..batching.burst import Pressed
 from ..batching.turn import check
 from ..batching.versions import Version, Versions
-from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
+from ..protocol import Finish, Hear, Heard, SampleRequest, SampleResult, SamplerStats, WishedResult
 from ..seeds import noise_seed
+from ..wishes import NONE, Extras, Likeliest, Wishes, join
 from .engine import Ask, Engine, Progress
 
 LEAST_TEMPERATURE = 0.01
@@ -51,13 +52,38 @@ class Turn:
     conversation: Conversation
     version: Version
     answer: Answer[SampleResult]
+    room: int
+    """Tokens that are sampled at most; 0 where only the prompt is of interest."""
+    heard: Hear | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     prefilled: int = 0
+    likeliest: list[Likeliest] = field(default_factory=list)
+    prompt: tuple[Logprobs, Likeliest] | None = None
+    """What was wished for of the prompt's tokens."""
+
+    def take(self, progress: Progress) -> None:
+        """Note new tokens, and let them be heard."""
+        tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
+        if progress.scored is not None and wishes is not None:
+            beside = progress.prompt_likeliest or _none(len(progress.scored))
+            self.prompt = np.array(progress.scored, np.float32), beside
+        if not self.room:  # vLLM samples one at least
+            return
+        self.tokens += tokens
+        self.logprobs += logprobs
+        news = np.array(tokens, np.int32), np.array(logprobs, np.float32)
+        extras = None
+        if wishes is not None:
+            beside = progress.likeliest or _none(len(tokens))
+            self.likeliest.append(beside)
+            extras = Extras(news[1], beside)
+        if self.heard is not None and tokens:
+            self.answer.say(self.heard, Heard(*news, extras))
 
     def result(self, finish: Finish) -> SampleResult:
         """The result for the caller."""
-        return SampleResult(
+        plain = SampleResult(
             tokens=np.array(self.tokens, np.int32),
             logprobs=np.array(self.logprobs, np.float32),
             finish=finish,
@@ -65,6 +91,11 @@ class Turn:
             checksum=self.version.checksum,
             prefilled=self.prefilled,
         )
+        wishes = self.request.wishes
+        if wishes is None:
+            return plain
+        extras = Extras(plain.logprobs, join(self.likeliest, wishes.likeliest), *self.prompt or ())
+        return WishedResult(**plain.__dict__, extras=extras)
 
 
 @dataclass
@@ -105,15 +136,18 @@ class VllmScheduler:
         active = sum(1 for turn in turns if turn.tokens)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active)
 
-    def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
-        """Begin a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult], heard: Hear | None = None) -> None:
+        """Begin a turn, whose tokens ``heard`` is told of. Raises ``ValueError`` or ``AdapterError`` for what can
+        never be served."""
         version = self._serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
         check(request, conversation.tokens, conversation.turn is not None, self._length, self._vocabulary)
         _check_temperature(request.temperature)
-        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer)
+        wishes = request.wishes or NONE
+        self._check_wishes(wishes, request)
         room = min(request.max_tokens, self._length - len(request.tokens))
-        if room == 0:
+        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer, room, heard)
+        if room == 0 and not wishes.prompt:
             answer.give(turn.result("length"))
             return
         self._engine.add(
@@ -121,11 +155,13 @@ class VllmScheduler:
                 name=turn.name,
                 tokens=request.tokens.tolist(),
                 adapter=version.handle,
-                max_tokens=room,
+                max_tokens=max(room, 1),
                 temperature=request.temperature,
                 seed=noise_seed(request.seed, len(request.tokens)) >> 1,
                 stop=request.stop,
                 truncation=request.truncation,
+                whole=wishes.prompt,
+                wishes=wishes,
             )
         )
         self._conversations[request.conversation] = conversation
@@ -199,6 +235,20 @@ class VllmScheduler:
             score.answer.fail(error)
         self._scores.clear()
 
+    def _check_wishes(self, wishes: Wishes, request: SampleRequest) -> None:
+        if wishes.schema:
+            raise ConfigError(
+                "vLLM is started without a tokenizer here, so replies cannot be held to a JSON schema.",
+                'Set `sampler = "torch"` or `"llama.cpp"` under [rollout] in marlaas.toml.',
+            )
+        if not wishes.prompt:
+            return
+        if request.temperature not in (0.0, 1.0) or not self._engine.settings.known:
+            raise ValueError("vLLM tells prompts' log-probabilities at temperatures 0 and 1 alone, of bases it adapts.")
+        most = LOGITS // self._vocabulary
+        if len(request.tokens) > most:
+            raise ValueError(f"vLLM can tell the log-probabilities of prompts of up to {most} tokens of this base.")
+
     def _serving(self, name: str) -> Version:
         version = self._versions.serving(name)
         if not self._engine.holds(version.handle):
@@ -207,16 +257,15 @@ class VllmScheduler:
 
     def _move(self, turn: Turn, progress: Progress) -> None:
         """Give a turn its new tokens."""
-        if not turn.tokens:
+        if not turn.prefilled:
             turn.prefilled = len(turn.request.tokens) - progress.cached
             self._prefilled += turn.prefilled
-        turn.tokens += progress.tokens
-        turn.logprobs += progress.logprobs
+        turn.take(progress)
         self._sampled += len(progress.tokens)
         if progress.finish is None:
             return
         if progress.finish in ("stop", "length"):
-            self._end(turn, "stop" if progress.finish == "stop" else "length")
+            self._end(turn, "stop" if progress.finish == "stop" and turn.tokens else "length")
             return
         self._leave(turn)
         del self._conversations[turn.conversation.name]
@@ -247,6 +296,11 @@ class VllmScheduler:
         if score.missing == 0:
             self._versions.leave(score.version)
             score.answer.give(score.values)
+
+
+def _none(count: int) -> Likeliest:
+    """Of so many positions, none of the likeliest."""
+    return Likeliest(np.empty((count, 0), np.int32), np.empty((count, 0), np.float32))
 
 
 def _check_temperature(temperature: float) -> None:

@@ -48,6 +48,7 @@ class Retention:
         self._versions = store.versions
         self._experience = store.experience
         self._open_plays = store.open_plays
+        self._served = store.served
         self._telemetry = store.telemetry
         self._task = task
         self._told: set[str] = set()
@@ -99,7 +100,8 @@ class Retention:
         kept = keep(known, self._every, self.given)
         played = self._played([version.number for version in candidates])
         needed = kept.files | pending | played | self._versions.wanted(self._policy).keys() | self._speaking(candidates)
-        surplus = [version for version in candidates if version.number not in needed]
+        needed |= self._served.numbers(self._policy).keys()
+        surplus = [v for v in candidates if v.number not in needed and not self._served.holds(v.id)]
         self._versions.prune(*(version.id for version in surplus))
         whole = kept.moments | pending
         heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]

@@ -322,3 +322,27 @@ def m040_api(db: Database) -> None:
             note TEXT NOT NULL  -- why it is closed although it should be open
         )"""
     )
+
+
+@migrations()
+def m041_served(db: Database) -> None:
+    """What clients are served: the names that tenants give to versions, and the tokens that clients use."""
+    db.execute(
+        """CREATE TABLE adapter_names (
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            version INTEGER NOT NULL REFERENCES versions (id),
+            created REAL NOT NULL,
+            PRIMARY KEY (tenant, name)
+        ) WITHOUT ROWID"""
+    )
+    db.execute("CREATE INDEX idx_adapter_names_version ON adapter_names (version)")
+    db.execute(
+        """CREATE TABLE served_usage (
+            day TEXT NOT NULL,  -- UTC, 2026-11-21
+            tenant TEXT NOT NULL,
+            tokens INTEGER NOT NULL,  -- read and sampled
+            seconds REAL NOT NULL,  -- of the samplers
+            PRIMARY KEY (day, tenant)
+        ) WITHOUT ROWID"""
+    )

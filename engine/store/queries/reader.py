@@ -69,9 +69,10 @@ SELECT n.name, coalesce(s.weight, 1.0) AS weight, coalesce(s.tasks, 0) AS tasks,
        coalesce(sum(t.state = 'paused'), 0) AS paused,
        coalesce(sum(t.state IN ('done', 'failed', 'cancelled')), 0) AS finished,
        (SELECT coalesce(sum(u.tokens), 0) FROM usage u JOIN tasks o ON o.id = u.task
-        WHERE u.day = ? AND o.tenant = n.name) AS tokens_today,
+        WHERE u.day = ? AND o.tenant = n.name)
+       + coalesce((SELECT tokens FROM served_usage WHERE day = ? AND tenant = n.name), 0) AS tokens_today,
        coalesce(sum(t.seconds), 0.0) AS seconds
-FROM (SELECT name FROM tenants UNION SELECT tenant FROM tasks) n
+FROM (SELECT name FROM tenants UNION SELECT tenant FROM tasks UNION SELECT tenant FROM served_usage) n
 LEFT JOIN tenants s ON s.name = n.name LEFT JOIN tasks t ON t.tenant = n.name GROUP BY n.name ORDER BY n.name
 """
 
@@ -203,7 +204,7 @@ class Reader:
 
     def tenants(self, day: str) -> list[TenantRow]:
         """Tenants that have tasks, a weight or quotas; ``day`` is today in UTC: 2026-11-21."""
-        return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day)]
+        return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""

@@ -14,8 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.errors import AdapterError
-from marlaas.engine.rollout.protocol import Finish, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from marlaas.engine.errors import AdapterError, ConfigError
+from marlaas.engine.rollout.batching.wished import Wished, wanted_of
+from marlaas.engine.rollout.likeliest import likeliest
+from marlaas.engine.rollout.protocol import (
+    Finish,
+    Hear,
+    Heard,
+    SampleRequest,
+    SampleResult,
+    SamplerLimits,
+    SamplerStats,
+    WishedResult,
+)
 from marlaas.engine.rollout.sampling import choose, logprobs_of, uniforms
 from marlaas.engine.rollout.truncation import Cuts
 from marlaas.engine.trajectories import Logprobs, Tokens
@@ -70,7 +81,7 @@ class FakeSampler:
     async def retire(self, version: str) -> None:
         self._serving(version).retired = True
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         version = self._serving(request.version)
         self._check(request)
         if request.conversation not in self.conversations:
@@ -78,6 +89,7 @@ class FakeSampler:
         self.conversations[request.conversation] = request.tokens
         self.running.add(request.conversation)
         room = min(request.max_tokens, self.context - len(request.tokens))
+        wished = self._wished(request, version.checksum, room)
         noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
         tokens, logprobs, finish = request.tokens, [], "length"
         for u in noise:
@@ -87,14 +99,31 @@ class FakeSampler:
                 break
             logits = self._logits(version.checksum, tokens)[None]
             temperature = np.array([request.temperature])
-            token, logprob = choose(logits, temperature, np.array([u]), Cuts([request.truncation], temperature))
+            given = logits, temperature, np.array([u]), Cuts([request.truncation], temperature)
+            wanted = wanted_of([wished])
+            token, logprob = choose(*given) if wanted is None else wanted.draw(choose, *given)
             tokens = np.concatenate([tokens, token])
             logprobs.append(logprob[0])
             self.sampled += 1
+            if heard is not None:
+                heard(Heard(token, logprob, None if wished is None else wished.news(len(logprobs) - 1)))
             if token[0] in request.stop:
                 finish = "stop"
                 break
-        return self._finish(request, tokens, logprobs, finish)  # type: ignore[arg-type]
+        result = self._finish(request, tokens, logprobs, finish)  # type: ignore[arg-type]
+        return result if wished is None else WishedResult(**result.__dict__, extras=wished.extras())
+
+    def _wished(self, request: SampleRequest, digest: str, room: int) -> Wished | None:
+        wishes, tokens = request.wishes, request.tokens
+        if wishes is None:
+            return None
+        wished = Wished(wishes, tokens, room)
+        if wishes.prompt:
+            logits = [self._logits(digest, tokens[:position]) for position in range(1, len(tokens))]
+            given = np.array(logits, np.float32).reshape(-1, self.vocabulary)
+            beside, _ = likeliest(given, np.full(len(given), request.temperature), wishes.likeliest)
+            wished.echo(logprobs_of(given, tokens[1:], request.temperature), beside)
+        return wished
 
     async def release(self, conversation: str) -> None:
         if conversation in self.running:
@@ -136,7 +165,13 @@ class FakeSampler:
             raise ValueError("It is sampling already.")
         if not 1 <= len(tokens) <= self.context or tokens.min() < 0 or tokens.max() >= self.vocabulary:
             raise ValueError("The tokens do not fit.")
-        if request.max_tokens < 1 or not 0 <= request.temperature < np.inf or not 0 <= request.seed < 2**64:
+        wishes = request.wishes
+        if wishes is not None and wishes.schema:
+            raise ConfigError("It has no tokenizer for a schema.")
+        if wishes is not None and wishes.problem():
+            raise ValueError(wishes.problem())
+        least = 0 if wishes is not None and wishes.prompt else 1
+        if request.max_tokens < least or not 0 <= request.temperature < np.inf or not 0 <= request.seed < 2**64:
             raise ValueError("The request is out of range.")
         if not np.array_equal(tokens[: len(known)], known):
             raise ValueError("The conversation may only grow.")

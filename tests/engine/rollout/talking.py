@@ -11,7 +11,7 @@ import numpy as np
 
 from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, SamplingParameters
-from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.rendering import Rendering
 from marlaas.plugins.messages import Ask, Message, Reply
@@ -44,7 +44,7 @@ class Parrot(FakeSampler):
         self.requests: list[SampleRequest] = []
         self.released: list[str] = []
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         self.requests.append(request)
         said = self.saying[: request.max_tokens]
         finish = "stop" if said and said[-1] in request.stop else "length"

@@ -16,7 +16,7 @@ from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Message
@@ -36,11 +36,11 @@ class Counting(FakeSampler):
         self.requests: list[SampleRequest] = []
         self.broken = False
 
-    async def generate(self, request: SampleRequest) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         self.requests.append(request)
         if self.broken:
             raise RuntimeError("It is broken.")
-        result = await super().generate(request)
+        result = await super().generate(request, heard=heard)
         assert len(self.conversations) <= self.sequences
         return result
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -103,3 +104,11 @@ class DummyWorker:
             return turns
 
         return await asyncio.to_thread(compute)
+
+    async def count_to(self, number: int, heard: Callable[[int], None]) -> int:
+        """Tell each number, but wait for the event that is named after the last before it is told."""
+        for each in range(1, number + 1):
+            if each == number:
+                await self._event("go on").wait()
+            heard(each)
+        return number

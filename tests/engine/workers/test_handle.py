@@ -67,6 +67,44 @@ async def test_answers_of_cancelled_calls_are_dropped(spawn: Spawn) -> None:
     assert await handle.call("echo", 2) == 2
 
 
+async def test_a_caller_hears_what_is_said_before_the_answer(spawn: Spawn) -> None:
+    handle = await spawn()
+    said: list[int] = []
+    second = asyncio.Event()
+
+    def hear(number: int) -> None:
+        said.append(number)
+        if number == 2:
+            second.set()
+        raise LookupError("It is of no use here.")  # others are answered nevertheless
+
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    counting = handle.call("count_to", 3, heard=hear)
+    await second.wait()
+    assert not counting.done() and said == [1, 2]
+    await handle.call("let_go", "go on")
+    assert await counting == 3 and said == [1, 2, 3]
+    assert len(told) == 3
+
+
+async def test_a_cancelled_caller_hears_no_more(spawn: Spawn) -> None:
+    handle = await spawn()
+    said: list[int] = []
+    first = asyncio.Event()
+
+    def hear(number: int) -> None:
+        said.append(number)
+        first.set()
+
+    counting = handle.call("count_to", 2, heard=hear)
+    await first.wait()
+    counting.cancel()
+    await handle.call("let_go", "go on")
+    assert await handle.call("echo", 1) == 1
+    assert said == [1]
+
+
 async def test_the_proxy_has_the_protocols_methods_only(spawn: Spawn) -> None:
     handle = await spawn()
     proxy = handle.proxy(Dummy)

@@ -22,7 +22,7 @@ from marlaas.engine.training.memory.layout import Layout
 from marlaas.engine.training.memory.policy_memory import fresh
 from marlaas.engine.training.protocol import PolicyConfig
 
-SEQUENCES, FIRST = 8, 6
+SEQUENCES, FIRST = 9, 6
 TOKENS = np.array([5, 6, 7, 8, 9, 10, 11], np.int32)
 
 

@@ -82,7 +82,7 @@ async def test_all_versions_see_the_same_prompts_with_the_same_noise(tmp_path: P
         seeds.setdefault(request.version, set()).add(request.seed)
         return await generate(request)
 
-    world.workers.sampler.generate = seen  # type: ignore[method-assign]
+    world.workers.sampler.generate = seen  # type: ignore[assignment,method-assign]
     begin(world, replace(EVAL, eval=EvalSpec(prompts=3, temperature=1.0)))
     assert await world.go() == Ending("done")
     assert len(seeds) == 3 and len({frozenset(one) for one in seeds.values()}) == 1

@@ -54,7 +54,7 @@ async def run(tmp_path: Path, before: Callable[[SampleRequest, EnvironmentServic
             before(request, service)
         return await generate(request)
 
-    sampler.generate = sample  # type: ignore[method-assign]
+    sampler.generate = sample  # type: ignore[assignment,method-assign]
     await service.start()
     try:
         ending = await asyncio.wait_for(world.go(), 60)

@@ -1,0 +1,3 @@
+from .clients import (
+    Serving as Serving,
+)

@@ -1,0 +1,208 @@
+"""Answers one request: its prompts in tokens, all choices side by side, and what each has become."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from ...gateway import Answered, Tell
+from ...gateway.wire import Chat, Choice, Complete, Piece, Token
+from ...rollout import Renderer, Rollout, SampleRequest, before_stop, opened_thought
+from ...trajectories import Tokens
+from .hearing import Hearing
+from .loaded import Lent
+from .messages import calls, forced, forced_call, messages, refused, tools
+from .prompts import of_chat, of_prompt
+from .turn import Ear, Sampled, sample
+from .wishes import Manner, manner
+
+MOST_TURNS = 1024
+"""Choices of all prompts of a request."""
+AT_ONCE = 64
+"""Turns of a request that wait or are under way; the next one begins when one has ended."""
+_numbers = itertools.count(1)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a request is answered with."""
+
+    rollout: Rollout
+    """Renders and pays for the tenant."""
+    lent: Lent
+    """The version, and the samplers that hold it."""
+    model: str
+    """The version's name in full."""
+
+    @property
+    def renderer(self) -> Renderer:
+        """The base's template and tokenizer."""
+        return self.rollout.rendering.renderer
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self.lent.replicas.context
+
+    def text_of(self, token: int) -> str:
+        """The text of a token by itself."""
+        return self.renderer.vocabulary.decode([token])
+
+    def request(self, prompt: Tokens, how: Manner, seed: int, echo: bool) -> SampleRequest:
+        """What a sampler is asked for one choice; ``echo``: with what it says of the prompt."""
+        room = self.context - len(prompt)
+        request = SampleRequest(
+            conversation=f"client-{next(_numbers)}",
+            version=self.lent.name,
+            tokens=prompt,
+            max_tokens=room if how.max_tokens is None else min(room, how.max_tokens),
+            temperature=how.temperature,
+            stop=self.renderer.stop_ids,
+            seed=seed,
+            truncation=how.truncation,
+        )
+        wishes = how.wishes(echo)
+        return request if wishes is None else request.wishing(wishes)
+
+    async def sampled(self, request: SampleRequest, ear: Ear | None) -> Sampled:
+        """Sample one choice, and free the samplers from it."""
+        if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
+            return Sampled((), "length")
+        client = self.rollout.sampler_client(self.lent.replicas, "")
+        try:
+            return await sample(client, request, ear, self.text_of)
+        finally:
+            client.leave()
+
+
+async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
+    """Go on with a conversation. Raises ``Refusal``, and what the samplers raise."""
+    wishes, renderer = request.wishes, desk.renderer
+    given = tools(request.tools)
+    wanted = forced(wishes.tool_choice, given)
+    how = manner(wishes, wanted)
+    offered = () if wishes.tool_choice == "none" else given
+    said = messages(request.messages, renderer.thinks)
+    prompt = await of_chat(desk.rollout.rendering, said, offered, how.thinking, desk.context)
+    opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
+
+    async def choice(number: int) -> tuple[Choice, Sampled]:
+        hearing = _hearing(desk, how, renderer.thinks, opened, bool(offered))
+        voice = _Voice(request.id, number, tell, hearing) if request.stream and not wanted else None
+        ear = Ear(hearing, desk.text_of, voice.hear if voice else None) if voice or how.stops else None
+        sampled = await desk.sampled(desk.request(prompt, how, how.seed_of(0, number), echo=False), ear)
+        spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
+        made = forced_call(spoken.shown) if wanted else spoken.tool_calls if offered else ()
+        text = "" if wanted and made else spoken.text if offered else spoken.shown
+        text = before_stop(text, how.stops)
+        if voice is not None:
+            voice.end(spoken.thinking, text)
+        finish = "tool" if made else sampled.finish
+        shown = sampled.shown
+        return Choice(request.id, number, text, finish, spoken.thinking, calls(made), shown), sampled
+
+    found = await _all(partial(choice, number) for number in range(how.choices))
+    return _answered(desk, [len(prompt)], found)
+
+
+async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
+    """Go on with prompts. Raises ``Refusal``, and what the samplers raise."""
+    how = manner(request.wishes)
+    if request.wishes.tool_choice not in ("", "auto", "none"):
+        raise refused("A prompt has no tools that could be forced.", "tool_choice")
+    if not request.prompts:
+        raise refused("There is no prompt.", "prompt")
+    if len(request.prompts) * how.choices > MOST_TURNS:
+        raise refused(f"A request may have {MOST_TURNS} choices, over all its prompts; fewer are answered.", "prompt")
+    prompts = [await of_prompt(desk.renderer, prompt, desk.context) for prompt in request.prompts]
+
+    async def choice(number: int) -> tuple[Choice, Sampled]:
+        place, which = divmod(number, how.choices)
+        prompt, told = prompts[place], request.prompts[place]
+        echoed = request.echo and how.logprobs
+        before = "" if not request.echo else told if isinstance(told, str) else _text(desk, prompt.tolist())
+        hearing = _hearing(desk, how, thinks=False, opened=False, tools=False)
+        voice = _Voice(request.id, number, tell, hearing) if request.stream else None
+        if voice is not None and before and not echoed:
+            tell(Piece(request.id, number, before))
+        hears = how.stops or (voice is not None and not echoed)
+        ear = Ear(hearing, desk.text_of, voice.hear if voice and not echoed else None) if hears else None
+        seed = how.seed_of(place, which)
+        sampled = await desk.sampled(desk.request(prompt, how, seed, echoed), ear)
+        text = before_stop(_text(desk, sampled.tokens), how.stops)
+        shown = sampled.prompt + sampled.shown
+        if voice is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first
+            tell(Piece(request.id, number, before + text, "", shown))
+        elif voice is not None:
+            voice.end("", text)
+        return Choice(request.id, number, before + text, sampled.finish, tokens=shown), sampled
+
+    found = await _all(partial(choice, number) for number in range(len(prompts) * how.choices))
+    return _answered(desk, [len(prompt) for prompt in prompts], found)
+
+
+class _Voice:
+    """Tells a stream what of a choice is certain."""
+
+    def __init__(self, request: int, choice: int, tell: Tell, hearing: Hearing) -> None:
+        self._request, self._choice = request, choice
+        self._tell = tell
+        self._hearing = hearing
+        self._thinking = self._text = ""
+
+    def hear(self, tokens: tuple[Token, ...]) -> None:
+        """Something was sampled; ``tokens`` where log-probabilities were asked for."""
+        thinking, text = self._hearing.said()
+        self._thinking += thinking
+        self._text += text
+        self._say(text, thinking, tokens)
+
+    def end(self, thinking: str, text: str) -> None:
+        """The whole choice is known: tell what was held back."""
+        text = text[len(self._text) :] if text.startswith(self._text) else ""
+        thinking = thinking[len(self._thinking) :] if thinking.startswith(self._thinking) else ""
+        self._say(text, thinking, ())
+
+    def _say(self, text: str, thinking: str, tokens: tuple[Token, ...]) -> None:
+        if text or thinking or tokens:
+            self._tell(Piece(self._request, self._choice, text, thinking, tokens))
+
+
+def _hearing(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> Hearing:
+    renderer = desk.renderer
+    return Hearing(renderer.vocabulary.decode, renderer.stop_ids, how.stops, thinks, opened, tools)
+
+
+def _text(desk: Desk, tokens: Sequence[int]) -> str:
+    """Text of tokens, without those that end a turn."""
+    ends = desk.renderer.stop_ids
+    return desk.renderer.vocabulary.decode([one for one in tokens if one not in ends])
+
+
+def _answered(desk: Desk, prompts: Sequence[int], found: Sequence[tuple[Choice, Sampled]]) -> Answered:
+    choices, sampled = zip(*found, strict=True)
+    each = len(sampled) // len(prompts)
+    cached = sum(min(one.cached for one in sampled[place * each :][:each]) for place in range(len(prompts)))
+    return Answered(choices, desk.model, sum(prompts), sum(len(one.tokens) for one in sampled), cached)
+
+
+async def _all(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Do all, ``AT_ONCE`` at a time; where one fails the others end, and its error is raised."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(work: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await work()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(work)) for work in works]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
