@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data import Source, row_at, rows_of
 from ..definition import Environment
@@ -36,6 +36,9 @@ from .runner import Run
 from .stacks import StackSampler
 from .steps import charge_tasks
 from .threads import HELD, EpisodeThreads, Stopped, left_behind
+
+if TYPE_CHECKING:
+    from ..programs.forwarder import Forwarder
 
 _MOST_LEFT = 128
 """Threads that may be left behind."""
@@ -59,8 +62,9 @@ class PluginHost:
         """Where what is to be found again of large files is kept: among the scratch files."""
         self._loading = True
         self._instances = Instances()
-        self._asking: set[asyncio.Task[None]] = set()
-        """Answers about rows under way."""
+        self._asking: set[asyncio.Task[Any]] = set()
+        """Answers about rows, and ways to addresses, under way."""
+        self._forwarder: Forwarder | None = None
         self._sampler: StackSampler | None = None
         """While a check looks at what keeps the loop busy."""
         self._closed = asyncio.Event()
@@ -135,7 +139,7 @@ class PluginHost:
                     if message["error"]:
                         opening.set_exception(RuntimeError(message["error"]))
                     else:
-                        opening.set_result(Endpoint(message["url"], message["key"]))
+                        self._opened(opening, Endpoint(message["url"], message["key"]), message["socket"])
             case "calls":
                 called = self._runs.get(message["episode"])
                 if called is not None:
@@ -197,6 +201,28 @@ class PluginHost:
             return await future
         finally:
             self._opening.pop(number, None)
+
+    def _opened(self, opening: asyncio.Future[Endpoint], endpoint: Endpoint, socket: str) -> None:
+        """Give an episode its address: one of this process's own, where it has no network and a socket leads there."""
+        if not socket:
+            opening.set_result(endpoint)
+            return
+        if self._forwarder is None:
+            from ..programs.forwarder import Forwarder  # here, because few processes are confined
+
+            self._forwarder = Forwarder(self._kept.parent)
+
+        def found(inside: asyncio.Task[Endpoint]) -> None:
+            if opening.done():
+                return
+            if error := inside.exception():
+                opening.set_exception(error)
+            else:
+                opening.set_result(inside.result())
+
+        self._asking.add(inside := asyncio.ensure_future(self._forwarder.inside(endpoint, socket)))
+        inside.add_done_callback(self._asking.discard)
+        inside.add_done_callback(found)
 
     async def row(self, environment: Environment, start: Record) -> Any:
         """See ``runner.Host``."""

@@ -8,6 +8,11 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..messages import Endpoint
 
 PIECE = 64 << 10
 """Bytes that are passed on at once."""
@@ -67,14 +72,19 @@ async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 class Forwarder:
-    """An address on 127.0.0.1 behind which is a Unix socket in the folder that this process is in now."""
+    """Addresses on 127.0.0.1 behind each of which is a Unix socket in a folder."""
 
-    def __init__(self) -> None:
-        self._folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         """A path to a socket has 108 characters at most, so it leads over a descriptor."""
         self._open: dict[str, asyncio.Task[int]] = {}
         self._passing: list[Passing] = []
         self._servers: list[asyncio.Server] = []
+
+    async def inside(self, endpoint: Endpoint, name: str) -> Endpoint:
+        """The same endpoint at an address that leads to the socket of that name. Raises ``OSError``."""
+        there = urlsplit(endpoint.url)
+        return replace(endpoint, url=there._replace(netloc=f"127.0.0.1:{await self.port(name)}").geturl())
 
     async def port(self, name: str) -> int:
         """The port that leads to the socket of that name. Raises ``OSError``."""

@@ -355,7 +355,8 @@ class Child:
 
         try:
             endpoint = await endpoint_of(answer)(_Listener(play, answer, opening.agents, tell))
-            self._send(encode_endpoint(opening.id, endpoint))
+            door = self._process.door
+            self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
             self._send(encode_no_endpoint(opening.id, str(error)))
         except Exception as error:

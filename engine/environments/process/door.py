@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from marlaas.plugins.programs.forwarder import Connection, Passing
 
+from ...errors import EnvironmentFailure
+
 
 class Door:
     """One socket in a folder, which is opened when it is first needed."""
@@ -29,12 +31,20 @@ class Door:
         self._opening = asyncio.Lock()
 
     async def open(self, url: str) -> str:
-        """The name of the socket in its folder, behind which the server of ``url`` is. Raises ``OSError``."""
+        """The name of the socket in its folder, behind which the server of ``url`` is.
+
+        Raises ``EnvironmentFailure`` where none can be made.
+        """
         where = urlsplit(url)
         self._address = (where.hostname or "", where.port or 0)
         async with self._opening:
             if self._server is None:
-                self._server = await asyncio.start_unix_server(self._passing.accept, sock=self._bound())
+                try:
+                    self._server = await asyncio.start_unix_server(self._passing.accept, sock=self._bound())
+                except OSError as error:
+                    raise EnvironmentFailure(
+                        f"No socket to the gateway can be made in {self._folder}: {error}"
+                    ) from error
         return self._name
 
     def close(self) -> None:

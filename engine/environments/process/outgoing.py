@@ -46,14 +46,14 @@ def encode_reply(id: int, reply: Reply) -> Record:
     }
 
 
-def encode_endpoint(id: int, endpoint: Endpoint) -> Record:
-    """The message that gives an episode its address."""
-    return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key}
+def encode_endpoint(id: int, endpoint: Endpoint, socket: str = "") -> Record:
+    """The message that gives an episode its address; ``socket`` is the file that leads there without a network."""
+    return {"op": "endpoint", "id": id, "error": "", "url": endpoint.url, "key": endpoint.key, "socket": socket}
 
 
 def encode_no_endpoint(id: int, reason: str) -> Record:
     """The message that refuses one."""
-    return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": ""}
+    return {"op": "endpoint", "id": id, "error": reason, "url": "", "key": "", "socket": ""}
 
 
 def encode_calls(episode: int, agent: str, under_way: int, replies: int) -> Record:
