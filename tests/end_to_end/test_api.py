@@ -84,6 +84,22 @@ def test_who_is_refused(lab: Lab, port: int) -> None:
     assert ask(url, key)[0] == 401
 
 
+def test_a_client_is_answered_and_counted(lab: Lab) -> None:
+    url = opened(lab)
+    made = json.loads(lab.marlaas("api", "key", "new", "bob", "--name", "script", "--json"))
+    status, said = ask(url, made["key"], body=CHAT | {"model": "tiny", "max_tokens": 8})
+    assert status == 200 and said["choices"][0]["message"]["role"] == "assistant"
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        keys = json.loads(lab.marlaas("api", "key", "list", "--json"))
+        (row,) = [key for key in keys if key["prefix"] == made["prefix"]]
+        if row["requests"]:
+            break
+    used = said["usage"]
+    counted = (row["requests"], row["tokens_in"], row["tokens_out"])
+    assert counted == (1, used["prompt_tokens"], used["completion_tokens"]) and row["last_use"] is not None
+
+
 def test_a_gateway_that_is_killed_is_started_again(lab: Lab) -> None:
     url, first = opened(lab), gateway(lab)
     key = json.loads(lab.marlaas("api", "key", "new", "ada", "--json"))["key"]
