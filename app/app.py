@@ -281,11 +281,29 @@ class MarlaasApp(Acting):
 
         take_back(self)
 
+    def _open_api(self) -> None:
+        from .screens.api_acts import open_api
+
+        open_api(self)
+
+    def _close_api(self) -> None:
+        from .screens.api_acts import close_api
+
+        close_api(self)
+
+    def _new_key(self) -> None:
+        from .screens.api_acts import ask_key
+
+        ask_key(self)
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
         yield SystemCommand("Start the engine", "It goes on when this program is closed", self.action_start_engine)
         yield SystemCommand("Yield the machine", "Free cards and memory for others, for some time", self._yield)
         yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
+        yield SystemCommand("Open the API", "Programs on this machine may ask the base and adapters", self._open_api)
+        yield SystemCommand("Close the API", "Programs get no more answers; their keys stay", self._close_api)
+        yield SystemCommand("New key for the API", "For a program; it is shown once", self._new_key)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield SystemCommand("Explain a word or a metric", "What it means and what is healthy", self.action_explain)
         yield from super().get_system_commands(screen)

@@ -33,6 +33,7 @@ SPEAKS_OF = {
     (GUIDE, "Chat"): "Chat",
     (GUIDE, "Engine"): "Engine",
     (GUIDE, "Logs"): "Logs",
+    (GUIDE, "API"): "API",
     (GUIDE, "Add a task"): "Add",
     ("docs/guides/evaluation.md", "Comparing"): "Task",
     ("docs/guides/losses.md", "Credit within an episode"): "Rollouts",

@@ -52,6 +52,12 @@ def _logs() -> View:
     return LogsScreen()
 
 
+def _api() -> View:
+    from ..screens.api import ApiScreen
+
+    return ApiScreen()
+
+
 @dataclass(frozen=True)
 class Mode:
     """A view that a number key opens."""
@@ -72,4 +78,5 @@ ALL_MODES = (
     Mode("adapters", _adapters, "Versions on the disk: chat with them, export them, roll back, train on"),
     Mode("engine", _engine, "Is the machine busy, and who uses how much of it? Start, drain, stop"),
     Mode("logs", _logs, "What happened, and what the engine and its workers say", of_task=True),
+    Mode("api", _api, "Programs from outside: at which address they ask, with which keys; open, close"),
 )

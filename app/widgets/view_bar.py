@@ -30,13 +30,14 @@ class ViewBar(Widget):
     def render(self) -> Content:
         """The line with the present view marked."""
         parts: list[tuple[str, str] | str] = []
-        for mode, text in zip(self._views, self._texts(), strict=True):
-            parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), "  "]
+        texts, gap = self._texts()
+        for mode, text in zip(self._views, texts, strict=True):
+            parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), gap]
         return Content.assemble(*parts[:-1])
 
-    def _texts(self) -> list[str]:
+    def _texts(self) -> tuple[list[str], str]:
         """The names with the selected task where there is room; else with it in this view only; else this view's name
-        among numbers; else only numbers."""
+        among numbers; else only numbers. And what is between them: one space where two have no room."""
         numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width
         present = self._named(lambda mode: mode.name == self.shown[0])
@@ -44,8 +45,8 @@ class ViewBar(Widget):
             name if mode.name == self.shown[0] else number
             for mode, name, number in zip(self._views, present, numbers, strict=True)
         ]
-        choices = (self._named(lambda mode: True), present, here)
-        return next((texts for texts in choices if cells("  ".join(texts)) <= room), numbers)
+        choices = ((self._named(lambda mode: True), "  "), (present, "  "), (present, " "), (here, "  "))
+        return next(((texts, gap) for texts, gap in choices if cells(gap.join(texts)) <= room), (numbers, " "))
 
     def _named(self, with_task: Callable[[ViewName], bool]) -> list[str]:
         task = self.shown[1]
@@ -57,7 +58,8 @@ class ViewBar(Widget):
     def on_click(self, event: Click) -> None:
         """Open the view under the mouse."""
         place = 1
-        for mode, text in zip(self._views, self._texts(), strict=True):
+        texts, gap = self._texts()
+        for mode, text in zip(self._views, texts, strict=True):
             if place <= event.x < place + cells(text):
                 self.app.run_worker(self.app.run_action(f"open_view('{mode.name}')"))
-            place += cells(text) + 2
+            place += cells(text) + len(gap)

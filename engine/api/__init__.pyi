@@ -4,6 +4,10 @@ from .api import (
 from .callers import (
     Serves as Serves,
 )
+from .figures import (
+    Figure as Figure,
+    FigureReader as FigureReader,
+)
 from .gateways import (
     check_installed as check_installed,
 )

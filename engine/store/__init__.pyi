@@ -151,6 +151,10 @@ from .queries.timeline import (
     StandingRow as StandingRow,
     TenantSeconds as TenantSeconds,
 )
+from .queries.totals import (
+    Total as Total,
+    totals as totals,
+)
 from .queries.turn_order import (
     reply_ends as reply_ends,
 )

@@ -277,6 +277,9 @@ def fill_full(path: Path, now: float = NOW, tasks: int = 32) -> Filling:
         made = {"queued": 0, "submitted": 0, "done": 60}.get(state, 7 + i)
         filling.task(tenants[i % 4], f"task number {i}", state=state, reason=reason, made=made)
     filling.event("task 1 started", 1)
+    columns = {"scopes": '["chat"]', "created": now - 9000, "last_use": now - 30}
+    for i in range(3):
+        filling.insert("api_keys", tenant=tenants[i], name="", hash=bytes([i]), prefix=f"tml-{i}-abc", **columns)
     return filling
 
 

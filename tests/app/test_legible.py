@@ -38,6 +38,8 @@ SCREENS = {
     "adapters": ("5",),
     "engine": ("6",),
     "logs": ("7",),
+    "api": ("8",),
+    "a key for the API": ("8", "N"),
     "zoom": ("3", "z"),
     "a key that cannot act": ("4", "i"),
 }
@@ -95,7 +97,7 @@ async def test_the_terminal_s_own_colours_are_left_alone(home: Home, filling: Fi
     filling.engine()
     filling.task(made=9)
     async with driving(home, preferences=Preferences(theme=theme)) as driver:
-        for view in "1234567":
+        for view in "12345678":
             await driver.press(view)
             for strip in driver.app.screen._compositor.render_strips():
                 for text, style, _ in strip:

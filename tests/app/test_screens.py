@@ -80,7 +80,7 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 15), *SIZES])
-@pytest.mark.parametrize("view", "1234567")
+@pytest.mark.parametrize("view", "12345678")
 async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: tuple[int, int]) -> None:
     fill_full(home.database)
     async with driving(home, size) as driver:
@@ -100,7 +100,7 @@ async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: t
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 50)])
-@pytest.mark.parametrize("view", "1234567")
+@pytest.mark.parametrize("view", "12345678")
 async def test_nothing_jumps_when_data_arrives(
     home: Home, view: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +129,7 @@ def standing(driver: Driver) -> dict[str, Offset]:
 TINY = (60, 15)
 
 
-@pytest.mark.parametrize("keys", [*"1234567a", "4N", "5e", "1x", "1?", "2d"])
+@pytest.mark.parametrize("keys", [*"12345678a", "4N", "5e", "1x", "1?", "2d"])
 async def test_every_screen_is_of_use_on_60_by_15(home: Home, keys: str) -> None:
     """What has the cursor is in sight with some lines of its own, wherever tab takes it; views keep both bars."""
     fill_full(home.database)

@@ -19,6 +19,7 @@ PLACES = {
     "Chat": ("chat", "manner"),
     "Engine": ("engine",),
     "Logs": ("logs",),
+    "API": ("api",),
     "Add a task": ("submit",),
     "The guide of an empty home": ("guide",),
     "Dialogs": ("reading", "ask", "choose", "confirm", "explain", "help"),

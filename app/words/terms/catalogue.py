@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import batches, evaluation, glossary, learning, machine, sampling
+from . import batches, evaluation, glossary, learning, machine, outside, sampling
 from .term import Term
 
 TERMS: tuple[Term, ...] = (
@@ -12,6 +12,7 @@ TERMS: tuple[Term, ...] = (
     *evaluation.TERMS,
     *machine.TERMS,
     *glossary.TERMS,
+    *outside.TERMS,
 )
 """Metrics of steps come first, in the order in which screens list them."""
 NEAR = 0.6

@@ -28,7 +28,9 @@ from marlaas.app.screens.dialogs.findings import Findings
 from marlaas.app.screens.dialogs.keys_help import KeysHelp
 from marlaas.app.screens.dialogs.manner import MannerDialog, Settings
 from marlaas.app.screens.dialogs.new_environment import NewEnvironment
+from marlaas.app.screens.dialogs.new_key import NewKey
 from marlaas.app.screens.dialogs.reading import Reading
+from marlaas.app.screens.dialogs.shown_key import ShownKey
 from marlaas.app.screens.dialogs.win_rates import WinRates
 from marlaas.app.widgets.key_bar import KeyBar
 from marlaas.engine.home.paths import Home
@@ -53,7 +55,9 @@ MADE: dict[str, Callable[[Home], Screen[Any]]] = {
     "help": lambda home: KeysHelp("keys", LONG.replace("\n", "\n\n"), []),
     "manner": lambda home: MannerDialog(Settings(Manner())),
     "new": NewEnvironment,
+    "new key": lambda home: NewKey("lab"),
     "rates": lambda home: WinRates(home, Learner(1)),
+    "shown key": lambda home: ShownKey("tml-lab-" + 43 * "x", "lab"),
 }
 
 
@@ -91,7 +95,7 @@ async def test_the_last_line_of_the_frame_names_the_keys(home: Home, name: str, 
 
 
 @pytest.mark.parametrize("key", ["escape", "enter"])
-@pytest.mark.parametrize("name", ["configuration", "exported", "findings", "rates", "help", "explain"])
+@pytest.mark.parametrize("name", ["configuration", "exported", "findings", "rates", "help", "explain", "shown key"])
 async def test_what_is_read_closes_with_enter_and_esc(home: Home, name: str, key: str) -> None:
     fill_full(home.database)
     async with driving(home, (80, 24)) as driver:

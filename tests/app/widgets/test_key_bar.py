@@ -99,7 +99,7 @@ def test_whole_keys_are_left_out_the_last_first_and_help_stays() -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 120])
-@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "7"])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "7", "8"])
 async def test_every_view_names_whole_keys_and_help(home: Home, view: str, width: int) -> None:
     fill_full(home.database)
     async with driving(home, (width, 24)) as driver:

@@ -21,9 +21,9 @@ async def test_the_view_of_a_task_names_it(home: Home, filling: Filling, size: t
 
 async def test_where_nothing_fits_numbers_are_left(home: Home) -> None:
     async with driving(home, (60, 15)) as driver:
-        assert "1 queue  2  3  4  5  6  7" in driver.text()
+        assert "1 queue  2  3  4  5  6  7  8" in driver.text()
         await driver.press("4")
-        assert "1  2  3  4 environments  5  6  7" in driver.text()
+        assert "1  2  3  4 environments  5  6  7  8" in driver.text()
         await driver.pilot.resize_terminal(20, 12)
         await driver.settle()
-        assert "1  2  3  4  5  6" in driver.text() and "4 environments" not in driver.text()
+        assert "1 2 3 4 5 6 7 8" in driver.text() and "4 environments" not in driver.text()

@@ -1,0 +1,1 @@
+"""The view of the API: its keys, and what is known of one."""
