@@ -49,6 +49,8 @@ class Vocabulary:
         self._split = re.compile(f"({names})")
         self.longest = max(map(len, self._whole.get_vocab(with_added_tokens=True)), default=1)
         """Characters of the longest token: no token stands for more characters of a text."""
+        self.beginning = tuple(self._whole.encode("", add_special_tokens=True).ids)
+        """What the tokenizer puts before a text that stands for itself; the template writes it in conversations."""
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:

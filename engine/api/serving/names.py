@@ -20,6 +20,8 @@ LONGEST_NUMBER = 18
 """Digits of a task's number."""
 LONGEST = 500
 """Characters of a name."""
+LOOKED = 1000
+"""Names among which the nearest is looked for."""
 SHOWN = 80
 """Characters of a wrong name that an error repeats."""
 LISTS = "GET /v1/models lists what there is."
@@ -80,7 +82,7 @@ class Names:
 
     def _unknown(self, said: str, why: str = "") -> Refusal:
         known = [model.id for model in self.models()] + [reference(row) for row in self.table.versions(self.tenant)]
-        near = nearest(said[:SHOWN], known)
+        near = nearest(said[:SHOWN], known[:LOOKED])
         hint = f"{near} {LISTS}" if near.startswith("Did you mean") else LISTS
         shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
         message = " ".join(part for part in (f"There is no model {shown!r}.", why, hint) if part)

@@ -52,11 +52,16 @@ async def of_prompt(renderer: Renderer, prompt: str | Sequence[int], context: in
     least = len(prompt) // renderer.vocabulary.longest
     if least >= context:
         _overfull(f"at least {least:,}", context, "prompt")
-    if len(prompt) <= SHORT:
-        return _fitting(renderer.vocabulary.encode(prompt), context, "prompt")
-    loop = asyncio.get_running_loop()
-    tokens = await loop.run_in_executor(renderer.thread, renderer.vocabulary.encode, prompt)
-    return _fitting(tokens, context, "prompt")
+    tokens, begin = await _encoded(renderer, prompt), renderer.vocabulary.beginning
+    begun = len(begin) != 1 or tokens[:1] == [*begin]  # some tokenizers put an end behind an empty text, too
+    return _fitting(tokens if begun else [*begin, *tokens], context, "prompt")
+
+
+async def _encoded(renderer: Renderer, text: str) -> list[int]:
+    """A text in tokens; of a long one in another thread."""
+    if len(text) <= SHORT:
+        return renderer.vocabulary.encode(text)
+    return await asyncio.get_running_loop().run_in_executor(renderer.thread, renderer.vocabulary.encode, text)
 
 
 def _fitting(tokens: Sequence[int], context: int, where: str) -> Tokens:

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
+from marlaas.engine.api.serving.names import reference
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import ROLLOUT
+from marlaas.engine.fleet.bare import write_bare
 from marlaas.engine.gateway.answerer import Answerer, Refusal
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Model, Wishes
 from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding
 from marlaas.plugins.messages import Message as Said
 
+from ....examples import examples
 from ...rollout.fake import FakeSampler
 from .clientele import CONTEXT, VOCABULARY, Clientele, Identity, chat, complete, talk
 
@@ -277,6 +281,45 @@ async def test_a_tenant_hears_of_no_other(clientele: Clientele) -> None:
         with pytest.raises(Refusal) as refused:
             await talk(answerer, chat(model))
         assert refused.value.status == 404
+
+
+MODELS = st.sampled_from(
+    ("1", "1@2", "1@best", "2/player", "2/judge@0", "3", "3@0", "3@newest", "sums", "secret-sums", "base", "tiny:3@1")
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(("lab", "club", "nobody")), MODELS, st.booleans()), min_size=1, max_size=8))
+@settings(max_examples=examples(15))
+def test_no_key_ever_speaks_as_another_tenants_version(
+    clientele: Clientele, asked: list[tuple[str, str, bool]]
+) -> None:
+    """At a sampler that holds few versions: what a tenant hears was said by its own, or by the base."""
+
+    async def run() -> None:
+        sampler = FakeSampler(vocabulary=VOCABULARY, sequences=2, context=CONTEXT)
+        serving, _ = clientele.serving(sampler, sequences=2)
+        serving.loaded.most = 3
+        answerers = {tenant: serving.answerer(Identity(tenant)) for tenant, _, _ in asked}
+
+        async def ask(number: int, tenant: str, model: str, streams: bool) -> None:
+            own = {reference(row): row.checksum for row in clientele.store.served.versions(tenant)}
+            try:
+                answered, _ = await talk(answerers[tenant], chat(model, f"{number}", streams))
+            except Refusal as refusal:
+                assert refusal.status == 503 or (refusal.status == 404 and model != "base")
+                return
+            assert answered.model in {"tiny", *own}
+            prompt = clientele.renderer.open([Said("user", f"{number}")])
+            (spoke,) = {entry.checksum for entry in heard if entry.start == len(prompt)} or {""}
+            assert spoke == own.get(answered.model, base)
+
+        heard = sampler.ledger
+        base = await asyncio.to_thread(write_bare, clientele.base, clientele.home.scratch / "bare.safetensors")
+        for number, (tenant, model, streams) in enumerate(asked):
+            heard.clear()
+            await ask(number, tenant, model, streams)
+
+    asyncio.run(run())
 
 
 async def test_a_version_whose_file_is_gone(own: Clientele) -> None:
