@@ -1,6 +1,6 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX and LLAMA_INDEX (where to take
-# torch, and a compiled llama.cpp, from), EXTRAS (serve, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
+# torch, and a compiled llama.cpp, from), EXTRAS (serve, api, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
 # measure: names of benchmarks, --quick), WRITE (1: bench-guard writes its counts down), KILLS, MINUTES.
 
 PYTHON ?= python3
@@ -9,7 +9,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-clients test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -31,7 +31,7 @@ test: dev
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
 	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
-		-m "hypothesis and not slow and not libraries and not vllm"
+		-m "hypothesis and not slow and not libraries and not vllm and not clients"
 
 # The ten tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
 test-slow-first-hour: dev
@@ -40,6 +40,11 @@ test-slow-first-hour: dev
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
+
+# Programs and evaluations that others wrote, unchanged, through the endpoints: installs them into .clients, once.
+test-slow-clients: dev
+	@$(BIN)/python -m tools.clients
+	@$(BIN)/python -m pytest -q -p no:xdist -m clients
 
 # Tests of arithmetic with each library that multiplies, instruction set of this processor and number of threads: a line
 # each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
@@ -112,4 +117,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -49,6 +49,7 @@ MODULES = {
     "memory": "engine.memory",
     "terminal": "terminal.application",
     "big_home": "terminal.big_home",
+    "gateway": "gateway.throughput",
     "gpu": "large_base.card",
 }
 """Each benchmark and its module, which has ``measure(quick: bool) -> Section``; in the order of the page."""

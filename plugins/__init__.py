@@ -17,7 +17,7 @@ from .agent import Agent
 from .blocking import BlockingAgent, BlockingEpisode
 from .definition import Environment, env
 from .episode import Episode
-from .messages import Message, Reply, ToolCall
+from .messages import Endpoint, Message, Reply, ToolCall
 from .parameters import Range
 from .rewards import Invalid, Score, Skip
 from .sandbox import Ran
@@ -27,6 +27,7 @@ __all__ = [
     "Agent",
     "BlockingAgent",
     "BlockingEpisode",
+    "Endpoint",
     "Environment",
     "Episode",
     "Invalid",

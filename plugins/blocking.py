@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from .agent import Agent, results_here
 from .episode import Episode
-from .messages import Message, Reply
+from .messages import Endpoint, Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT
 from .sandbox import MEMORY_MB, SECONDS, Ran, Sandbox
 from .tools import Tool
@@ -143,6 +143,10 @@ class BlockingEpisode:
     ) -> Reply:
         """Ask the only agent of a single-agent environment."""
         return self.agent().ask(content, max_tokens=max_tokens, stop=stop)
+
+    def endpoint(self, agent: str = DEFAULT_AGENT) -> Endpoint:
+        """An address at which any program finds the model; see ``Episode.endpoint``."""
+        return self._wait(self._episode.endpoint(agent))
 
     def log(self, **values: object) -> None:
         """Put numbers or short texts beside the episode; they are charted, never trained."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from random import Random
 from typing import Any
 
 from .agent import Agent, check_new
-from .messages import Answer, Ask, Message, Reply
+from .messages import Answer, Ask, Endpoint, Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
 from .sandbox import Sandbox
 from .tools import Apart, Tool, ToolRunner
@@ -24,6 +24,12 @@ _MOST_PAID, _LONGEST_NAME = 1000, 128
 
 Settle = Callable[[str, float], None]
 """Is told of an agent's whole reward as soon as that is final."""
+Opens = Callable[[], Awaitable[Endpoint]]
+"""Gives the episode its address."""
+
+
+async def _nowhere() -> Endpoint:
+    raise RuntimeError("no endpoint is served here: only the engine serves one, where it plays episodes")
 
 
 class Episode:
@@ -49,13 +55,15 @@ class Episode:
         apart: Apart | None = None,
         starved: Callable[[], None] = lambda: None,
         settle: Settle | None = lambda agent, reward: None,
+        opens: Opens = _nowhere,
     ) -> None:
         """``declared``: the agents that there may be, any where it is empty. ``apart``: runs plain tools; None where
         they run at once. ``settle``: called for each reward that is final before the episode ends; None where there can
         be none, because rewards are given elsewhere.
 
         ``queueing``: entered while the episode waits for a place in the sandbox, which is not counted as its own time.
-        ``starved``: called where a program in the sandbox had too little of the machine to be judged.
+        ``starved``: called where a program in the sandbox had too little of the machine to be judged. ``opens``: called
+        for the first of its endpoints.
         """
         self.split = split
         self.index = index
@@ -69,6 +77,8 @@ class Episode:
         self.final: dict[str, float] = {}
         """Whole rewards of the agents that have spoken for the last time."""
         self._answer = answer
+        self._opens = opens
+        self._opened: Endpoint | None = None
         self._settle = settle
         self._answering: Counter[str] = Counter()
         """Asks under way, by agent."""
@@ -134,6 +144,27 @@ class Episode:
     ) -> Reply:
         """Ask the only agent of a single-agent environment: ``Agent.ask`` of the agent called ``"agent"``."""
         return await self.agent().ask(content, max_tokens=max_tokens, stop=stop)
+
+    async def endpoint(self, agent: str = DEFAULT_AGENT) -> Endpoint:
+        """An address at which any program finds the model, in OpenAI's and Anthropic's interfaces, until the episode
+        ends.
+
+        What a program says there is said as ``agent``, whose reward it is trained on. A call that goes on with an
+        earlier one goes on with the same conversation; any other begins a further one of the same agent. While a call
+        waits for the model, the environment's time stands still. ``endpoint.environment()`` has the variables by which
+        clients find it.
+
+        Raises ``ValueError`` for an agent that is not declared, ``RuntimeError`` where the engine serves no endpoint.
+        """
+        if agent not in self.agents:
+            self.agent(agent)
+        if self._opened is None:
+            self._opened = await self._opens()
+        return self._opened if agent == DEFAULT_AGENT else self._opened.of(agent)
+
+    def called(self, agent: str, replies: int) -> None:
+        """A program speaks as an agent, which has given so many replies in its first conversation."""
+        self.agent(agent)._turns = replies
 
     def log(self, **values: object) -> None:
         """Put numbers or short texts beside the episode; they are charted, never trained. The latest of a name counts.

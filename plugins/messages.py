@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 MOST_ASKS = 256
 """Asks of one episode that may wait for their replies at the same time."""
@@ -81,6 +82,35 @@ class Reply:
 
     def __str__(self) -> str:
         return self.text
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where programs of an episode find its model: OpenAI's and Anthropic's interfaces over HTTP."""
+
+    url: str
+    """Base address for clients of OpenAI's interfaces: ``http://127.0.0.1:8777/v1``."""
+    key: str
+    """Says which episode it is; refused with 410 once that is over."""
+
+    @property
+    def anthropic(self) -> str:
+        """Base address for clients of Anthropic's interface: the same without ``/v1``."""
+        return self.url.removesuffix("/v1")
+
+    def of(self, agent: str) -> Endpoint:
+        """The same for another agent of the episode; of the one that plain addresses mean, without its name."""
+        return Endpoint(f"{self.anthropic}/e/{quote(agent, safe='')}/v1", self.key)
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which clients find it: ``subprocess.run(…, env=os.environ | endpoint.environment())``."""
+        return {
+            "OPENAI_BASE_URL": self.url,
+            "OPENAI_API_BASE": self.url,
+            "OPENAI_API_KEY": self.key,
+            "ANTHROPIC_BASE_URL": self.anthropic,
+            "ANTHROPIC_API_KEY": self.key,
+        }
 
 
 Answer = Callable[[Ask], Awaitable[Reply]]

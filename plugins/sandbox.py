@@ -137,7 +137,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
         with TemporaryFile(buffering=0) as given, TemporaryFile(buffering=0) as out, TemporaryFile(buffering=0) as err:
             given.write(stdin.encode("utf-8", "replace"))
             given.seek(0)
-            with _adopting():
+            with adopting():
                 group = new_group(MORE_PROCESSES)
                 try:
                     process = await asyncio.create_subprocess_exec(
@@ -150,9 +150,9 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
                         env=_environment(folder),
                         start_new_session=True,
                     )
-                    ended = await _end_of(process, wall_limit(seconds) + _PATIENCE)
+                    ended = await end_of(process, wall_limit(seconds) + _PATIENCE)
                 finally:
-                    await asyncio.to_thread(_end_strays, group)
+                    await asyncio.to_thread(end_strays, group)
             (stdout, more_out), (stderr, more_err) = _read(out), _read(err)
         if ended == -STARVED:
             raise Starved(f"the machine was too busy to judge a program that may compute for {seconds:g} s")
@@ -163,7 +163,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
 
 
 @contextmanager
-def _adopting() -> Iterator[None]:
+def adopting() -> Iterator[None]:
     """Adopt what programs leave behind after killing their supervisor: it becomes a child of this process.
 
     Only while programs run: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
@@ -179,15 +179,21 @@ def _adopting() -> Iterator[None]:
             adopt_orphans(False)
 
 
-def _end_strays(group: Group | None) -> None:
-    """Kill what the keeper has left: nothing, unless the program stopped the keeper from clearing up."""
+def end_strays(group: Group | None, chosen: Callable[[int], bool] = stray) -> None:
+    """Kill what the keeper has left: nothing, unless the program stopped the keeper from clearing up.
+
+    ``chosen``: whether a child of this process is such a program's.
+    """
     if group is not None:
         group.end()
-    sweep(stray)
+    sweep(chosen)
 
 
-async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
-    """The exit code of the keeper, or minus the signal that ended it: see ``sandbox_supervisor``."""
+async def end_of(process: asyncio.subprocess.Process, patience: float | None) -> int:
+    """The exit code of the keeper, or minus the signal that ended it: see ``sandbox_supervisor``.
+
+    ``patience``: seconds after which it is ended, with its program; None where others bound it.
+    """
     try:
         async with asyncio.timeout(patience):
             return await process.wait()

@@ -1,4 +1,4 @@
-"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP``.
+"""Supervises one program: ``python -P -s sandbox_supervisor.py SECONDS MEMORY_MB PARENT GROUP [COMMAND …]``.
 
 It forks. The child takes its limits upon itself and becomes the program; the parent, its supervisor, waits for it, and
 then kills whatever the program has started. The supervisor's own exit tells how it went: by SIGALRM where the time was
@@ -6,7 +6,10 @@ up, by SIGVTALRM where the machine was too busy to say so, else with the program
 signal n ended the program.
 
 SECONDS are processor seconds of the program with all that it starts. Its waiting is bounded apart from them, without
-the time in which it could have gone on but had no core.
+the time in which it could have gone on but had no core. They may be ``inf``: then others bound its time.
+
+The program is ``main.py``, which a model wrote; or a COMMAND of the author, without limits and in a session of its
+own, so that signals that it sends to its group do not reach its supervisor.
 
 GROUP is the control group for the program, or empty: see ``cgroups``. Nothing of marlaas is imported here. The program
 may signal or kill its supervisor. What it leaves then becomes a child of the process that started the supervisor, which
@@ -105,6 +108,7 @@ class Watch:
 def main() -> None:
     """Fork: the child becomes the program, the parent its keeper."""
     seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    command = sys.argv[5:]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
     adopt_orphans(True)
     if os.getppid() != parent:
@@ -113,7 +117,7 @@ def main() -> None:
     signal.signal(STARVED, signal.SIG_IGN)  # the program must not be able to say so
     supervisor, program = os.getpid(), os.fork()
     if program:
-        _keep(program, seconds, group)
+        _keep(program, seconds, group, bool(command))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(STARVED, signal.SIG_DFL)
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -122,6 +126,8 @@ def main() -> None:
     _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else it could start something as another user, which nobody here can kill
     if group:
         _tell_group(group, "cgroup.procs", b"0")
+    if command:
+        _become(command)
     _limit(int(seconds) + 2, memory_mb)
     _run()
 
@@ -130,8 +136,8 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise Ended(number)
 
 
-def _keep(program: int, seconds: float, group: str) -> None:
-    """Wait for the program, clear up, and exit as it did."""
+def _keep(program: int, seconds: float, group: str, session: bool) -> None:
+    """Wait for the program, which may have a ``session`` of its own, clear up, and exit as it did."""
     watch = Watch(seconds, used, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
 
     def look(_number: int, _frame: FrameType | None) -> None:
@@ -140,7 +146,8 @@ def _keep(program: int, seconds: float, group: str) -> None:
     verdict = 0
     try:
         signal.signal(signal.SIGALRM, look)
-        signal.setitimer(signal.ITIMER_REAL, _SOONEST)
+        if seconds < float("inf"):
+            signal.setitimer(signal.ITIMER_REAL, _SOONEST)
         code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
         signal.setitimer(signal.ITIMER_REAL, 0)
     except Ended as end:
@@ -152,6 +159,9 @@ def _keep(program: int, seconds: float, group: str) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     if group:
         _tell_group(group, "cgroup.kill", b"1")
+    if session:
+        with contextlib.suppress(OSError):
+            os.killpg(program, signal.SIGKILL)
     sweep()
     if verdict in (signal.SIGALRM, STARVED):
         signal.signal(verdict, signal.SIG_DFL)
@@ -291,6 +301,18 @@ def _threads_of(user: int) -> int:
             if os.stat(f"/proc/{int(name)}").st_uid == user:
                 found += len(os.listdir(f"/proc/{name}/task"))
     return found
+
+
+def _become(command: list[str]) -> None:
+    """Go on as another program; 127 or 126 tells that there is none, or that it cannot be run."""
+    os.setsid()
+    for number in (signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them, and what it starts would, too
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
 def _run() -> None:

@@ -40,6 +40,8 @@ def test_the_parser_is_cheap() -> None:
     "module",
     [
         "adapters",
+        "api",
+        "api.keys",
         "base",
         "demo",
         "doctor",

@@ -26,7 +26,8 @@ CUDA = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
 USES = {
     "install": "what marlaas and PyTorch need, but PyTorch and llama.cpp themselves",
     "serve": "what `marlaas serve` needs besides",
-    "dev": "what its tests and checks need besides both",
+    "api": "what `marlaas api` needs besides `install`",
+    "dev": "what its tests and checks need besides all three",
     "docs": "what `make docs` needs besides `install`",
     "llama": "llama.cpp, as source",
     "build": "what compiles llama.cpp",
@@ -41,8 +42,8 @@ def main() -> int:
     """Ask uv, and write the files."""
     cpu = ("--extra", "cpu")
     base, serve, dev = compiled(*cpu), compiled(*cpu, "--extra", "serve"), compiled(*cpu, "--extra", "dev")
-    docs = compiled(*cpu, "--extra", "docs")
-    files = divided(base, serve, dev) | {"docs": besides(base, docs), "build": compiled(text=BUILD)}
+    api, docs = compiled(*cpu, "--extra", "api"), compiled(*cpu, "--extra", "docs")
+    files = divided(base, serve, api, dev) | {"docs": besides(base, docs), "build": compiled(text=BUILD)}
     for name, packages in files.items():
         head = f"# Made by `make lock`: {USES[name]}.\n"
         (FOLDER / f"{name}.txt").write_text(head + "".join(packages[one] for one in sorted(packages)))
@@ -50,13 +51,14 @@ def main() -> int:
     return 0
 
 
-def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Packages]:
+def divided(base: Packages, serve: Packages, api: Packages, dev: Packages) -> dict[str, Packages]:
     """By file: the packages that each step installs, each package once."""
-    files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "dev": {}}
-    for name, lines in (base | serve | dev).items():
+    files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "api": {}, "dev": {}}
+    steps = (("install", base), ("serve", serve), ("api", api))
+    for name, lines in (base | serve | api | dev).items():
         if name in NOT_OURS:
             continue
-        step = "install" if name in base else "serve" if name in serve else "dev"
+        step = next((step for step, there in steps if name in there), "dev")
         files["llama" if name == LLAMA else "cuda" if CUDA.match(name) else step][name] = lines
     return files
 

@@ -161,8 +161,11 @@ def fleet(
     module: str = ENGINE,
     prepare: Callable[[Home], None] = _nothing,
     environ: Mapping[str, str] = NOTHING,
+    warm: bool = True,
 ) -> Iterator[Fleet]:
-    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine, warm.
+    """A fresh home with these folders of ``benchmarks/plugins`` and this ``marlaas.toml``, and its engine.
+
+    ``warm``: whether it does a small task first.
 
     ``prepare`` puts further files into the home before the engine starts. ``environ``: further environment variables of
     the engine.
@@ -177,7 +180,8 @@ def fleet(
         with _engine(home, module, environ) as process:
             found = Fleet(home, process)
             found.wait()
-            found.run([WARM_UP])
+            if warm:
+                found.run([WARM_UP])
             yield found
 
 

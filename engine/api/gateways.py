@@ -20,7 +20,7 @@ from .process import GatewayProcess
 LOCAL = "127.0.0.1"
 NEEDS = ("starlette", "uvicorn")
 PATIENCE = 5.0
-"""Seconds for which a taken port is tried again: the gateway of an engine that was killed still ends."""
+"""Seconds for which an engine that starts tries a taken port again: the gateway of one that was killed still ends."""
 AGAIN = 0.1
 WAITING = 1024
 """Connections that wait in a socket's line while a gateway starts."""
@@ -46,12 +46,13 @@ class Gateways:
             found.used = True
             return found
 
-    async def for_clients(self, host: str, port: int) -> GatewayProcess:
-        """The gateway for clients at an address, in place of that before. Raises ``ConfigError``."""
+    async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
+        """The gateway for clients at an address, in place of that before; a taken port is tried again for ``patience``
+        seconds. Raises ``ConfigError``."""
         host = LOCAL if host == "localhost" else host
         async with self._one_at_a_time:
             there = [gateway for gateway in self._running if gateway.asked == (host, port)]
-            found = there[-1] if there else await self._start(host, port)
+            found = there[-1] if there else await self._start(host, port, patience)
             if self.clients is not found:
                 await self._leave()
                 self.clients = found
@@ -75,9 +76,9 @@ class Gateways:
             self._running.remove(gateway)
             await gateway.stop()
 
-    async def _start(self, host: str, port: int) -> GatewayProcess:
+    async def _start(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
         check_installed()
-        listening = await _listening(host, port)
+        listening = await _listening(host, port, patience)
         started = GatewayProcess(listening, (host, port), self._limits, self._log, self._desk)
         self._running.append(started)
         return started
@@ -93,15 +94,15 @@ def check_installed() -> None:
         )
 
 
-async def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; waits for a port that is about to be free. Raises ``ConfigError``."""
-    until = monotonic() + PATIENCE
+async def _listening(host: str, port: int, patience: float) -> socket.socket:
+    """A socket that listens; waits ``patience`` seconds for a port that is taken. Raises ``ConfigError``."""
+    until = monotonic() + patience
     while True:
         try:
             return _bound(host, port)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            if not taken or monotonic() > until:
+            if not taken or monotonic() >= until:
                 cause = "another program has this port" if taken else error.strerror or str(error)
                 raise ConfigError(
                     f"The API cannot listen at {host}, port {port}: {cause}.",

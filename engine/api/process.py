@@ -69,7 +69,8 @@ class GatewayProcess:
                 how = f"could not be started: {error}"
             lasted = monotonic() - began
             pause = 0.0 if lasted > STEADY else min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
-            self._desk.log("api", f"The gateway at {self.url} {how}; it is started again.", "warning")
+            if pause < LONGEST_PAUSE:  # one that never lives long is not told of without end
+                self._desk.log("api", f"The gateway at {self.url} {how}; it is started again.", "warning")
             await asyncio.sleep(pause)
 
     async def _live(self) -> str:

@@ -8,7 +8,7 @@ import contextlib
 from ..errors import MarlaasError, StoreError
 from ..home import ApiSettings
 from ..store import API_SWITCHES, Command, Store
-from .gateways import Gateways
+from .gateways import PATIENCE, Gateways
 from .link import Desk
 
 POLL = 0.2
@@ -56,7 +56,7 @@ class Switch:
         state = self._store.api.state()
         wanted = self._settings.enabled if state.switched is None else state.switched
         if wanted and not self._asked():
-            if refused := await self._open(state.port):
+            if refused := await self._open(state.port, PATIENCE):
                 self._desk.log("api", refused, "warning")
         elif state.open:  # the engine before was killed
             self._store.api.tell(False)
@@ -80,7 +80,7 @@ class Switch:
             self._store.api.switch(True, port)
         return refused
 
-    async def _open(self, port: int | None) -> str:
+    async def _open(self, port: int | None, patience: float = 0.0) -> str:
         """Open it; returns why it cannot be, in words that the state has as well, or nothing."""
         listen, store = self._settings.listen, self._store.api
         try:
@@ -89,7 +89,8 @@ class Switch:
                     f"The API is to listen at {listen}, where other machines reach it, and there is no key yet."
                     " `marlaas api key new TENANT` makes one."
                 )
-            gateway = await self._gateways.for_clients(listen, self._settings.port if port is None else port)
+            port = self._settings.port if port is None else port
+            gateway = await self._gateways.for_clients(listen, port, patience)
         except MarlaasError as error:
             return self._note(str(error))
         if not self._desk.callers.open or store.state().url != gateway.url:

@@ -116,9 +116,11 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     environments = EnvironmentService(
         folders, home.scratch, on_environment, needed=played, interpreters=interpreters, earlier=store.failing.all()
     )
+    api = Api(store, settings.api, home, log)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
+    api = Api(store, settings.api, home, log)
     supervisor = WorkerSupervisor(
         home,
         settings,
@@ -130,6 +132,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         disk.shortage,
         log,
         lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
+        api.endpoints,
     )
     rebalancing = Rebalancing(
         supervisor, ledger, lambda *asked: elsewhere(base, settings, supervisor.failed, *asked), log, time.monotonic()
@@ -143,7 +146,6 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     )
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
-    api = Api(store, settings.api, home, log)
     api.serve(serving)
     api.show(FigureReader(home.database, ledger).rows)
     _stop_on_signals(scheduler)
@@ -168,8 +170,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await heartbeat.stop(supervisor)
-        await api.stop()
-        await asyncio.gather(supervisor.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
+        ends = (api.stop(), supervisor.stop(), environments.stop(), notifier.stop())
+        await asyncio.gather(*ends, return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0

@@ -90,11 +90,13 @@ from .process.launch import (
     Folders as Folders,
     launch as launch,
 )
+from .process.outgoing import (
+    encode_reply as encode_reply,
+    encode_start as encode_start,
+)
 from .process.wire import (
     Asked as Asked,
     Ended as Ended,
-    encode_reply as encode_reply,
-    encode_start as encode_start,
 )
 from .protocol import (
     Answering as Answering,
@@ -105,7 +107,11 @@ from .protocol import (
     EpisodeOutcome as EpisodeOutcome,
     EpisodeSpec as EpisodeSpec,
     FinalReward as FinalReward,
+    Listener as Listener,
+    Opens as Opens,
     Unscored as Unscored,
+    endpoint_of as endpoint_of,
+    no_endpoint as no_endpoint,
 )
 from .ranking import (
     ranked as ranked,

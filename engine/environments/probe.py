@@ -9,13 +9,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from marlaas.plugins.messages import Answer, Ask, Reply
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
+from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from ..racing import until_first
 from ..trajectories import Failure
 from .process.child import BrokenPlugin, Child
 from .process.wire import Described
-from .protocol import EpisodeOutcome, EpisodeSpec, Unscored
+from .protocol import Answering, EpisodeOutcome, EpisodeSpec, Listener, Opens, Unscored
 
 PATIENCE = 10.0
 """Seconds of its own that an environment has until its first ask."""
@@ -23,8 +24,14 @@ PATIENCE = 10.0
 Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 
 
-async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spec: EpisodeSpec) -> Ask | Ended:
-    """The episode's first ask; how it ended where it did so without one."""
+async def first_ask(
+    play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spec: EpisodeSpec, opens: Opens | None = None
+) -> Ask | Ended:
+    """The episode's first ask; how it ended where it did so without one.
+
+    ``opens`` gives it an address for its programs, whose first ask is then the episode's. Without it, to ask for an
+    address counts as an ask, in which nothing is said.
+    """
     asked: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
 
     async def listen(ask: Ask) -> Reply:
@@ -32,7 +39,11 @@ async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spe
             asked.set_result(ask)
         return await asyncio.Future()  # the question stays open until the episode is cancelled
 
-    episode = asyncio.ensure_future(play(spec, listen))
+    async def unopened(listener: Listener) -> Endpoint:
+        await listen(Ask(next(iter(listener.agents), DEFAULT_AGENT), ()))
+        raise AssertionError("an ask is never answered here")
+
+    episode = asyncio.ensure_future(play(spec, Answering(listen, endpoint=opens or unopened)))
     return asked.result() if 0 in await until_first(asked, episode) else episode.result()
 
 

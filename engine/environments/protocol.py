@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from marlaas.plugins.data import Survey
-from marlaas.plugins.messages import Answer, Ask, Reply
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
+from ..errors import ConfigError
 from ..trajectories import EpisodeStatus, Failure, Split, TurnReward
 
 EventKind = Literal[
@@ -88,6 +89,37 @@ class FinalReward:
     """Its own alone."""
 
 
+class Listener(Protocol):
+    """The episode that asked for an address: hears what programs do there."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Who may speak; anybody where it is empty."""
+
+    async def answer(self, ask: Ask) -> Reply:
+        """What a program asks goes this way, as what the environment asks does."""
+
+    def calls(self, agent: str, under_way: int, replies: int) -> None:
+        """A program has called the model as ``agent``, or has been answered.
+
+        ``under_way``: calls of all agents that wait for the model now; ``replies``: what the agent has said in its
+        first conversation.
+        """
+
+    def failed(self, error: BaseException) -> None:
+        """The episode cannot go on: ``error`` is raised where it is played."""
+
+
+Opens = Callable[[Listener], Awaitable[Endpoint]]
+"""Gives an episode an address at which programs find its model until it is over, the same each time. Raises
+``MarlaasError`` where there is none."""
+
+
+async def no_endpoint(_listener: Listener) -> Endpoint:
+    """Refuses every episode an address."""
+    raise ConfigError("No endpoint is served here.", "Play the environment in an engine that serves endpoints.")
+
+
 @dataclass(frozen=True)
 class Answering:
     """An ``Answer`` whose owner hears what becomes of the episode meanwhile."""
@@ -97,10 +129,17 @@ class Answering:
     """The episode has been played: it asks nothing more, though it may yet have to be scored."""
     settle: Callable[[FinalReward], None] = lambda final: None
     """An agent's reward is final; each agent has at most one such in an episode."""
+    endpoint: Opens = no_endpoint
 
     def __call__(self, ask: Ask) -> Awaitable[Reply]:
         """Answer a question."""
         return self.answer(ask)
+
+
+def endpoint_of(answer: Answer) -> Opens:
+    """How whoever answers gives an episode an address; those who give none refuse it."""
+    opens: Opens = getattr(answer, "endpoint", no_endpoint)
+    return opens
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.plugins.messages import Answer, Ask, Message, Reply
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Message, Reply
 from marlaas.plugins.scoring import Transcript
+
+from .protocol import Listener, endpoint_of
 
 LARGEST = 2 << 20
 """Most characters of a transcript: together with the episode's task it has to fit into one message of the wire."""
@@ -30,6 +32,10 @@ class Recorder:
         reply = await self._answer(ask)
         self._keep(ask.agent, (Message("assistant", reply.text, tool_calls=reply.tool_calls),))
         return reply
+
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``; what is asked there goes through this recorder, too."""
+        return await endpoint_of(self._answer)(listener)
 
     @property
     def transcript(self) -> Transcript:

@@ -26,7 +26,15 @@ from .outcomes import OutcomeCounts
 from .plugin import unserved
 from .probe import first_ask
 from .process.wire import Described
-from .protocol import DataFacts, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
+from .protocol import (
+    DataFacts,
+    EnvironmentEvent,
+    EnvironmentInfo,
+    EpisodeOutcome,
+    EpisodeSpec,
+    Opens,
+    Ranking,
+)
 from .registry import Registry
 from .serving import Serving, settings_of
 
@@ -221,9 +229,12 @@ class EnvironmentService:
         """
         return await lease.serving.facts(lease.declared.name, lease.data, survey)
 
-    async def look(self, lease: Lease, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
-        """The episode's first ask, without a model; how it ended where it did so before one."""
-        return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec)
+    async def look(self, lease: Lease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
+        """The episode's first ask, without a model; how it ended where it did so before one.
+
+        ``opens`` gives it an address for its programs, whose first ask is then the episode's.
+        """
+        return await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec, opens)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
         """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""

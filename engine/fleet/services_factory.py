@@ -10,6 +10,7 @@ from functools import partial
 from ..base import BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
+from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import Renderer, Rollout, SamplerEndpoint
 from ..store import Store
@@ -41,6 +42,8 @@ class ServicesFactory:
     draining: asyncio.Event
     renderer: Renderer
     log: Callable[[str, str, str], None]
+    endpoints: Endpoints | None = None
+    """Gives episodes addresses for their programs; None where nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
@@ -53,7 +56,12 @@ class ServicesFactory:
             home=self.home,
             store=self.store,
             environments=self.environments,
-            rollout=Rollout(self.renderer, self.ledger),
+            rollout=Rollout(
+                self.renderer,
+                self.ledger,
+                endpoints=self.endpoints,
+                tell=lambda task, sentence: self.store.telemetry.event("endpoint", sentence, task),
+            ),
             endpoints=endpoints.by_name,
             router=Router(
                 tuple(endpoints.by_name.values()),

@@ -17,6 +17,7 @@ from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness import Ledger, Standing
+from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
@@ -55,8 +56,10 @@ class WorkerSupervisor:
         shortage: Callable[[], str],
         log: Callable[[str, str, str], None],
         plan: Plan,
+        endpoints: Endpoints | None = None,
     ) -> None:
-        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long."""
+        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
+        ``endpoints``: see ``ServicesFactory``."""
         self._home = home
         self._settings = settings
         self._base = base
@@ -82,7 +85,7 @@ class WorkerSupervisor:
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
         self._opening = ServicesFactory(
-            home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log
+            home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log, endpoints
         )
         self._worker_processes = WorkerProcesses(home.logs, settings.resources.nice)
         self._endpoints: SamplerEndpoints | None = None

@@ -33,6 +33,7 @@ from .wire import Choice, Complete, Piece, Token, Wishes
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
+MOST_CHOICES = 4096
 USUAL_TOKENS = 16
 """OpenAI's ``max_tokens``, where a client says none."""
 
@@ -84,6 +85,8 @@ class Completions:
             agent=who.agent,
             once=who.once,
         )
+        if len(self.asked.prompts) * self.asked.wishes.n > MOST_CHOICES:
+            raise wrong(f"All prompts together may have {MOST_CHOICES} choices.", "n")
         self._told = [Told() for _ in range(len(self.asked.prompts) * self.asked.wishes.n)]
 
     def reply(self, answer: Answered) -> dict[str, Any]:

@@ -25,9 +25,13 @@ class Who:
 class Exchange(Protocol):
     """A request in one of the interfaces; made from its body and ``Who``, with ``Refusal`` where the body is wrong."""
 
-    form: Form
-    asked: Chat | Complete
-    """With id 0: the link has the numbers."""
+    @property
+    def form(self) -> Form:
+        """Whose errors its client reads."""
+
+    @property
+    def asked(self) -> Chat | Complete:
+        """What the engine is asked, with id 0: the link has the numbers."""
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         """The whole answer, as JSON."""

@@ -273,5 +273,5 @@ def _usage(answer: Answered) -> dict[str, Any]:
     }
 
 
-def _event(name: str, **data: Any) -> Event:
+def _event(name: str, /, **data: Any) -> Event:
     return Event({"type": name, **data}, name)

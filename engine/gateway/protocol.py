@@ -27,12 +27,12 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
 
         _patience: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             if len(self.connections) > FAR_TOO_MANY * limits.connections:
                 transport.abort()
             elif len(self.connections) > limits.connections:
-                self.app = crowded  # type: ignore[assignment]
+                self.app = crowded
             self._patience = self.loop.call_later(limits.head_seconds, self._close)
 
         def data_received(self, data: bytes) -> None:

@@ -41,7 +41,7 @@ def decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
-        where = path.removesuffix("`").lstrip(".").removeprefix("[...]")
+        where = path.removesuffix("`").replace("[...]", "").lstrip(".")
         what = what.rstrip(".")
         raise wrong(f"{where} is wrong: {what}." if where else f"The body is wrong: {what}.", where) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

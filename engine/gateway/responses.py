@@ -132,7 +132,7 @@ class Responses:
     def _rows(self, tokens: Iterable[Token]) -> list[dict[str, Any]]:
         return likelihood.content(tokens) if self.asked.wishes.logprobs else []
 
-    def _event(self, name: str, **data: Any) -> Event:
+    def _event(self, name: str, /, **data: Any) -> Event:
         self._events += 1
         return Event({"type": name, **data, "sequence_number": self._events - 1}, name)
 
@@ -191,7 +191,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 def _usage(answer: Answered) -> dict[str, Any]:
     return {
         "input_tokens": answer.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": answer.cached_tokens},
+        "input_tokens_details": {"cached_tokens": answer.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": answer.completion_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": answer.prompt_tokens + answer.completion_tokens,

@@ -116,7 +116,8 @@ def turns(items: Sequence[Item]) -> list[Message]:
     """Whether the last message is a turn of the model that may go on."""
     for index, item in enumerate(items):
         where = f"input[{index}]"
-        text, thinking, calls = "", "", ()
+        text, thinking = "", ""
+        calls: tuple[ToolCall, ...] = ()
         if item.type == "message":
             if item.role not in ROLES:
                 raise wrong(f"{where}.role is {item.role!r}, and must be one of {', '.join(ROLES)}.", f"{where}.role")

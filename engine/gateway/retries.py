@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ class Retries:
     def __init__(self) -> None:
         self._alike: OrderedDict[str, _Alike] = OrderedDict()
         self._numbers = itertools.count(1)
+        self._life = secrets.token_hex(8)
+        """The engine outlives this process, and knows the names that the one before gave."""
 
     def name(self, key: str, path: str, body: bytes, count: str | None, idempotency: str | None) -> str:
         """The name of a request; empty where its client says neither a count of retries nor an idempotency key."""
@@ -48,7 +51,7 @@ class Retries:
             self._alike.popitem(last=False)
         name = _earlier(alike) if int(count[:9]) else ""
         if not name:
-            name = f"{mark}-{next(self._numbers)}"
+            name = f"{mark}-{self._life}-{next(self._numbers)}"
         alike.under_way.append(name)
         return name
 

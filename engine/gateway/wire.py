@@ -197,8 +197,8 @@ Request = Chat | Complete | Models | Figures | Cancel
 Response = Piece | Choice | Done | Refused | ModelList | FigureTable
 
 _encoder = msgpack.Encoder()
-_requests = msgpack.Decoder(Request)
-_responses = msgpack.Decoder(Response)
+_requests: msgpack.Decoder[Request] = msgpack.Decoder(Request)
+_responses: msgpack.Decoder[Response] = msgpack.Decoder(Response)
 
 
 def frame(message: Request | Response) -> bytes:

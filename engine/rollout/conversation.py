@@ -21,7 +21,7 @@ from .allowance import Allowance
 from .placeholders import Said
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer, TooLong
-from .rendering import Rendering
+from .rendering import PLAIN, Rendering
 from .seeds import noise_seed
 from .spoken import Spoken, before_stop
 from .truncation import WHOLE, Truncation
@@ -32,6 +32,10 @@ DEAF_ASKS = 100
 
 class Unplayable(MarlaasError):
     """The environment made this episode unplayable; only this episode ends."""
+
+
+class Overfull(Unplayable):
+    """A first prompt leaves no room for an answer."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,21 @@ class Order:
         """The places of the next ``count`` turns."""
         self.said += count
         return [*range(self.said - count, self.said)]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a reply is, as tokens."""
+
+    version: str
+    prompt: int
+    """Tokens before it."""
+    tokens: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    shown: str = ""
+    """As the model wrote it, without a thought."""
+    ended: bool = True
+    """Whether its last token ends the turn."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +175,14 @@ class Conversation:
             forked._now.hear(end.part.tokens[: end.tokens], (), self.order)
         return forked
 
+    def sampled(self, turn: int) -> Sampled | None:
+        """Its reply of that number, which must be the last one; None where there was no room for it."""
+        spoken = self._history[-1] if self._history else None
+        if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):
+            return None
+        span = self._now.spans[-1]
+        return Sampled(self.sampling.version, span.start, *self._now.said(span), spoken.shown, spoken.ended)
+
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
         """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out.
 
@@ -242,7 +269,11 @@ class Conversation:
 
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
-        spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
+        first = self._history[0]
+        if isinstance(first, Message) and first.role == PLAIN:
+            spoken = renderer.plain(said)
+        else:
+            spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
         span = Span(len(self._now.tokens), len(self._now.tokens) + len(said), self.sampling.number, self.branch)
         self._now.speak(said, result.logprobs.tolist(), span, spoken, self.order)
         self._history.append(spoken)
@@ -252,9 +283,9 @@ class Conversation:
         return Reply(text, finish, len(self._ends) - 1, spoken.tool_calls, spoken.thinking)
 
 
-def overfull(tokens: str, context: int) -> Unplayable:
+def overfull(tokens: str, context: int) -> Overfull:
     """The error for a first prompt that leaves no room for an answer."""
-    return Unplayable(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
+    return Overfull(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
 
 
 def _excerpt(message: Message, most: int) -> Message:
@@ -277,7 +308,8 @@ class Part:
 
     def hear(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
         """Append what was given to the model."""
-        self.turns.extend((message.role, message.content) for message in messages)
+        roles = {PLAIN: "user"}
+        self.turns.extend((roles.get(message.role, message.role), message.content) for message in messages)
         self.places.extend(order.take(len(messages)))
         self._append(tokens, [0.0] * len(tokens), 0)
 
@@ -290,6 +322,10 @@ class Part:
         self.turns.extend(turns)
         self.places.extend(order.take(len(turns)))
         self._append(tokens, logprobs, 1)
+
+    def said(self, span: Span) -> tuple[list[int], list[float]]:
+        """Tokens and log-probabilities of a reply."""
+        return self.tokens[span.start : span.stop], self._logprobs[span.start : span.stop]
 
     def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:
         """The arrays, up to the end of the last reply."""

@@ -11,16 +11,20 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Protocol
 
-from marlaas.plugins.messages import Answer, Ask, Reply
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
-from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
+from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
+from ..gateway import Endpoints
 from ..trajectories import Episode, Failure, Trajectory, Transcripts, TurnReward
 from .allowance import Allowance
-from .conversation import Conversation, Order, SamplingParameters, Unplayable, overfull
+from .conversation import Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
 from .crowd import Crowd
 from .endpoint import SamplerEndpoint
+from .programs.asking import ProgramAsk
+from .programs.hosting import Canned, Hosting
+from .programs.program import FIRST, Program
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
 from .replicas import Replicas
@@ -117,10 +121,17 @@ class Rollout:
         payer: Payer = NOBODY,
         anew: bool = False,
         crowd: Crowd | None = None,
+        endpoints: Endpoints | None = None,
+        tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
         """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run;
-        ``crowd``: the episodes of all payers."""
+        ``crowd``: the episodes of all payers; ``endpoints``: give episodes addresses for their programs, None where
+        nothing serves any; ``tell``: writes a sentence into a task's log."""
         self._crowd = crowd or Crowd()
+        self.endpoints = endpoints
+        self._tell = tell
+        self._noted: set[str] = set()
+        """Wishes of programs that do not hold, of which the task's log has told."""
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
@@ -131,7 +142,18 @@ class Rollout:
 
     def of(self, payer: Payer, anew: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self.rendering.renderer, self._ledger, payer, anew, self._crowd)
+        return Rollout(self.rendering.renderer, self._ledger, payer, anew, self._crowd, self.endpoints, self._tell)
+
+    def canned(self, answer: Answer) -> Canned:
+        """A block in which ``answer`` also answers the programs of an episode, without a sampler."""
+        return Canned(self.endpoints, answer)
+
+    def note(self, wish: str, split: str) -> None:
+        """Write into the task's log, once, that a program's wish does not hold."""
+        if wish not in self._noted:
+            self._noted.add(wish)
+            where = "in training, where the task's sampling holds" if split == "train" else "in an episode"
+            self._tell(self._payer.task, f"A program asks for {wish!r}, which is ignored {where}.")
 
     async def play(
         self,
@@ -167,7 +189,7 @@ class Rollout:
                 over()
 
         try:
-            outcome = await play(spec, Answering(run.answer, ended, run.settle))
+            outcome = await play(spec, Answering(run.answer, ended, run.settle, run.endpoint))
         except Unplayable as error:
             outcome = EpisodeOutcome("error", failure=Failure(error.message))
         except asyncio.CancelledError:
@@ -263,6 +285,10 @@ class _Run:
         """By agent."""
         self._turns: dict[tuple[str, int], _Turns] = {}
         """Conversations by agent and branch, each with its sampler client."""
+        self._begun = 0
+        """Conversations that have begun, those included that were dropped."""
+        trains, note = spec.split == "train", lambda wish: rollout.note(wish, spec.split)
+        self._hosting = Hosting(rollout.endpoints, lambda listener: Program(self, listener, trains, note))
         self._allowances: dict[str, Allowance] = {}
         self._order = Order()
         self._prompt: PromptHash | None = None
@@ -298,17 +324,52 @@ class _Run:
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
             async with turns.lock:
+                if isinstance(ask, ProgramAsk) and ask.manner is not None:
+                    self._adjust(turns.conversation, ask)
                 return await turns.conversation.answer(ask, turns.client, self._rollout.rendering)
+
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``."""
+        return await self._hosting.open(listener)
+
+    def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
+        """See ``programs.program.Floor``."""
+        turns = self._turns.get((agent, branch))
+        if turns is None:  # somebody else has answered in the agent's place
+            return Sampled("", 0)
+        return turns.conversation.sampled(turn)
+
+    def drop(self, agent: str, branch: int) -> None:
+        """See ``programs.program.Floor``."""
+        if turns := self._turns.pop((agent, branch), None):
+            turns.client.leave()
+
+    def rest(self, agent: str, branch: int) -> None:
+        """See ``programs.program.Floor``."""
+        if turns := self._turns.get((agent, branch)):
+            turns.client.leave()
+
+    def text(self, token: int) -> str:
+        """See ``programs.program.Floor``."""
+        return self._rollout.rendering.renderer.vocabulary.decode([token])
+
+    def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
+        """Sample the next reply as the client wishes."""
+        sampling = self._role(ask.agent).sampling
+        if ask.manner is not None:
+            conversation.sampling = ask.manner.sampling(sampling)
+            conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 
     def leave(self) -> None:
         """The episode has ended: free its memory in the samplers."""
+        self._hosting.close()
         for turns in self._turns.values():
             turns.client.leave()
 
     def _begin(self, ask: Ask) -> _Turns:
         """Begin a conversation: a new agent's, or a fork of another."""
-        place = len(self._turns)
-        if place >= CONVERSATIONS:
+        place = self._begun
+        if len(self._turns) >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
         role = self._role(ask.agent)
         name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
@@ -321,7 +382,8 @@ class _Run:
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
-        begun.branch = ask.branch != 0
+        begun.branch = ask.branch != 0 and (ask.branch != FIRST or (ask.agent, 0) in self._turns)
+        self._begun += 1
         turns = _Turns(begun, self._rollout.sampler_client(role.replicas, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns

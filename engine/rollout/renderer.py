@@ -188,6 +188,10 @@ class Renderer:
             return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
 
+    def plain(self, tokens: Sequence[int]) -> Spoken:
+        """Read a reply to a plain text: nothing in it is a thought or a call."""
+        return read_plain(tokens, self.stop_ids, self.vocabulary.decode, lambda text, _: (text, ()), False)
+
     def reread(self, shown: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
         """The answer without its calls, and the calls, from ``Spoken.shown`` of a reply."""
         return self._calls(shown, tools)

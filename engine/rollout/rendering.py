@@ -20,6 +20,9 @@ SHORT = 4000
 _EACH = 200
 """Characters that are added for every rendered conversation."""
 
+PLAIN = "text"
+"""Role of a message that is put to the base as it is, without the template. Environments cannot use it."""
+
 Made = TypeVar("Made")
 
 
@@ -38,6 +41,8 @@ class Rendering:
         """``Renderer.opening`` of a first ask."""
         if self._last is not None and self._last[0] is ask and self._last[1] == thinking:
             return self._last[2]
+        if _plain(ask.messages):
+            return Opening.of(await self._encoded(ask.messages, room))
         opening = self.renderer.known(ask.messages, ask.tools, thinking)
         if opening is None:
             size = characters(ask.messages, ask.tools)
@@ -49,9 +54,19 @@ class Rendering:
         self, history: Sequence[Said], new: Sequence[Message], tools: Tools, thinking: bool | None, room: int
     ) -> Continuation:
         """``Renderer.follow``."""
+        if _plain(new):
+            return Continuation(await self._encoded(new, room), anew=False)
         said = [each for each in history if isinstance(each, Message)]
         size = characters([*said, *new], tools)
         return await self._made(size, lambda: self.renderer.follow(history, new, tools, thinking, room))
+
+    async def _encoded(self, messages: Sequence[Message], room: int) -> list[int]:
+        """Tokens of texts as they are."""
+        text = "".join(message.content for message in messages)
+        least = len(text) // self.renderer.vocabulary.longest
+        if least >= room:
+            raise TooLong(least)
+        return await self._made(len(text), lambda: self.renderer.vocabulary.encode(text))
 
     async def _made(self, size: int, make: Callable[[], Made]) -> Made:
         async with self._turn:
@@ -63,6 +78,10 @@ class Rendering:
                     await asyncio.sleep(0)  # others have their turn before the next of this payer
                 return made
             return await asyncio.get_running_loop().run_in_executor(self.renderer.thread, make)
+
+
+def _plain(messages: Sequence[Message]) -> bool:
+    return bool(messages) and messages[0].role == PLAIN
 
 
 class PromptRuler:

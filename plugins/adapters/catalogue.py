@@ -15,6 +15,7 @@ PINNED: dict[str, tuple[str, ...]] = {
     "verifiers": ("verifiers==0.1.14",),
     "verifiers_taskset": ("verifiers==0.4.0",),
     "openenv": ("openenv==0.10.0",),
+    "program": (),
 }
 """The requirements of an adapter, by its name."""
 

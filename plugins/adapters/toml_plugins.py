@@ -6,7 +6,8 @@
     [args]
     min_terms = 2
 
-``on_error`` may stand beside ``adapter``, as in ``@env``. Several environments in one file are ``[[environments]]``
+``on_error`` may stand beside ``adapter``, as in ``@env``. The adapter ``program`` plays an external program, as
+``env.program`` does. Several environments in one file are ``[[environments]]``
 tables of the same form; what is wrong in one of them is no reason against the others. A mistake is a ``TomlError`` with
 line and key, in words for the author of the file.
 """
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ..definition import Environment, paid_on_error
+from ..programs.declaring import program_of_toml
+from ..programs.words import name_about
 from .declaring import usable
 from .gymnasium_worlds import gymnasium
 from .library import missing
@@ -38,12 +41,22 @@ ADAPTERS: dict[str, Callable[..., Environment]] = {
     "verifiers": verifiers,
     "verifiers_taskset": verifiers_taskset,
     "openenv": openenv,
+    "program": program_of_toml,
 }
 _OF_THE_FILE = ("dependencies", "requires-python", "tool")
 """Keys that say what the plugin needs; they are read where its libraries are installed."""
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _HEADER = re.compile(r"\s*\[\[\s*[\"']?environments[\"']?\s*\]\]")
-_KIND_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_KIND_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    dict: "a table",
+    list: "a list",
+}
+_FOLDER = "folder"
+"""The parameter of an adapter that wants to know where the file lies."""
 
 
 class TomlError(SyntaxError):
@@ -169,6 +182,8 @@ def _environment(path: Path, table: _Table) -> Environment:
     for key in options:
         if key in known:
             raise table.error(path, key, f"{key!r} is not one of the args: it belongs before [args]")
+    if _FOLDER in inspect.signature(make).parameters:
+        given[_FOLDER] = path.parent
     try:
         made = make(**given, **options)
         return replace(made, on_error=paid_on_error(on_error, made.name))
@@ -185,8 +200,10 @@ def _name_of(table: Mapping[str, Any]) -> str:
     """The name of the environment that an entry means to declare; empty where none can be told."""
     adapter = ADAPTERS.get(str(table.get("adapter")))
     what = next(iter(_keys(adapter))) if adapter is not None else ""
-    named = table.get("name") or table.get(what)
-    return usable(named) if isinstance(named, str) else ""
+    if named := table.get("name"):
+        return usable(named) if isinstance(named, str) else ""
+    about = table.get(what)
+    return name_about(str(table.get("adapter")), about) if isinstance(about, str) else ""
 
 
 def _named_in(message: str, keys: Sequence[str], otherwise: str) -> str:
@@ -201,14 +218,14 @@ def _keys(adapter: Callable[..., Environment]) -> dict[str, tuple[type, ...]]:
     return {
         parameter.name: _kinds(parameter.annotation)
         for parameter in parameters
-        if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("act", "describe")
+        if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("act", "describe", _FOLDER)
     }
 
 
 def _kinds(annotation: str) -> tuple[type, ...]:
     """The types of TOML's values that an annotation allows: of ``str | Callable[..., Any]`` a text."""
-    named = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,)}
-    parts = (part.strip() for part in annotation.split("|"))
+    named = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,), "dict": (dict,), "list": (list,)}
+    parts = (part.strip().partition("[")[0] for part in annotation.split("|"))
     return tuple(kind for part in parts for kind in named.get(part, ()))
 
 

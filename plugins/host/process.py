@@ -1,9 +1,9 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-The engine sends ``start reply cancel facts``. The host answers ``hello`` or ``broken``, then ``ask final end facts``. A
-check also sends ``watch`` and, later, ``watched``, which is answered with what kept the loop busy in between. The host
-keeps the table of episodes and of asks in flight, and nothing else. Whether the process is alive is asked on a second
-connection: see ``pulse``. Scores come from other processes: see ``scorer``.
+The engine sends ``start reply endpoint calls cancel facts``. The host answers ``hello`` or ``broken``, then ``ask
+endpoint final end facts``. A check also sends ``watch`` and, later, ``watched``, which is answered with what kept the
+loop busy in between. The host keeps the table of episodes and of asks in flight, and nothing else. Whether the process
+is alive is asked on a second connection: see ``pulse``. Scores come from other processes: see ``scorer``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data import Source, row_at, rows_of
 from ..definition import Environment
-from ..messages import Ask, Reply, ToolCall, within_limits
+from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record
 from .children import Reaper, keep_codes
@@ -36,6 +36,9 @@ from .runner import Run
 from .stacks import StackSampler
 from .steps import charge_tasks
 from .threads import HELD, EpisodeThreads, Stopped, left_behind
+
+if TYPE_CHECKING:
+    from ..programs.forwarder import Forwarder
 
 _MOST_LEFT = 128
 """Threads that may be left behind."""
@@ -52,13 +55,16 @@ class PluginHost:
         self._runs: dict[int, Run] = {}
         self._asks: dict[int, asyncio.Future[Reply]] = {}
         self._asked = 0
+        self._opening: dict[int, asyncio.Future[Endpoint]] = {}
+        """Requests for an address, by number."""
         self._rows: dict[str, asyncio.Future[Sequence[Any]]] = {}
         self._kept = Path.cwd() / "rows"
         """Where what is to be found again of large files is kept: among the scratch files."""
         self._loading = True
         self._instances = Instances()
-        self._asking: set[asyncio.Task[None]] = set()
-        """Answers about rows under way."""
+        self._asking: set[asyncio.Task[Any]] = set()
+        """Answers about rows, and ways to addresses, under way."""
+        self._forwarder: Forwarder | None = None
         self._sampler: StackSampler | None = None
         """While a check looks at what keeps the loop busy."""
         self._closed = asyncio.Event()
@@ -127,6 +133,17 @@ class PluginHost:
                 waiting = self._asks.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(reply_of(message))
+            case "endpoint":
+                opening = self._opening.pop(message["id"], None)
+                if opening is not None and not opening.done():
+                    if message["error"]:
+                        opening.set_exception(RuntimeError(message["error"]))
+                    else:
+                        self._opened(opening, Endpoint(message["url"], message["key"]), message["socket"])
+            case "calls":
+                called = self._runs.get(message["episode"])
+                if called is not None:
+                    called.called(message["agent"], message["under_way"], message["replies"])
             case "cancel":
                 run_or_none = self._runs.get(message["episode"])
                 if run_or_none is not None:
@@ -171,6 +188,41 @@ class PluginHost:
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._asks[self._asked] = future
         return future
+
+    async def open_endpoint(self, run: Run) -> Endpoint:
+        """See ``runner.Host``."""
+        self._asked += 1
+        number = self._asked
+        future: asyncio.Future[Endpoint] = self._loop.create_future()
+        self._opening[number] = future
+        agents = list(run.environment.agents)
+        self._channel.send({"op": "endpoint", "id": number, "episode": run.number, "agents": agents})
+        try:
+            return await future
+        finally:
+            self._opening.pop(number, None)
+
+    def _opened(self, opening: asyncio.Future[Endpoint], endpoint: Endpoint, socket: str) -> None:
+        """Give an episode its address: one of this process's own, where it has no network and a socket leads there."""
+        if not socket:
+            opening.set_result(endpoint)
+            return
+        if self._forwarder is None:
+            from ..programs.forwarder import Forwarder  # here, because few processes are confined
+
+            self._forwarder = Forwarder(self._kept.parent)
+
+        def found(inside: asyncio.Task[Endpoint]) -> None:
+            if opening.done():
+                return
+            if error := inside.exception():
+                opening.set_exception(error)
+            else:
+                opening.set_result(inside.result())
+
+        self._asking.add(inside := asyncio.ensure_future(self._forwarder.inside(endpoint, socket)))
+        inside.add_done_callback(self._asking.discard)
+        inside.add_done_callback(found)
 
     async def row(self, environment: Environment, start: Record) -> Any:
         """See ``runner.Host``."""

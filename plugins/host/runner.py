@@ -11,13 +11,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
 from ..blocking import BlockingEpisode, wait_on
 from ..definition import Environment
 from ..episode import Episode
-from ..messages import MOST_ASKS, Ask, Reply
+from ..messages import MOST_ASKS, Ask, Endpoint, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
 from ..sandbox import Sandbox, Starved
 from ..sandbox_supervisor import wall_limit
@@ -51,6 +51,9 @@ class Host(Protocol):
 
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
         """Send an ask to the engine; the future gets its reply."""
+
+    async def open_endpoint(self, run: Run) -> Endpoint:
+        """Ask the engine for the episode's address; ``RuntimeError`` where it gives none."""
 
     async def row(self, environment: Environment, start: Record) -> Any:
         """The task of the instance that a start message names."""
@@ -94,13 +97,32 @@ class Run:
             apart=None if environment.blocking else in_thread,
             starved=self._starve,
             settle=None if environment.scorer or environment.ranker else self._settle,
+            opens=self._open,
         )
+        self._called = False
+        """Whether a program waits for the model, so that the clock stands still."""
         self._asks: set[asyncio.Future[Reply]] = set()
         self._replied = False
         """Whether any agent has answered: what fails before does not depend on what was said."""
         self._began = time.monotonic()
         self._grace: Clock | None = None
         self.task = charged(self._loop, self._play(), self._usage)
+
+    def called(self, agent: str, under_way: int, replies: int) -> None:
+        """A program of the episode has called the model as ``agent``, or such a call has ended.
+
+        ``under_way``: calls of all its agents that wait for the model now.
+        """
+        if self.task.done():
+            return
+        with suppress(ValueError):  # it has as many agents as it may
+            self._episode.called(agent, replies)
+        self._replied = self._replied or replies > 0
+        if under_way and not self._called:
+            self._clock.pause()
+        elif self._called and not under_way:
+            self._clock.resume()
+        self._called = under_way > 0
 
     def cancel(self) -> None:
         """End it from outside: its time is up, or the engine cancelled it."""
@@ -199,6 +221,12 @@ class Run:
             blocking = BlockingEpisode(episode, wait_on(self._loop))
             return await in_thread(functools.partial(play, blocking, **arguments))
         return await play(episode, **arguments)
+
+    async def _open(self) -> Endpoint:
+        if self.task.done():
+            raise Stopped("the episode has ended")
+        with self._clock.paused():  # the first one starts the engine's gateway
+            return await self._host.open_endpoint(self)
 
     async def _answer(self, ask: Ask) -> Reply:
         if self.task.done():

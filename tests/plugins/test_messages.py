@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.plugins.messages import DEEPEST, MOST_VALUES, within_limits
+from marlaas.plugins.messages import DEEPEST, MOST_VALUES, Endpoint, within_limits
 
 
 @pytest.mark.parametrize("innermost", [[], {}, (), [1], {"a": None}])
@@ -26,3 +26,12 @@ def test_what_is_within_them(value: object) -> None:
 def test_entries_are_counted_over_all_levels() -> None:
     with pytest.raises(ValueError, match=f"more than {MOST_VALUES} entries"):
         within_limits([[0] * (MOST_VALUES - 1), 0], "it")
+
+
+def test_an_endpoint_is_found_by_clients_of_both_interfaces() -> None:
+    endpoint = Endpoint("http://127.0.0.1:8777/v1", "k")
+    assert endpoint.anthropic == "http://127.0.0.1:8777"
+    named = endpoint.of("a b/c").environment()
+    assert named["OPENAI_BASE_URL"] == "http://127.0.0.1:8777/e/a%20b%2Fc/v1"
+    assert named["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8777/e/a%20b%2Fc"
+    assert (named["OPENAI_API_KEY"], named["ANTHROPIC_API_KEY"]) == ("k", "k")

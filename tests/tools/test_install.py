@@ -21,7 +21,7 @@ def test_on_a_processor_all_but_pytorch_and_marlaas_has_hashes(ran: Steps, monke
             assert ("--require-hashes" in words) != (title in ("installing PyTorch", "installing marlaas"))
             assert "--no-deps" in words
     lists = re.findall(r"hashes/(\w+)\.txt", command(ran, "installing what marlaas needs"))
-    assert lists == ["install", "serve", "dev"]
+    assert lists == ["install", "serve", "api", "dev"]
     assert "https://wheels.example" in command(ran, "installing PyTorch")
     assert "cpu.txt" in command(ran, "installing PyTorch")
     assert "--no-build-isolation" in command(ran, "installing marlaas")

@@ -36,7 +36,7 @@ def test_each_package_has_its_hashes(name: str) -> None:
 
 
 def test_versions_are_those_that_were_tested() -> None:
-    for name in ("install", "serve", "dev", "docs", "llama"):
+    for name in ("install", "serve", "api", "dev", "docs", "llama"):
         for package, version in pins(LISTS[name]).items():
             assert TESTED.get(package, version) == version
     listed = set().union(*(pins(text) for text in LISTS.values()))
@@ -48,10 +48,12 @@ def test_what_the_project_needs_is_in_the_lists() -> None:
     extras = project["optional-dependencies"]
     base = pins(LISTS["install"]) | {"torch": TESTED["torch"]} | pins(LISTS["llama"])
     served = base | pins(LISTS["serve"])
-    whole = served | pins(LISTS["dev"])
+    gated = base | pins(LISTS["api"])
+    whole = served | gated | pins(LISTS["dev"])
     needs = (
         (project["dependencies"] + extras["cpu"], base),
         (extras["serve"], served),
+        (extras["api"], gated),
         (extras["dev"], whole),
         (extras["docs"], base | pins(LISTS["docs"])),
     )
@@ -64,12 +66,14 @@ def test_packages_are_divided_by_the_step_that_installs_them() -> None:
     base = lock.packages_of(
         "a==1 \\\n    --hash=x\nllama-cpp-python==1\ntorch==2\ntriton==3\nnvidia-ml-py==4\npip==5\n"
     )
-    files = lock.divided(base, base | {"s": "s==1\n"}, base | {"s": "s==1\n", "d": "d==1\n"})
+    serve, api = {"s": "s==1\n"}, {"h": "h==1\n"}
+    files = lock.divided(base, base | serve, base | api, base | serve | api | {"d": "d==1\n"})
     assert {name: sorted(packages) for name, packages in files.items()} == {
         "install": ["a", "nvidia-ml-py"],
         "llama": ["llama-cpp-python"],
         "cuda": ["triton"],
         "serve": ["s"],
+        "api": ["h"],
         "dev": ["d"],
     }
     assert files["install"]["a"] == "a==1 \\\n    --hash=x\n"

@@ -11,6 +11,7 @@ from typing import Any
 from marlaas import plugins
 from marlaas.engine.spec import docstrings
 from marlaas.plugins import adapters
+from marlaas.plugins.programs import ProgramRun
 
 ORDER = (
     "env",
@@ -47,6 +48,7 @@ def page(version: str) -> str:
     parts = [_HEAD.format(version=version)]
     for name in ORDER:
         parts += _entry(name, getattr(plugins, name))
+    parts += _entry("ProgramRun", ProgramRun)
     parts += ["## Environments of other libraries", _prose(adapters.__doc__)]
     for name in adapters.__all__:
         function = getattr(adapters, name)
@@ -57,7 +59,10 @@ def page(version: str) -> str:
 
 def _entry(name: str, thing: Any) -> list[str]:
     if not inspect.isclass(thing):
-        return [f"## {name}", *_called(name, thing)]
+        lines = [f"## {name}", *_called(name, thing)]
+        for member in (one for one, value in vars(type(thing)).items() if isinstance(value, staticmethod)):
+            lines += [f"### {name}.{member}", *_called(f"{name}.{member}", getattr(thing, member))]
+        return lines
     lines = [f"## {name}", _prose(thing.__doc__), *_fields(thing)]
     for member, value in _members(thing):
         called = f"{name}.{member}"

@@ -35,7 +35,7 @@ class Draw:
     @cached_property
     def prompt(self) -> str | None:
         """A hash of its first prompt, messages and tools without the agent's name; None without a prompt."""
-        if not isinstance(self.reached, Ask):
+        if not isinstance(self.reached, Ask) or not self.reached.messages:  # its programs ask, elsewhere
             return None
         said = [(message.role, message.content, message.name) for message in self.reached.messages]
         return sha256(json.dumps([said, self.reached.tools], sort_keys=True).encode()).hexdigest()

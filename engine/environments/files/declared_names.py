@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from marlaas.plugins.adapters.catalogue import PINNED
 from marlaas.plugins.adapters.declaring import usable
+from marlaas.plugins.programs.words import name_about
 
 from ...errors import ConfigError
 from ...spec import read_toml
@@ -20,6 +21,8 @@ MOST_FILES = 64
 LARGEST = 1 << 18
 """Files of a plugin that are read, and their bytes: more is hardly written by hand."""
 _ADAPTERS = {*PINNED, "tool_class"}
+_PROGRAM = "program"
+_DECORATORS = ("env", _PROGRAM)
 _FOREIGN = ("Env", "Environment")
 """Last names of the classes of other libraries that are environments."""
 
@@ -50,10 +53,10 @@ def _native(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 call = decorator if isinstance(decorator, ast.Call) else None
-                if _last(call.func if call else decorator) == "env":
+                if _last(call.func if call else decorator) in _DECORATORS:
                     yield (_said(call, "name") if call else "") or node.name
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
-            yield from map(usable, filter(None, (_adapted(node.value),)))
+            yield from filter(None, (_adapted(node.value),))
 
 
 def _adapted(call: ast.Call) -> str:
@@ -61,7 +64,9 @@ def _adapted(call: ast.Call) -> str:
     if _last(call.func) not in _ADAPTERS:
         return ""
     first = call.args[0] if call.args else None
-    return _said(call, "name") or (str(first.value) if isinstance(first, ast.Constant) else _last(first))
+    about = str(first.value) if isinstance(first, ast.Constant) else _last(first)
+    named = _said(call, "name")
+    return usable(named) if named else name_about(_last(call.func), about) if about else ""
 
 
 def _foreign(tree: ast.Module, plugin: str) -> Iterator[str]:
@@ -88,8 +93,9 @@ def _of_toml(content: bytes) -> Iterator[str]:
         entries = table.items() if isinstance(table, dict) else ()
         about = {key: value for key, value in entries if isinstance(value, str) and key != "requires-python"}
         adapter = about.pop("adapter", "")
-        if adapter in PINNED and (name := about.get("name") or next(iter(about.values()), "")):
-            yield usable(name)
+        what = about.get("command", "") if adapter == _PROGRAM else next(iter(about.values()), "")
+        if adapter in PINNED and (name := about.get("name") or what):
+            yield usable(name) if name == about.get("name") else name_about(adapter, what)
 
 
 def _said(call: ast.Call, keyword: str) -> str:

@@ -15,15 +15,23 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
-from ...errors import EnvironmentFailure
+from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored
+from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored, endpoint_of
 from .bodies import decode_body, encode_body
 from .launch import Folders, Launched, launch
 from .load import Load
+from .outgoing import (
+    encode_calls,
+    encode_endpoint,
+    encode_facts,
+    encode_no_endpoint,
+    encode_reply,
+    encode_start,
+)
 from .pulse import Silence
 from .usage import delayed_seconds, processor_seconds
 from .wire import (
@@ -32,6 +40,7 @@ from .wire import (
     Described,
     Ended,
     Hello,
+    Opening,
     Outcome,
     Ready,
     Settled,
@@ -39,9 +48,6 @@ from .wire import (
     Watched,
     WireError,
     decode,
-    encode_facts,
-    encode_reply,
-    encode_start,
 )
 
 BEAT = 1.0
@@ -94,6 +100,27 @@ class _Play:
     asks: set[asyncio.Task[None]] = field(default_factory=set)
     final: set[str] = field(default_factory=set)
     """Agents whose rewards are final."""
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """Implements ``protocol.Listener`` for an episode under way."""
+
+    play: _Play
+    ask: Answer
+    agents: tuple[str, ...]
+    tell: Callable[[str, int, int], None]
+
+    async def answer(self, ask: Ask) -> Reply:
+        return await self.ask(ask)
+
+    def calls(self, agent: str, under_way: int, replies: int) -> None:
+        if not self.play.ended.done():
+            self.tell(agent, under_way, replies)
+
+    def failed(self, error: BaseException) -> None:
+        if not self.play.ended.done():
+            self.play.ended.set_exception(error)
 
 
 class Child:
@@ -267,6 +294,8 @@ class Child:
             match decode(record, clean=True):
                 case Asked() as asked:
                     self._asked(asked)
+                case Opening() as opening:
+                    self._opening(opening)
                 case Settled() as settled:
                     self._settled(settled)
                 case Ended() as ended:
@@ -292,13 +321,15 @@ class Child:
         self._hello.set_result(hello)
 
     def _too_late(self, record: Record) -> bool:
-        """Whether a record is an ask of a cancelled episode, or a final reward in it.
+        """Whether a record is an ask of a cancelled episode, or a request for an address or a final reward in it.
 
         These are not answered, so there can only be as many as may wait at the same time: a process that sends more
         breaks the protocol.
         """
         episode = record.get("episode")
-        if record.get("op") not in ("ask", "final") or type(episode) is not int or episode not in self._cancelled:
+        if type(episode) is not int or episode not in self._cancelled:
+            return False
+        if record.get("op") not in ("ask", "endpoint", "final"):
             return False
         self._cancelled[episode] += 1
         if self._cancelled[episode] > MOST_ASKS:
@@ -310,6 +341,30 @@ class Child:
         if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
         play.asks.add(self._loop.create_task(self._reply(play, play.answer, asked)))
+
+    def _opening(self, opening: Opening) -> None:
+        play = self._plays.get(opening.episode)
+        if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
+            raise WireError(f"a request of episode {opening.episode} for an address out of turn")
+        play.asks.add(self._loop.create_task(self._open(play, play.answer, opening)))
+
+    async def _open(self, play: _Play, answer: Answer, opening: Opening) -> None:
+        def tell(agent: str, under_way: int, replies: int) -> None:
+            if self.dead is None:
+                self._send(encode_calls(opening.episode, agent, under_way, replies))
+
+        try:
+            endpoint = await endpoint_of(answer)(_Listener(play, answer, opening.agents, tell))
+            door = self._process.door
+            self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
+        except MarlaasError as error:
+            self._send(encode_no_endpoint(opening.id, str(error)))
+        except Exception as error:
+            if not play.ended.done():
+                play.ended.set_exception(error)
+        finally:
+            if (task := asyncio.current_task()) is not None:
+                play.asks.discard(task)
 
     def _settled(self, settled: Settled) -> None:
         play, agent = self._plays.get(settled.episode), settled.final.agent

@@ -14,6 +14,7 @@ from pathlib import Path
 from ...devices import environment
 from ..sizing import EPISODES, Workers
 from .confinement import Confinement, inner
+from .door import Door
 from .pulse import Pulse
 
 MEMORY_MB = 4096
@@ -78,14 +79,16 @@ class Launched:
         connection: socket.socket,
         pulse: Pulse,
         log: Path,
-        confined: bool = False,
+        door: Door | None = None,
     ) -> None:
+        """``door``: its way to the gateway, where it is confined."""
         self.connection = connection
         self.pulse = pulse
         self._process = process
         self.log = log
         """Where what it prints goes."""
-        self._confined = confined
+        self.door = door
+        self._confined = door is not None
 
     @property
     def pid(self) -> int:
@@ -115,6 +118,8 @@ class Launched:
         """Wait for the end; returns a sentence about it."""
         code = await self._process.wait()
         self.pulse.close()
+        if self.door is not None:
+            self.door.close()
         if self._confined and code > 128:  # bwrap's code for a signal
             code = 128 - code
         if code < 0:
@@ -169,7 +174,7 @@ async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched
                 start_new_session=True,
             )
             failing.pop_all()
-    return Launched(process, ours, Pulse(asking), folders.log, confined)
+    return Launched(process, ours, Pulse(asking), folders.log, Door(folders.scratch) if confined else None)
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int, scores: bool = False) -> list[str]:

@@ -8,7 +8,6 @@ what it holds. Keys that they do not name are ignored.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,12 +15,12 @@ from msgspec import DecodeError, Meta, Struct, ValidationError, convert
 from msgspec.json import decode as decode_json
 
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.messages import Ask, Reply, within_limits
+from marlaas.plugins.messages import Ask, within_limits
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.rewards import LARGEST
 
 from ...trajectories import EpisodeStatus, Failure
-from ..protocol import DataFacts, EpisodeOutcome, EpisodeSpec, FinalReward, Loaded, Ranking, Rows, Unscored
+from ..protocol import DataFacts, EpisodeOutcome, FinalReward, Loaded, Ranking, Rows, Unscored
 from .bodies import cleaned
 
 LONGEST_NAME = 128
@@ -119,6 +118,16 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Opening:
+    """An episode asks for an address at which programs find its model."""
+
+    id: int
+    episode: int
+    agents: tuple[str, ...]
+    """Who may speak there; anybody where it is empty."""
+
+
+@dataclass(frozen=True)
 class Spent:
     """Seconds of a request to a process that scores; those in which it waited for a core are in neither."""
 
@@ -181,7 +190,7 @@ class Watched:
     """The one that took longest first."""
 
 
-Received = Hello | Ready | Broken | Asked | Settled | Ended | Watched
+Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended | Watched
 
 
 class _ToolCall(Struct):
@@ -220,6 +229,12 @@ class _Ask(Struct, tag_field="op", tag="ask"):
     def __post_init__(self) -> None:
         for tool in self.tools:
             within_limits(tool, "a tool")
+
+
+class _Opening(Struct, tag_field="op", tag="endpoint"):
+    id: _Count
+    episode: _Count
+    agents: _List[_Name] = ()
 
 
 class _Failure(Struct):
@@ -396,7 +411,7 @@ class _Watched(Struct, tag_field="op", tag="watched"):
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
+    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
 
 
 def decode(record: Record, clean: bool = False) -> Received:
@@ -408,6 +423,8 @@ def decode(record: Record, clean: bool = False) -> Received:
         match convert({"message": record if clean else cleaned(record)}, _Envelope).message:
             case _Ask() as ask:
                 return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
+            case _Opening() as opening:
+                return convert(opening, Opening, from_attributes=True)
             case _Final() as final:
                 return Settled(final.episode, convert(final, FinalReward, from_attributes=True))
             case _End(status="played") as end:
@@ -457,38 +474,3 @@ def _named(table: dict[str, T]) -> dict[str, T]:
     if not table or max(map(len, table)) <= LONGEST_NAME:
         return table
     return {name[:LONGEST_NAME]: value for name, value in table.items()}
-
-
-def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
-    """The message that starts an episode."""
-    return {
-        "op": "start",
-        "episode": episode,
-        "environment": environment,
-        "split": spec.split,
-        "index": spec.index,
-        "seed": spec.seed,
-        "member": spec.member,
-        "config": spec.config,
-        "timeout": spec.timeout,
-        "data": spec.data,
-    }
-
-
-def encode_facts(question: int, environment: str, data: Mapping[str, Any] | None, survey: bool) -> Record:
-    """The message that asks about an environment's rows."""
-    return {"op": "facts", "episode": question, "environment": environment, "data": data, "survey": survey}
-
-
-def encode_reply(id: int, reply: Reply) -> Record:
-    """The message that answers an ask."""
-    calls = [{"name": call.name, "arguments": call.arguments} for call in reply.tool_calls]
-    return {
-        "op": "reply",
-        "id": id,
-        "text": reply.text,
-        "finish": reply.finish,
-        "turn": reply.turn,
-        "tool_calls": calls,
-        "thinking": reply.thinking,
-    }

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from marlaas.plugins.messages import Answer, Ask, Reply
+from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
-from ...environments import EpisodeOutcome, EpisodeSpec, HeldOut, Lease
+from ...environments import EpisodeOutcome, EpisodeSpec, HeldOut, Lease, Listener, endpoint_of, no_endpoint
 from ...errors import Replaced
 from ...fleet import Services
 from ...rollout import Roles
@@ -68,6 +68,10 @@ class Constant:
         self._replies[place] += 1
         return Reply(self._text, "stop", self._replies[place] - 1)
 
+    async def endpoint(self, listener: Listener) -> Endpoint:
+        """See ``Answering``; who answers there is who answers here."""
+        return await (no_endpoint if self._others is None else endpoint_of(self._others))(listener)
+
     def score(self, outcome: EpisodeOutcome) -> float | None:
         """The mean reward of those that it spoke for; None where they have none."""
         rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
@@ -113,7 +117,8 @@ class ConstantAnswers:
         environments, own = self._services.environments, episode.match.agents_of(self._policy)
         if self._alone(episode.match):
             constant = Constant(text, own)
-            return constant.score(await environments.play(lease, episode.spec, constant))
+            with self._services.rollout.canned(constant) as answering:
+                return constant.score(await environments.play(lease, episode.spec, answering))
         told: list[Constant] = []
 
         async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:

@@ -44,12 +44,13 @@ async def gateways(desk: Desk, tmp_path: Path) -> AsyncIterator[Gateways]:
     await made.stop()
 
 
-async def ask(url: str, key: str, text: str = "hello there") -> tuple[int, str]:
-    """The status and the words of an answer."""
+async def ask(url: str, key: str, text: str = "hello there", retry: int | None = None) -> tuple[int, str]:
+    """The status and the words of an answer; ``retry`` is what OpenAI's client says of its tries."""
     place = urlsplit(url)
     reader, writer = await asyncio.open_connection(place.hostname, place.port)
     body = json.dumps({"model": "any", "messages": [{"role": "user", "content": text}]}).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n"
+    head += "" if retry is None else f"x-stainless-retry-count: {retry}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     answer = await reader.read()
@@ -85,6 +86,19 @@ async def test_a_killed_gateway_comes_back_at_its_port(gateways: Gateways, desk:
             raise ConnectionError
     assert await ask(other.url, other.key) == (200, "hello there")
     assert slow.ended == ["cancelled"] and "was ended by signal SIGKILL; it is started again." in log[0]
+
+
+async def test_a_retry_gets_the_answer_of_the_first(gateways: Gateways, desk: Desk) -> None:
+    echo = Echo()
+    address = await OpenEndpoints(gateways, desk).open(echo)
+    for retry in (0, 0, 1, 1):  # the same question twice, and the second of them sent again
+        assert await ask(address.url, address.key, retry=retry) == (200, "hello there")
+    assert len(echo.asked) == 2
+    gateway = await gateways.for_episodes()
+    assert gateway.pid is not None
+    os.kill(gateway.pid, signal.SIGKILL)
+    assert await ask(address.url, address.key, retry=0) == (200, "hello there")
+    assert len(echo.asked) == 3, "the next gateway's first request is no retry of another's first"
 
 
 async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
@@ -125,14 +139,17 @@ async def test_other_machines_do_not_reach_episodes(gateways: Gateways, desk: De
     assert (await ask(clients.url, "tml-ada-wrong"))[0] == 401
 
 
-async def test_a_port_that_is_taken(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+async def test_a_port_that_is_taken(gateways: Gateways) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
+        port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match="another program has this port"):
-            await gateways.for_clients("127.0.0.1", taken.getsockname()[1])
-    assert gateways.clients is None
+            await gateways.for_clients("127.0.0.1", port)
+        assert gateways.clients is None
+        waits = asyncio.create_task(gateways.for_clients("127.0.0.1", port, patience=20.0))
+        await asyncio.sleep(0)
+    assert (await waits).url.endswith(f":{port}")
 
 
 async def test_without_the_extra_it_says_how_to_install_it(

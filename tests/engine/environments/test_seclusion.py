@@ -13,10 +13,12 @@ import pytest
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.confinement import obstacle
+from marlaas.engine.environments.protocol import Answering, Listener
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings
+from marlaas.plugins import Endpoint
 
-from .conftest import World
+from .conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
@@ -103,6 +105,54 @@ async def test_a_blocked_process_is_interrupted_and_all_ends(world: World, monke
     for descriptor in watched:
         await readable(descriptor)
         os.close(descriptor)
+
+
+PROGRAM = """\
+from marlaas.plugins import env
+
+AGENT = '''
+import os, socket, sys
+from urllib.request import urlopen
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1)
+except OSError:
+    print(urlopen(os.environ["OPENAI_BASE_URL"] + "/who").read().decode())
+'''
+
+
+@env.program(["python", "agent.py", "{config[port]}"], files={"agent.py": AGENT})
+async def asks(ep, run, port: int):
+    again = await ep.endpoint()
+    ep.log(said=run.stdout, address=again.url)
+    return 1.0
+"""
+
+
+async def test_a_program_without_a_network_finds_its_model(world: World) -> None:
+    """Nothing else, not even at the port where the model is."""
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nthe model")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+
+    async def opens(listener: Listener) -> Endpoint:
+        return Endpoint(f"http://127.0.0.1:{port}/v1", "the key")
+
+    world.save("asks.py", PROGRAM)
+    await world.until("loaded", "asks")
+    with await world.service.bind("asks/asks") as lease:
+        outcome = await world.service.play(lease, a_spec(port=port), Answering(echoing, endpoint=opens))
+    server.close()
+    assert outcome.status == "ok", outcome.failure
+    metrics = dict(outcome.metrics)
+    assert metrics["said"] == "the model\n" and str(port) not in str(metrics["address"])
+    assert len(heard) == 1 and heard[0].startswith(b"GET /v1/who HTTP/1.1")
 
 
 ENGINE = """

@@ -265,6 +265,11 @@ class SamplerContract:
         mixed = [*plain[:3], *wishful, *plain[3:]]
         together = await asyncio.gather(*(alone(sampler, each) for each in mixed))
         assert all(map(self.same, [*expected[:3], *apart, *expected[3:]], together))
+        for one, other in zip(apart, together[3:-3], strict=True):
+            if one.tokens.tolist() == other.tokens.tolist():  # else rounding decided
+                told, again = extras_of(one), extras_of(other)
+                assert told.likeliest.tokens.shape == again.likeliest.tokens.shape
+                np.testing.assert_allclose(told.logprobs, again.logprobs, atol=self.apart)
 
     async def test_what_is_heard_adds_up_to_what_was_wished_for(self, sampler: Sampler) -> None:
         said: list[Heard] = []

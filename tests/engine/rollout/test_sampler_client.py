@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
+import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec
@@ -16,9 +17,11 @@ from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Hear, Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, Heard, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.slots import SamplerSlots
+from marlaas.engine.rollout.wishes import Wishes
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from .fake import FakeSampler, FakeVersion
@@ -35,6 +38,7 @@ class Counting(FakeSampler):
         super().__init__(sequences=sequences, context=200, versions={"v1": FakeVersion("sum")})
         self.requests: list[SampleRequest] = []
         self.broken = False
+        self.deaf = False
 
     async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         self.requests.append(request)
@@ -43,6 +47,10 @@ class Counting(FakeSampler):
         result = await super().generate(request, heard=heard)
         assert len(self.conversations) <= self.sequences
         return result
+
+    async def release(self, conversation: str) -> None:
+        if not self.deaf:
+            await super().release(conversation)
 
 
 @dataclass
@@ -200,3 +208,33 @@ async def test_an_episode_that_is_scored_holds_no_slot_and_no_permit(monkeypatch
     scored.set()
     assert [len(said(one)) > 0 for one in await asyncio.gather(*playing)] == [True] * 3
     assert over == [0, 1, 2]
+
+
+def asked(name: str, tokens: int) -> SampleRequest:
+    return SampleRequest(name, "v1", np.array([1, 2, 3], np.int32), tokens, 1.0, (), 7)
+
+
+async def test_a_client_hears_its_turn_and_gets_its_wishes() -> None:
+    stage = Stage()
+    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[Heard]()
+    result = await client.generate(asked("a", 9).wishing(Wishes(likeliest=2)), heard=told.append)
+    client.leave()
+    assert np.concatenate([each.tokens for each in told]).tolist() == result.tokens.tolist()
+    (request,) = stage.sampler.requests
+    assert request.wishes == Wishes(likeliest=2) and (request.account, request.weight) == ("lab", 2.5)
+    assert result.extras is not None and result.extras.likeliest.tokens.shape == (9, 2)
+
+
+async def test_a_cancelled_client_hears_no_more() -> None:
+    stage = Stage(sequences=1)
+    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[Heard]()
+    turn = asyncio.ensure_future(client.generate(asked("a", 150), heard=told.append))
+    while len(told) < 3:
+        await asyncio.sleep(0)
+    stage.sampler.deaf = True  # to what is released: its turn goes on
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    heard, sampled = len(told), stage.sampler.sampled
+    while stage.sampler.sampled < sampled + 9:
+        await asyncio.sleep(0)
+    assert len(told) == heard

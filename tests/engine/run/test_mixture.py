@@ -48,7 +48,7 @@ class Several(FakeEnvironments):
     ) -> Any:
         return await super().bind(name, version or self.versions.get(name), config, data)
 
-    async def look(self, lease: Any, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
+    async def look(self, lease: Any, spec: EpisodeSpec, opens: object = None) -> Ask | EpisodeOutcome:
         seen = await super().look(lease, spec)
         return self._named(lease, seen) if isinstance(seen, Ask) else seen
 

@@ -102,7 +102,7 @@ class FakeEnvironments:
         assert self.ranking is not None
         return self.ranking(members)
 
-    async def look(self, lease: Any, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
+    async def look(self, lease: Any, spec: EpisodeSpec, opens: object = None) -> Ask | EpisodeOutcome:
         return self.unseen(spec) or self.ask_for(spec, 0, self.agents[0])
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:

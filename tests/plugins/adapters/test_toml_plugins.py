@@ -107,6 +107,18 @@ def test_a_file_without_a_good_entry_is_broken(tmp_path: Path) -> None:
         (f"{GAME}[args]\nplayers = 3\n", 4, "'players' is not one of the args"),
         (f"[[environments]]\n{GAME}\n[more]\nx = 1\n", 5, "'more' belongs into an environment"),
         ("environments = []\n", 1, "environments must be tables"),
+        ('adapter = "program"\ncommand = "a"\n', 1, "'reward': the reward is missing: \"exit\", or the file"),
+        (
+            'adapter = "program"\ncommand = "a"\nreward = "exit"\n[files]\nx = 3\n',
+            4,
+            "'files': files: 'x' must be a text",
+        ),
+        (
+            'adapter = "program"\ncommand = "a"\nreward = "exit"\nfiles = 3\n',
+            4,
+            "'files' must be a table or a list, not 3",
+        ),
+        ('adapter = "program"\ncommand = "a"\nreward = "../x"\n', 3, "'reward': reward: the file '../x' does not lie"),
         (f'{GAME}name = ""\ntimeout = 0\n', 4, "'timeout': the timeout of Nim-v0 must be a number of seconds"),
     ],
 )
@@ -125,7 +137,8 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_default_dependencies() -> None:
-    assert [len(default_dependencies(adapter)) for adapter in ADAPTERS] == [1] * len(ADAPTERS)
+    needed = {adapter: len(default_dependencies(adapter)) for adapter in ADAPTERS}
+    assert needed == dict.fromkeys(ADAPTERS, 1) | {"program": 0}
     with pytest.raises(ValueError, match="no adapter 'chess'; there are reasoning_gym"):
         default_dependencies("chess")
     one, other = {"adapter": "textarena"}, {"adapter": "gymnasium"}

@@ -14,7 +14,7 @@ from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.instances import Late
 from marlaas.plugins.host.runner import Run
-from marlaas.plugins.messages import Ask, Reply
+from marlaas.plugins.messages import Ask, Endpoint, Reply
 from marlaas.plugins.sandbox import Starved
 
 
@@ -32,6 +32,9 @@ class Host:
     def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
         self.asked.set()
         return asyncio.get_running_loop().create_future()
+
+    async def open_endpoint(self, run: Run) -> Endpoint:
+        return Endpoint("http://127.0.0.1:1/v1", "key")
 
     async def row(self, environment: Environment, start: Record) -> Any:
         raise NotImplementedError

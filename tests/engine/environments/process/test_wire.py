@@ -9,15 +9,16 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.engine.environments.process.outgoing import encode_reply
 from marlaas.engine.environments.process.wire import (
     Asked,
     Broken,
     Ended,
     Hello,
+    Opening,
     Settled,
     WireError,
     decode,
-    encode_reply,
 )
 from marlaas.engine.environments.protocol import EpisodeOutcome, FinalReward
 from marlaas.engine.trajectories import Failure, TurnReward
@@ -55,6 +56,7 @@ def test_what_is_well_formed() -> None:
     assert busy == Ended(2, EpisodeOutcome("timeout", overloaded=True))
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
+    assert decode({"op": "endpoint", "id": 4, "episode": 2, "agents": ["a"]}) == Opening(4, 2, ("a",))
     forked = decode(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})
     assert forked == Asked(1, 2, Ask("a", (Message("user", "x"),), branch=3, fork=Fork("b", 1, 2)))
 

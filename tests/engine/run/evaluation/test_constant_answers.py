@@ -14,6 +14,7 @@ from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.fleet.services import Services
+from marlaas.engine.rollout.programs.hosting import Canned
 from marlaas.engine.run.evaluation.constant_answers import (
     MOST_BESIDE,
     USUAL_BESIDE,
@@ -51,6 +52,9 @@ class Duel:
         said = [int(text) if text.isdigit() else -1 for text in texts]
         rewards = [0.5 if said[0] == said[1] else float(mine == max(said)) for mine in said]
         return EpisodeOutcome("ok", dict(zip(AGENTS, rewards, strict=True)))
+
+    def canned(self, answer: Answer) -> Canned:
+        return Canned(None, answer)
 
     def _opponent(self, roles: Any) -> Answer:
         async def answer(ask: Ask) -> Reply:

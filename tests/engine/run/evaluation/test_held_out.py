@@ -14,6 +14,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fleet.services import Services
+from marlaas.engine.rollout.programs.hosting import Canned
 from marlaas.engine.run.evaluation.held_out import DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
@@ -74,7 +75,7 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
     """The file that a task names was edited, and so was a comment of its environment: training must not meet the rows
     that are measured now."""
 
-    async def look(lease: Any, spec: EpisodeSpec) -> Ask:
+    async def look(lease: Any, spec: EpisodeSpec, opens: object) -> Ask:
         return Ask("agent", (Message("user", f"{lease.digest} {spec.split} {spec.index}"),))
 
     async def prompt_hash(ask: Ask, room: int) -> bytes:
@@ -82,7 +83,7 @@ async def test_other_rows_under_the_same_code_are_looked_at_anew() -> None:
 
     services = SimpleNamespace(
         environments=SimpleNamespace(look=look),
-        rollout=SimpleNamespace(prompt_hash=prompt_hash),
+        rollout=SimpleNamespace(prompt_hash=prompt_hash, canned=lambda answer: Canned(None, answer)),
         endpoints={"sampler": SimpleNamespace(context=64)},
     )
     held_out = HeldOutPrompts(cast(Services, services), 1, 16)

@@ -1,0 +1,1 @@
+"""What the gateway costs: clients over HTTP beside callers of the bare sampler."""

@@ -1,0 +1,67 @@
+"""The bare sampler, in a process of its own with all cores: prompts in tokens flow in, seconds and tokens flow out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.fleet.bare import write_bare
+from marlaas.engine.rollout.protocol import SampleRequest
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.workers.host import THREAD_VARIABLES
+
+Prompts = Sequence[Sequence[int]]
+
+
+def all_cores() -> None:
+    """Before torch is imported: a thread for each core, as a worker that has them all."""
+    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(len(os.sched_getaffinity(0))))
+
+
+class Bare:
+    """The sampler with the base under one version."""
+
+    def __init__(self, folder: Path, weights: str, sequences: int, context: int) -> None:
+        self._runner = asyncio.Runner()
+        self._sampler = TorchSampler(str(folder), sequences, context, weights=weights)  # type: ignore[arg-type]
+        path = folder.parent / "bare.safetensors"
+        write_bare(load_base(str(folder)), path)
+        self._runner.run(self._sampler.load("base", str(path)))
+
+    def answer(self, prompts: Prompts, tokens: int) -> tuple[float, int]:
+        """Answer all at once with so many tokens each: seconds from the first ask to the last answer, and tokens."""
+        return self._runner.run(self._answer(prompts, tokens))
+
+    async def _answer(self, prompts: Prompts, tokens: int) -> tuple[float, int]:
+        began = perf_counter()
+        found = await asyncio.gather(*(self._one(number, prompt, tokens) for number, prompt in enumerate(prompts)))
+        return perf_counter() - began, sum(found)
+
+    async def _one(self, number: int, prompt: Sequence[int], tokens: int) -> int:
+        name = str(number)
+        request = SampleRequest(name, "base", np.array(prompt, np.int32), tokens, 1.0, (), number, alike=False)
+        result = await self._sampler.generate(request)
+        await self._sampler.release(name)
+        return len(result.tokens)
+
+
+_bare: Bare | None = None
+
+
+def start(folder: Path, weights: str, sequences: int, context: int) -> None:
+    """Open the sampler in this process, for ``answer``."""
+    global _bare
+    all_cores()
+    _bare = Bare(folder, weights, sequences, context)
+
+
+def answer(prompts: Prompts, tokens: int) -> tuple[float, int]:
+    """See ``Bare.answer``."""
+    assert _bare is not None
+    return _bare.answer(prompts, tokens)

@@ -1,0 +1,167 @@
+"""A request of a client as an ask: messages in the plugin's shapes, and what is made of the client's wishes.
+
+What is trained on must be what was sampled, as the task says: so in training the task's sampling holds, and what would
+force the model's hand is refused. Elsewhere a client's temperature, truncation and seed hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from marlaas.plugins.messages import Ask, Message, ToolCall, within_limits
+
+from ...gateway import Refusal, wire
+from ..conversation import SamplingParameters
+from ..placeholders import ROLES
+from ..rendering import PLAIN
+from ..seeds import noise_seed
+from ..truncation import Truncation
+from .history import tools_by_call
+
+MOST_CHOICES = 16
+"""Choices of one request."""
+MOST_TOOLS = 256
+HOTTEST = 100.0
+"""Highest temperature that a client may ask for."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a client wants a reply to be sampled, where its wishes hold; None leaves what the task says."""
+
+    temperature: float | None = None
+    truncation: Truncation | None = None
+    seed: int | None = None
+
+    def sampling(self, given: SamplingParameters) -> SamplingParameters:
+        """The task's parameters with the client's in their places."""
+        return replace(
+            given,
+            temperature=given.temperature if self.temperature is None else self.temperature,
+            truncation=self.truncation or given.truncation,
+        )
+
+    def noise(self, given: int, branch: int) -> int:
+        """The seed of the noise, where the client names none the given one; each choice has one of its own."""
+        return given if self.seed is None else noise_seed("client", self.seed, branch)
+
+
+@dataclass(frozen=True)
+class ProgramAsk(Ask):
+    """An ask that came through an endpoint."""
+
+    manner: Manner | None = None
+    """None where the task's sampling holds."""
+
+
+def check_text(request: wire.Complete) -> tuple[str, ...]:
+    """The prompts of a request. Raise ``Refusal`` for what no episode can do with them."""
+    texts = tuple(prompt for prompt in request.prompts if isinstance(prompt, str))
+    if len(texts) < len(request.prompts) or not all(texts):
+        raise _refused("An episode takes prompts as texts, none of them empty.", "prompt")
+    if request.echo:
+        raise _refused("An episode gives no log-probabilities of prompts, and repeats none.", "echo")
+    if not 1 <= len(texts) * request.wishes.n <= MOST_CHOICES:
+        raise _refused(f"One request has at most {MOST_CHOICES} choices, of all its prompts together.", "prompt")
+    return texts
+
+
+def check(wishes: wire.Wishes) -> None:
+    """Raise ``Refusal`` for what no episode can do."""
+    if wishes.schema:
+        raise _refused("An episode's model answers freely, so a response format cannot be forced.", "response_format")
+    if wishes.tool_choice not in ("", "auto", "none"):
+        raise _refused("An episode's model chooses its tools by itself: tool_choice is auto or none.", "tool_choice")
+    if wishes.top_logprobs:
+        raise _refused("An episode gives the log-probabilities of what was sampled alone.", "top_logprobs")
+    if not 1 <= wishes.n <= MOST_CHOICES:
+        raise _refused(f"n is {wishes.n}; it must lie between 1 and {MOST_CHOICES}.", "n")
+    if wishes.max_tokens is not None and wishes.max_tokens < 1:
+        raise _refused(f"max_tokens is {wishes.max_tokens}; it must be at least 1.", "max_tokens")
+
+
+def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
+    """Names of the wishes that do not hold."""
+    named = {
+        "presence_penalty": wishes.presence_penalty != 0,
+        "frequency_penalty": wishes.frequency_penalty != 0,
+        "thinking": wishes.thinking is not None,
+    }
+    if trains:
+        named |= {
+            "temperature": wishes.temperature is not None,
+            "top_p": wishes.top_p not in (None, 1),
+            "top_k": bool(wishes.top_k),
+            "min_p": bool(wishes.min_p),
+            "seed": wishes.seed is not None,
+        }
+    return tuple(sorted(name for name, wished in named.items() if wished))
+
+
+def manner(wishes: wire.Wishes) -> Manner:
+    """What the client wishes, where that holds. Raises ``Refusal``."""
+    if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
+        raise _refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
+    top_p = 1.0 if wishes.top_p is None else wishes.top_p
+    truncation = Truncation(max(0, wishes.top_k or 0), top_p, wishes.min_p or 0.0)
+    if problem := truncation.problem():
+        raise _refused(problem, problem.partition(" ")[0])
+    cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
+    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed)
+
+
+def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:
+    """The tools that the model is told of; none where it may call none. Raises ``Refusal``."""
+    if request.wishes.tool_choice == "none":
+        return ()
+    if len(request.tools) > MOST_TOOLS:
+        raise _refused(f"There are {len(request.tools)} tools; at most {MOST_TOOLS} are possible.", "tools")
+    for tool in request.tools:
+        _within_limits(tool, "a tool", "tools")
+    return request.tools
+
+
+def messages_of(messages: Sequence[wire.Message], known: int) -> tuple[Message, ...]:
+    """All but the first ``known`` messages in the plugin's shape. Raises ``Refusal``."""
+    if strange := next((message.role for message in messages if message.role not in ROLES), None):
+        raise _refused(f"A message has the role {strange!r:.40}; it must be one of {', '.join(ROLES)}.", "messages")
+    names = tools_by_call(messages)
+    return tuple(
+        Message(
+            message.role,
+            message.content,
+            names.get(message.tool_call_id, message.name) if message.role == "tool" else "",
+            tuple(_call(call) for call in message.tool_calls),
+        )
+        for message in messages[known:]
+    )
+
+
+def plain(text: str) -> tuple[Message, ...]:
+    """What is said without a template."""
+    return (Message(PLAIN, text),)
+
+
+def _call(call: wire.ToolCall) -> ToolCall:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise _refused(f"The arguments of a call of {call.name!r} are no JSON object.", "messages")
+    _within_limits(arguments, "arguments", "messages")
+    return ToolCall(call.name, arguments)
+
+
+def _within_limits(value: Any, what: str, where: str) -> None:
+    try:
+        within_limits(value, what)
+    except ValueError as error:
+        raise _refused(f"{str(error)[0].upper()}{str(error)[1:]}", where) from None
+
+
+def _refused(message: str, where: str) -> Refusal:
+    return Refusal(400, "invalid_request", message, where)

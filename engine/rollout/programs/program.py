@@ -1,0 +1,278 @@
+"""Answers the programs of one episode: implements ``gateway.Answerer``.
+
+A request that goes on with what was said extends that conversation by what is new alone, so nothing that was sampled is
+ever tokenised again; where it goes on from an earlier reply, or the conversation is taken, it forks there; any other
+begins a conversation. A call that fails or that nobody waits for any more leaves no reply behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from marlaas.plugins.messages import Fork, Message, Reply
+from marlaas.plugins.rewards import DEFAULT_AGENT
+
+from ...environments import Listener
+from ...errors import MarlaasError
+from ...gateway import Answered, Refusal, Tell, wire
+from ..conversation import Overfull, Sampled, Unplayable
+from .asking import ProgramAsk, check, check_text, ignored, manner, messages_of, plain, tools_of
+from .history import Branch, History, Place
+
+CALLS = 1000
+"""Calls of one episode."""
+AT_ONCE = 256
+"""Calls that may wait at the same time."""
+MOST_AGENTS = 64
+"""Agents as which the programs of an episode may speak."""
+LONGEST_NAME = 64
+FIRST = 1 << 53
+"""Number of the first conversation of an agent that a program has begun; plugins cannot name such a number."""
+
+
+class Floor(Protocol):
+    """The episode, as its programs need it."""
+
+    def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
+        """The reply of that number; None where there was no room for one."""
+
+    def drop(self, agent: str, branch: int) -> None:
+        """Forget a conversation, with all that was said in it; one that did not begin is ignored."""
+
+    def rest(self, agent: str, branch: int) -> None:
+        """A conversation goes no further: the sampler need not remember it."""
+
+    def text(self, token: int) -> str:
+        """A token as text."""
+
+
+Request = wire.Chat | wire.Complete
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What is asked for one choice."""
+
+    branch: Branch
+    ask: ProgramAsk
+    begins: bool
+    """Whether the branch begins with it."""
+    prompt: str = ""
+    """The whole of a plain prompt."""
+
+
+class Program:
+    """The programs of one episode."""
+
+    def __init__(self, floor: Floor, listener: Listener, trains: bool, note: Callable[[str], None]) -> None:
+        """``trains``: whether the task's sampling holds, whatever clients wish; ``note`` is told once of each wish
+        that does not hold, by its name."""
+        self._floor = floor
+        self._listener = listener
+        self._trains = trains
+        self._note = note
+        self._closed = False
+        self._count = 0
+        self._running = 0
+        self._ids = 0
+        """Tool calls that were told."""
+        self._histories: dict[str, History] = {}
+        self._branches: dict[str, list[Branch]] = {}
+        self._asking: set[asyncio.Future[Reply]] = set()
+
+    async def chat(self, request: wire.Chat, tell: Tell) -> Answered:
+        """See ``Answerer``."""
+        return await self._served(request, tell)
+
+    async def complete(self, request: wire.Complete, tell: Tell) -> Answered:
+        """See ``Answerer``. A prompt that begins with an earlier one and its reply goes on with these, unless the
+        model had ended its turn there."""
+        return await self._served(request, tell)
+
+    async def models(self, key: str) -> tuple[wire.Model, ...]:
+        """See ``Answerer``: the episode's policy, which any name means."""
+        return (wire.Model("policy", owner="marlaas"),)
+
+    def close(self) -> None:
+        """The episode is over: calls under way are refused."""
+        self._closed = True
+        for one in self._asking:
+            one.cancel()
+
+    async def _served(self, request: Request, tell: Tell) -> Answered:
+        if self._closed:
+            raise _over()
+        if self._count >= CALLS:
+            raise Refusal(400, "episode_limit", f"This episode has made {CALLS:,} calls, the most that it may.")
+        if self._running >= AT_ONCE:
+            raise Refusal(429, "rate_limit", f"{AT_ONCE} calls of this episode wait already.", retry_after=1.0)
+        agent = self._agent(request.agent)
+        check(request.wishes)
+        for name in ignored(request.wishes, self._trains):
+            self._note(name)
+        turns = self._planned(request, agent) if isinstance(request, wire.Chat) else self._texts(request, agent)
+        self._count += 1
+        answered = await self._answer(request, agent, turns)
+        if request.stream:
+            for choice in answered.choices:
+                tell(wire.Piece(request.id, choice.choice, choice.text, choice.thinking, choice.tokens))
+        return answered
+
+    def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
+        """What is asked for each choice, each in a branch of its own. Raises ``Refusal``."""
+        if not request.messages:
+            raise Refusal(400, "invalid_request", "There are no messages.", "messages")
+        tools = tools_of(request)
+        found = self._histories[agent].find(request.messages, tools)
+        new = messages_of(request.messages, found.known)
+        ask = self._ask(agent, new, () if found.place else tools, request.wishes)
+        return self._turns(ask, found.place, request.wishes.n)
+
+    def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:
+        """The same of plain prompts."""
+        turns: list[_Turn] = []
+        prompts = check_text(request)
+        for prompt in prompts:
+            place, known = self._histories[agent].find_text(prompt)
+            if known == len(prompt):  # nothing is new: it is asked as if for the first time
+                place, known = None, 0
+            ask = self._ask(agent, plain(prompt[known:]), (), request.wishes)
+            turns += self._turns(ask, place, request.wishes.n, prompt, len(prompts) == 1)
+        return turns
+
+    def _ask(
+        self, agent: str, new: tuple[Message, ...], tools: tuple[dict[str, Any], ...], wishes: wire.Wishes
+    ) -> ProgramAsk:
+        wished = None if self._trains else manner(wishes)
+        return ProgramAsk(agent, new, tools, wishes.max_tokens, wishes.stop, manner=wished)
+
+    def _turns(
+        self, ask: ProgramAsk, place: Place | None, choices: int, prompt: str = "", alone: bool = True
+    ) -> list[_Turn]:
+        """A turn for each choice. One that is ``alone`` in its call extends a branch; several have branches of their
+        own, which the call takes with it where it fails."""
+        if place is not None and alone and choices == 1 and place.extendable:
+            place.branch.open = False
+            return [_Turn(place.branch, dataclasses.replace(ask, branch=place.branch.number), False, prompt)]
+        return [self._begun(ask, place, prompt) for _ in range(choices)]
+
+    def _begun(self, ask: ProgramAsk, place: Place | None, prompt: str) -> _Turn:
+        """A branch of its own, which begins at ``place``."""
+        branches = self._branches[ask.agent]
+        branch = Branch(FIRST + len(branches), open=False)
+        branches.append(branch)
+        fork = None if place is None else Fork(ask.agent, place.branch.number, place.turns)
+        return _Turn(branch, dataclasses.replace(ask, branch=branch.number, fork=fork), True, prompt)
+
+    def _agent(self, name: str) -> str:
+        name, allowed = name or DEFAULT_AGENT, self._listener.agents
+        if allowed and name not in allowed:
+            raise Refusal(404, "agent_not_found", f"There is no agent {name!r}: there are {', '.join(allowed)}.")
+        if name not in self._histories:
+            if len(name) > LONGEST_NAME or len(self._histories) >= MOST_AGENTS:
+                raise Refusal(
+                    400,
+                    "episode_limit",
+                    f"An episode has at most {MOST_AGENTS} agents, with names of {LONGEST_NAME} characters.",
+                )
+            self._histories[name], self._branches[name] = History(), []
+        return name
+
+    async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn]) -> Answered:
+        self._running += 1
+        self._tell(agent)
+        asking = [asyncio.ensure_future(self._listener.answer(turn.ask)) for turn in turns]
+        self._asking.update(asking)
+        try:
+            replies = await asyncio.gather(*asking)
+            sampled = [self._read(turn, reply) for turn, reply in zip(turns, replies, strict=True)]
+        except BaseException as error:
+            for one in asking:
+                one.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            self._undo(agent, turns)
+            if isinstance(error, Exception):
+                raise self._refusal(error) from error
+            if self._closed:
+                raise _over() from None
+            raise
+        finally:
+            self._asking.difference_update(asking)
+            self._running -= 1
+            self._tell(agent)
+        told = zip(turns, replies, sampled, strict=True)
+        choices = [self._told(request, place, *each) for place, each in enumerate(told)]
+        self._tell(agent)
+        prompts = sum(one.prompt for one in sampled[:: request.wishes.n])
+        completion = sum(len(one.tokens) for one in sampled)
+        return Answered(tuple(choices), sampled[0].version, prompts, completion)
+
+    def _read(self, turn: _Turn, reply: Reply) -> Sampled:
+        """The tokens of a reply. Raises ``Refusal`` where there was no room for one."""
+        found = self._floor.sampled(turn.ask.agent, turn.ask.branch, reply.turn)
+        if found is None:
+            raise _no_room("the conversation has no room left, or the agent's tokens for the episode are used up")
+        return found
+
+    def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
+        """A choice as the client gets it, from now on part of the history."""
+        calls = tuple(
+            wire.ToolCall(self._id(), call.name, json.dumps(call.arguments, ensure_ascii=False))
+            for call in reply.tool_calls
+        )
+        said = wire.Message("assistant", reply.text, reply.thinking, calls)
+        turn.branch.turns, turn.branch.open = reply.turn + 1, True
+        history = self._histories[turn.ask.agent]
+        if isinstance(request, wire.Chat):
+            history.add(request.messages, tools_of(request), said, turn.branch)
+        elif not sampled.ended:
+            history.add_text(turn.prompt + sampled.shown, turn.branch)
+        tokens: tuple[wire.Token, ...] = ()
+        if request.wishes.logprobs:
+            both = zip(sampled.tokens, sampled.logprobs, strict=True)
+            tokens = tuple(wire.Token(token, self._floor.text(token), logprob) for token, logprob in both)
+        return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens)
+
+    def _id(self) -> str:
+        self._ids += 1
+        return f"call_{self._ids}"
+
+    def _undo(self, agent: str, turns: Sequence[_Turn]) -> None:
+        """The call has failed: branches that began with it never were, and one that it went on with stays behind."""
+        for turn in turns:
+            if turn.begins:
+                self._floor.drop(agent, turn.branch.number)
+            else:
+                self._floor.rest(agent, turn.branch.number)
+
+    def _refusal(self, error: Exception) -> Refusal:
+        """The error for the client; what is no fault of its request ends the episode."""
+        if isinstance(error, Refusal):
+            return error
+        if isinstance(error, Overfull):
+            return _no_room(error.message)
+        if isinstance(error, Unplayable):
+            return Refusal(400, "invalid_request", f"The request cannot be answered: {error.message}.")
+        self._listener.failed(error)
+        why = error.message if isinstance(error, MarlaasError) else "an error of the engine"
+        return Refusal(410, "episode_over", f"The episode cannot go on: {why}")
+
+    def _tell(self, agent: str) -> None:
+        branches = self._branches[agent]
+        self._listener.calls(agent, self._running, branches[0].turns if branches else 0)
+
+
+def _over() -> Refusal:
+    return Refusal(410, "episode_over", "The episode of this key is over.")
+
+
+def _no_room(why: str) -> Refusal:
+    """Begins with words by which clients know that a context is full."""
+    return Refusal(
+        400, "context_length_exceeded", f"This model's maximum context length is exceeded: {why}.", "messages"
+    )

@@ -1,0 +1,216 @@
+"""``@env.program``: declares an environment that is played by an external program.
+
+Mistakes in the declaration are raised while the file is imported, so that no task ever meets them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..definition import Data, Environment, env, paid_on_error
+from ..episode import Episode
+from ..parameters import signature_of
+from .folder import Files, inside, placed
+from .playing import EXIT, Function, Program, Scored, played
+from .run import ProgramRun
+from .words import name_of, names, words_of
+
+Scorer = Callable[..., Any]
+"""``scorer(run)`` or ``scorer(ep, run)``; plain or ``async``."""
+
+
+@dataclass(frozen=True)
+class ProgramEnvironment(Environment):
+    """An environment that a program plays; over a function it is a decorator, which says more about it."""
+
+    over: Callable[[Function], Environment] | None = None
+    """Declares it again with an author's function."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Declare it over the author's function; with an episode, play it."""
+        if self.over is not None and len(args) == 1 and callable(args[0]):
+            return self.over(args[0])
+        return super().__call__(*args, **kwargs)
+
+
+def program(
+    command: str | Sequence[str],
+    *,
+    beside: Path,
+    reward: str | Scorer | None = None,
+    files: Files = (),
+    variables: Mapping[str, str] | None = None,
+    stdin: str = "",
+    exit_codes: Sequence[int] = (0,),
+    name: str | None = None,
+    data: Data | None = None,
+    timeout: float = 300.0,
+    score_timeout: float = 30.0,
+    agents: Sequence[str] = (),
+    on_error: float | None = None,
+) -> ProgramEnvironment:
+    """See ``env.program``. ``beside``: the folder in which the plugin's files lie; ``variables``: its ``env``.
+
+    Raises ``TypeError`` or ``ValueError``, in words for the author.
+    """
+    words = words_of(command)
+    scorer = reward if callable(reward) else None
+    declared = Program(
+        name=name or name_of(words),
+        words=words,
+        files=placed(files, words, beside),
+        environment=_variables(variables or {}),
+        stdin=_stdin(stdin),
+        reward=_reward(reward) if scorer is None else "",
+        exit_codes=_exit_codes(exit_codes),
+        agents=tuple(agents),
+    )
+
+    def made(named: str, author: Function | None, play: _Play, given: Sequence[inspect.Parameter]) -> Environment:
+        """The environment of ``play``, with the parameters, name and description of the author's function."""
+        declare = env(name=named, data=data, timeout=timeout, score_timeout=score_timeout, agents=agents)
+        found = declare(_playing(play, author, given, f"Plays {' '.join(words)}"))
+        return replace(found, on_error=paid_on_error(on_error, found.name))
+
+    def over(function: Function) -> Environment:
+        if not inspect.isfunction(function):
+            raise TypeError(f"env.program stands over a function, not {function!r:.40}")
+        called = name or function.__name__
+        judges = "run" in inspect.signature(function).parameters
+        if judges and reward is not None:
+            raise TypeError(f"{called}(ep, run) says the reward, and so does reward=: declare one")
+        of, scored = replace(declared, name=called), Scored()
+        prepare, judge = (None, function) if judges else (function, _judge(scorer))
+        play = functools.partial(played, of, scored, prepare, judge)
+        return scored.by(made(called, function, play, _given(function, judges)))
+
+    scored = Scored()
+    given = (_TASK,) if data is not None or names(declared.templates) & {"task", "prompt"} else ()
+    bare = made(declared.name, None, functools.partial(played, declared, scored, None, _judge(scorer)), given)
+    fields = {field: getattr(bare, field) for field in bare.__dataclass_fields__}
+    whole = ProgramEnvironment(**fields, over=over)
+    scored.by(whole)
+    return whole
+
+
+_Play = Callable[[Episode, dict[str, Any]], Awaitable[object]]
+_TASK = inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)
+_EPISODE = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _given(function: Function, judges: bool) -> tuple[inspect.Parameter, ...]:
+    """The settings of an author's function: what is neither the episode nor the program's end."""
+    parameters = list(signature_of(function).parameters.values())
+    first = [parameter.name for parameter in parameters[: 1 + judges]]
+    if not first or (judges and first[1:] != ["run"]):
+        wanted = "ep, run, …" if judges else "ep, …"
+        raise TypeError(f"{function.__name__} must take {wanted}: def {function.__name__}({wanted})")
+    return tuple(parameters[1 + judges :])
+
+
+def _playing(
+    played: _Play, author: Function | None, given: Sequence[inspect.Parameter], about: str
+) -> Callable[..., Any]:
+    """What plays an episode, as its author would have written it."""
+
+    async def play(ep: Episode, **settings: Any) -> object:
+        return await played(ep, settings)
+
+    play.__doc__ = about
+    if author is not None:
+        functools.update_wrapper(play, author)
+    play.__signature__ = inspect.Signature([_EPISODE, *given])  # type: ignore[attr-defined]
+    return play
+
+
+def _judge(scorer: Scorer | None) -> Function | None:
+    """A scorer as what is called with the episode, the program's end and the settings, of which it takes what it is
+    for."""
+    if scorer is None:
+        return None
+    count = len(inspect.signature(scorer).parameters)
+    if count not in (1, 2):
+        raise TypeError("the function that is given as reward= takes the program's end: def scorer(run), or (ep, run)")
+
+    def arguments(ep: Any, run: ProgramRun) -> tuple[Any, ...]:
+        return (run,) if count == 1 else (ep, run)
+
+    if inspect.iscoroutinefunction(scorer):
+
+        async def judge_async(ep: Any, run: ProgramRun, **_settings: Any) -> Any:
+            return await scorer(*arguments(ep, run))
+
+        return judge_async
+
+    def judge(ep: Any, run: ProgramRun, **_settings: Any) -> Any:
+        return scorer(*arguments(ep, run))
+
+    return judge
+
+
+def _reward(reward: object) -> str:
+    if reward is None:
+        return ""
+    if not isinstance(reward, str) or not reward:
+        raise TypeError(
+            f'reward is "{EXIT}", the name of a file, or a function of the program\'s end, not {reward!r:.40}'
+        )
+    if not inside(reward):
+        raise ValueError(f"reward: the file {reward!r} does not lie in the program's folder")
+    return reward
+
+
+def _variables(variables: Mapping[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        if not isinstance(name, str) or not name or "=" in name or not isinstance(value, str):
+            raise TypeError(f"env: a variable is a text by its name, not {name!r:.40}: {value!r:.40}")
+    return dict(variables)
+
+
+def _stdin(stdin: object) -> str:
+    if not isinstance(stdin, str):
+        raise TypeError(f"stdin is a text that the program reads, not {stdin!r:.40}")
+    return stdin
+
+
+def _exit_codes(codes: object) -> tuple[int, ...]:
+    if not isinstance(codes, Sequence) or not codes or any(type(code) is not int for code in codes):
+        raise TypeError(f"exit_codes are the whole numbers that are an end in good order, as (0, 1), not {codes!r:.40}")
+    return tuple(codes)
+
+
+def program_of_toml(
+    command: str,
+    *,
+    folder: Path,
+    reward: str | None = None,
+    files: dict[str, str] | list[str] | None = None,
+    env: dict[str, str] | None = None,
+    stdin: str = "",
+    exit_codes: list[int] | None = None,
+    data: str | None = None,
+    timeout: float = 300.0,
+    agents: list[str] | None = None,
+    name: str | None = None,
+) -> Environment:
+    """The environment of a ``.toml`` file that lies in ``folder``; see ``env.program``."""
+    if reward is None:
+        raise ValueError(f'the reward is missing: "{EXIT}", or the file in which the program leaves it')
+    return program(
+        command,
+        beside=folder,
+        reward=reward,
+        files=files or {},
+        variables=env,
+        stdin=stdin,
+        exit_codes=exit_codes or (0,),
+        name=name,
+        data=data,
+        timeout=timeout,
+        agents=agents or (),
+    )

@@ -1,0 +1,110 @@
+"""Passes connections on: in a process without a network, from an address on its own 127.0.0.1 to a Unix socket that is
+bound into it; and in the engine, from that socket to the gateway. Bytes are not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..messages import Endpoint
+
+PIECE = 64 << 10
+"""Bytes that are passed on at once."""
+MOST = 512
+"""Connections at the same time; a further one is closed."""
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Passing:
+    """Answers connections by passing them on to where ``connect`` leads."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._connect = connect
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Somebody has connected: see ``asyncio.start_server``."""
+        if len(self._under_way) >= MOST:
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._pass(reader, writer))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    def close(self) -> None:
+        """End all connections."""
+        for task in self._under_way:
+            task.cancel()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            far_reader, far_writer = await self._connect()
+            with contextlib.closing(far_writer):
+                there = asyncio.ensure_future(_copied(reader, far_writer))
+                back = asyncio.ensure_future(_copied(far_reader, writer))
+                try:  # a client that has gone is told to the other end at once: nobody waits for the answer
+                    await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+                    if there.done() and not there.cancelled() and there.exception() is None and there.result():
+                        await back
+                finally:
+                    there.cancel()
+                    back.cancel()
+                    await asyncio.wait((there, back))
+
+
+async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Pass bytes on until their end; returns whether the other end could be told of it."""
+    with contextlib.suppress(OSError):
+        while data := await reader.read(PIECE):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+            return True
+    return False
+
+
+class Forwarder:
+    """Addresses on 127.0.0.1 behind each of which is a Unix socket in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """A path to a socket has 108 characters at most, so it leads over a descriptor."""
+        self._open: dict[str, asyncio.Task[int]] = {}
+        self._passing: list[Passing] = []
+        self._servers: list[asyncio.Server] = []
+
+    async def inside(self, endpoint: Endpoint, name: str) -> Endpoint:
+        """The same endpoint at an address that leads to the socket of that name. Raises ``OSError``."""
+        there = urlsplit(endpoint.url)
+        return replace(endpoint, url=there._replace(netloc=f"127.0.0.1:{await self.port(name)}").geturl())
+
+    async def port(self, name: str) -> int:
+        """The port that leads to the socket of that name. Raises ``OSError``."""
+        if name not in self._open:
+            self._open[name] = asyncio.ensure_future(self._listen(name))
+        return await asyncio.shield(self._open[name])
+
+    def close(self) -> None:
+        """End all of it."""
+        for server in self._servers:
+            server.close()
+        for passing in self._passing:
+            passing.close()
+        os.close(self._folder)
+
+    async def _listen(self, name: str) -> int:
+        path = f"/proc/self/fd/{self._folder}/{name}"
+        passing = Passing(lambda: asyncio.open_unix_connection(path))
+        server = await asyncio.start_server(passing.accept, "127.0.0.1", 0)
+        self._passing.append(passing)
+        self._servers.append(server)
+        port: int = server.sockets[0].getsockname()[1]
+        return port

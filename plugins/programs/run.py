@@ -1,0 +1,198 @@
+"""Runs one program to its end: what it printed, how it ended, and that nothing of it stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO
+from weakref import WeakKeyDictionary
+
+from ..cgroups import new_group
+from ..sandbox import SUPERVISOR, adopting, end_of, end_strays
+from .output import Output
+from .reward_file import read_text
+
+MARK = "MARLAAS_PROGRAM"
+"""The variable by which processes of a program are known that its supervisor has lost."""
+NOT_RUN = (126, 127)
+"""What supervisors, and shells, exit with where there is no such program, or it cannot be run."""
+_PROCESSES = 1024
+"""Most processes of a program, threads included, where the kernel counts them."""
+_FOR_EACH_CORE, _LEAST, _MOST = 4, 8, 64
+"""Programs that run at once: those that have the model answer them, or wait for files, leave cores to others."""
+_LONGEST_FILE = 1 << 20
+_LAST_LINES = 300
+"""Characters of what a program printed last that its failure quotes."""
+_DRAINING = 1.0
+"""Seconds until what a program printed has been read, once it has ended."""
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+class ProgramFailed(Exception):
+    """A program ended in a way that says nothing about what it did: its episode has no reward."""
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """A program that has ended; its folder is there until the function that it is given to returns."""
+
+    exit_code: int
+    """What it exited with; 128 + n where signal n ended it."""
+    stdout: str
+    """What it printed: the first and the last half MiB."""
+    stderr: str
+    cut: bool
+    """Whether something was left out of the middle of ``stdout`` or ``stderr``."""
+    flooded: bool
+    """Whether it was ended because it printed more than 64 MiB."""
+    seconds: float
+    """From its start to its end, with its waiting for the model."""
+    folder: str
+    """The folder in which it ran."""
+    files: tuple[str, ...]
+    """What lies there and below, by names relative to it; at most 1,000."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with exit code 0."""
+        return self.exit_code == 0
+
+    def read(self, name: str) -> str:
+        """The text of a file in its folder.
+
+        Raises ``FileNotFoundError``, and ``ValueError`` for what is no plain file of at most 1 MiB.
+        """
+        text = read_text(self.folder, name, _LONGEST_FILE)
+        if text is None:
+            raise FileNotFoundError(f"the program left no {name}")
+        return text
+
+    def failure(self, what: str = "") -> ProgramFailed:
+        """The error that says how it ended, with ``what`` is the matter, and what it printed last."""
+        how = f"the program ended with exit code {self.exit_code}"
+        if self.flooded:
+            how = "the program was ended because it printed more than 64 MiB"
+        elif self.exit_code > 128:
+            how = f"the program was ended by signal {self.exit_code - 128}"
+        last = (self.stderr.strip() or self.stdout.strip())[-_LAST_LINES:]
+        return ProgramFailed(how + (f" {what}" if what else "") + (f"; its last lines: {last}" if last else ""))
+
+
+def places() -> asyncio.Semaphore:
+    """The places for programs, which all episodes of the process share."""
+    loop = asyncio.get_running_loop()
+    if loop not in _places:
+        _places[loop] = asyncio.Semaphore(min(_MOST, max(_LEAST, _FOR_EACH_CORE * (os.cpu_count() or 1))))
+    return _places[loop]
+
+
+def executable(words: Sequence[str], folder: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The words with the program's path first; ``python`` is the plugin's own.
+
+    Raises ``ProgramFailed`` where there is no such program.
+    """
+    first, *others = words
+    if first in ("python", "python3"):
+        return (sys.executable, *others)
+    if os.path.dirname(first):
+        path = os.path.join(folder, first)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return (path, *others)
+        why = "cannot be run: make it executable" if os.path.exists(path) else "is not there: name it under files"
+        raise ProgramFailed(f"the program {first} {why}, or put its interpreter before it")
+    if (found := shutil.which(first, path=environment.get("PATH", os.defpath))) is not None:
+        return (found, *others)
+    raise ProgramFailed(f"the program {first} is not on the PATH: install it, or name it by its path")
+
+
+async def run(words: Sequence[str], folder: str, environment: Mapping[str, str], stdin: str) -> ProgramRun:
+    """Run a program until it ends, or this is cancelled: then it is killed, with all that it has started.
+
+    Raises ``ProgramFailed`` where it cannot be started.
+    """
+    mark = os.urandom(16).hex()
+    command = executable(words, folder, environment)
+    began, loop = time.monotonic(), asyncio.get_running_loop()
+    with ExitStack() as stack:
+        given = stack.enter_context(TemporaryFile(buffering=0))
+        given.write(stdin.encode("utf-8", "replace"))
+        given.seek(0)
+        flooded = asyncio.Event()
+        out, out_end = await _stream(loop, flooded, stack)
+        err, err_end = await _stream(loop, flooded, stack)
+        stack.enter_context(adopting())
+        group = new_group(_PROCESSES)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", SUPERVISOR, "inf", "0", str(os.getpid())),
+                *(group.path if group is not None else "", *command),
+                stdin=given,
+                stdout=out_end,
+                stderr=err_end,
+                cwd=folder,
+                env={**environment, MARK: mark},
+                start_new_session=True,
+            )
+            code = await _ended(process, flooded)
+        except (OSError, ValueError) as error:  # an argument that is too long, or holds a null byte
+            raise ProgramFailed(f"the program {words[0]} cannot be started: {error}") from None
+        finally:
+            out_end.close()
+            err_end.close()
+            await asyncio.to_thread(end_strays, group, functools.partial(_marked, mark.encode()))
+        await asyncio.wait((out.ended, err.ended), timeout=_DRAINING)
+    return ProgramRun(
+        exit_code=code if code >= 0 else 128 - code,
+        stdout=out.text(),
+        stderr=err.text(),
+        cut=out.cut or err.cut,
+        flooded=flooded.is_set(),
+        seconds=time.monotonic() - began,
+        folder=folder,
+        files=(),
+    )
+
+
+async def _ended(process: asyncio.subprocess.Process, flooded: asyncio.Event) -> int:
+    """The exit code of the program, which ends here if it floods us."""
+    ending = asyncio.ensure_future(end_of(process, None))
+    flood = asyncio.ensure_future(flooded.wait())
+    try:
+        await asyncio.wait((ending, flood), return_when=asyncio.FIRST_COMPLETED)
+        if flood.done():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        return await ending
+    finally:
+        flood.cancel()
+        ending.cancel()  # it ends the process before it ends itself
+        await asyncio.wait((ending, flood))
+
+
+async def _stream(
+    loop: asyncio.AbstractEventLoop, flooded: asyncio.Event, stack: ExitStack
+) -> tuple[Output, IO[bytes]]:
+    """What reads a stream, and the end into which a program prints."""
+    ours, theirs = os.pipe()
+    end = stack.enter_context(os.fdopen(theirs, "wb", 0))
+    transport, output = await loop.connect_read_pipe(lambda: Output(flooded.set), os.fdopen(ours, "rb", 0))
+    stack.callback(transport.close)
+    return output, end
+
+
+def _marked(mark: bytes, pid: int) -> bool:
+    """Whether a child of this process was one of the program's."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read()
+    except OSError:
+        return False

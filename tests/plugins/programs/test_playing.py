@@ -1,0 +1,246 @@
+"""Episodes with real programs: what they are given, what they are worth, and how they fail."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marlaas.plugins import BlockingEpisode, Episode, env
+from marlaas.plugins.host.loading import load
+from marlaas.plugins.programs import ProgramFailed, ProgramRun
+from marlaas.plugins.programs.playing import seed_of
+
+from .episodes import Served, episode, result_of, rewards
+
+pytestmark = pytest.mark.processes
+EXAMPLES = Path(__file__).parents[3] / "examples"
+TELLS = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), sys.stdin.read(), os.getcwd()]))"
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where programs have their folders: empty again afterwards."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert not list(folder.iterdir())
+
+
+async def test_what_a_program_is_given(scratch: Path) -> None:
+    seen: list[ProgramRun] = []
+
+    @env.program(
+        ["python", "-c", TELLS, "{task[question]}", "{index}", "{seed}", "{split}", "{config[words]}"],
+        env={"MINE": "{prompt} at {url} {key}", "BRACES": "${x} {}"},
+        stdin="read {prompt}",
+    )
+    def tells(ep: BlockingEpisode, run: ProgramRun, task: Any, words: int = 3) -> float:
+        seen.append(run)
+        assert Path(run.folder).is_dir() and ep.task == task
+        return words / 4
+
+    task = {"question": "what is it?", "prompt": "say\nit"}
+    ep = episode(tells, task)
+    assert await result_of(tells, ep) == 0.75
+    arguments, variables, read, folder = json.loads(seen[0].stdout)
+    assert arguments == ["what is it?", "7", str(seed_of(ep)), "train", "3"]
+    assert (variables["MINE"], variables["BRACES"]) == ("say\nit at http://127.0.0.1:9/v1 tml-nobody", "${x} {}")
+    assert (read, json.loads(variables["MARLAAS_TASK"]), json.loads(variables["MARLAAS_CONFIG"])) == (
+        "read say\nit",
+        task,
+        {"words": 3},
+    )
+    assert variables["OPENAI_BASE_URL"] == variables["OPENAI_API_BASE"] == "http://127.0.0.1:9/v1"
+    assert variables["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:9"
+    assert variables["OPENAI_API_KEY"] == variables["ANTHROPIC_API_KEY"] == "tml-nobody"
+    assert json.loads(variables["MARLAAS_ENDPOINTS"]) == {
+        "agent": {"url": "http://127.0.0.1:9/v1", "key": "tml-nobody"}
+    }
+    assert folder == seen[0].folder and Path(folder).is_relative_to(scratch)
+    assert Path(variables["TMPDIR"]).parent == Path(folder).parent
+    assert ep.logged["exit_code"] == 0.0 and ep.logged["program_seconds"] == seen[0].seconds > 0
+
+
+async def test_a_long_task_is_in_its_file() -> None:
+    code = "import json, os; print(len(json.load(open(os.environ['MARLAAS_TASK_FILE']))), os.environ['MARLAAS_TASK'])"
+    solve = env.program(["python", "-c", code], reward=lambda run: run.stdout == "200000 \n")
+    assert await result_of(solve, episode(solve, "x" * 200_000)) is True
+
+
+async def test_a_task_that_no_program_can_read() -> None:
+    solve = env.program("true", reward="exit")
+    with pytest.raises(TypeError, match="the task of true must be a value that JSON can hold"):
+        await rewards(solve, {1j})
+
+
+async def test_each_of_several_agents_has_an_address() -> None:
+    solve = env.program(
+        ["python", "-c", TELLS], reward=lambda run: {"first": 1, "second": 0}, agents=("first", "second")
+    )
+    ep = episode(solve)
+    found = await rewards(solve)
+    assert found.by_agent == {"first": 1.0, "second": 0.0}
+    await result_of(solve, ep)
+    assert list(ep.agents) == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    ("command", "reward"), [("true", 1.0), ("false", 0.0), (["python", "-c", "raise SystemExit(3)"], 0.0)]
+)
+async def test_an_exit_code_is_a_reward(command: Any, reward: float) -> None:
+    assert (await rewards(env.program(command, reward="exit"))).by_agent == {"agent": reward}
+
+
+async def test_a_signal_is_no_success() -> None:
+    program = env.program(["python", "-c", "import os; os.abort()"], reward="exit")
+    assert (await rewards(program)).by_agent == {"agent": 0.0}
+
+
+def writing(text: str, code: int = 0) -> list[str]:
+    return ["python", "-c", f"open('r.txt', 'w').write({text!r}); raise SystemExit({code})"]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+async def test_a_file_is_a_reward_however_the_program_ends(code: int) -> None:
+    found = await rewards(env.program(writing('{"reward": 0.25, "parts": 3}', code), reward="r.txt"))
+    assert (found.by_agent, found.parts) == ({"agent": 0.25}, {"parts": 3.0})
+
+
+async def test_a_file_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"r.txt must hold a number or JSON with 'reward', not 'well done'"):
+        await rewards(env.program(writing("well done"), reward="r.txt"))
+
+
+@pytest.mark.parametrize(
+    ("command", "reward", "says"),
+    [
+        ("true", "r.txt", "the program ended with exit code 0 and left no r.txt"),
+        (
+            ["python", "-c", "print(1); raise SystemExit('no module named x')"],
+            "r.txt",
+            "with exit code 1 and left no r.txt; its last lines: no module named x",
+        ),
+        ("false", lambda run: 1.0, "the program ended with exit code 1"),
+        (["python", "-c", "import os; os.kill(os.getpid(), 15)"], lambda run: 1.0, "was ended by signal 15"),
+        (["python", "-c", "import os; os.kill(os.getpid(), 9)"], "exit", "was ended by signal 9"),
+        (["bash", "-c", "exec no-such-thing"], "exit", "exit code 127; its last lines: .*no-such-thing"),
+        ("no-such-thing", "exit", "the program no-such-thing is not on the PATH: install it, or name it by its path"),
+        ("./none.sh", "exit", "the program ./none.sh is not there: name it under files"),
+        (["true", "a\0b"], "exit", "the program true cannot be started: embedded null byte"),
+        (["true", "x" * (1 << 20)], "exit", "the program true cannot be started: .*too long"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_failures_have_no_reward(command: Any, reward: Any, says: str) -> None:
+    with pytest.raises(ProgramFailed, match=says):
+        await rewards(env.program(command, reward=reward))
+
+
+async def test_exit_codes_that_are_a_good_end() -> None:
+    program = env.program("false", reward=lambda run: run.exit_code / 2, exit_codes=(0, 1))
+    assert (await rewards(program)).by_agent == {"agent": 0.5}
+
+
+async def test_a_failure_shows_what_was_printed() -> None:
+    program = env.program(["python", "-c", "raise SystemExit('sorry')"], reward="exit")
+    ep = episode(program)
+    await result_of(program, ep)
+    assert (ep.logged["exit_code"], ep.logged["stderr"]) == (1.0, "sorry\n")
+
+
+async def test_a_function_prepares_and_another_judges() -> None:
+    async def right(ep: Episode, run: ProgramRun) -> bool:
+        assert run.files == ("left/behind",) and run.read("left/behind") == "there"
+        with pytest.raises(FileNotFoundError, match="the program left no other"):
+            run.read("other")
+        return run.stdout.split() == [ep.task["answer"]]
+
+    code = "import os, sys; os.mkdir('left'); open('left/behind', 'w').write('there'); print(sys.argv[1][::-1])"
+
+    @env.program(["python", "-c", code, "{prompt}"], reward=right)
+    def solve(ep: BlockingEpisode, word: str = "abc") -> str:
+        ep.task = {"answer": word[::-1]}
+        return word
+
+    assert (await rewards(solve, word="xyz")).by_agent == {"agent": 1.0}
+
+
+async def test_nobody_says_a_reward() -> None:
+    solve = env.program("true", name="solve")
+    with pytest.raises(TypeError, match=r'solve says no reward: give reward="exit", .* under @solve.score'):
+        await result_of(solve, episode(solve))
+
+    @solve.score
+    def score(task: Any, transcript: Any) -> float:
+        return 1.0
+
+    assert await result_of(solve, episode(solve)) is None
+
+
+async def test_files_are_there_anew_each_time(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "lib").mkdir(parents=True)
+    (tmp_path / "mine" / "run.sh").write_text("#!/bin/sh\ncat lib/a b; echo x >> b; exit 1\n")
+    (tmp_path / "mine" / "lib" / "a").write_text("beside ")
+    (tmp_path / "mine" / "__init__.py").write_text(
+        "from marlaas.plugins import env\n"
+        "files = {'lib': 'lib.d', 'b': 'a text'}\n"
+        "plays = env.program('./run.sh', files=files, reward=lambda run: 1, exit_codes=(1,))\n"
+    )
+    (tmp_path / "mine" / "lib.d").mkdir()
+    (tmp_path / "mine" / "lib.d" / "a").write_text("beside ")
+    plays = load(tmp_path / "mine")["run"]
+    for _ in range(2):
+        ep = episode(plays)
+        await result_of(plays, ep)
+        assert ep.logged["exit_code"] == 1.0 and ep.logged["stderr"] == ""
+    assert (tmp_path / "mine" / "lib.d" / "a").read_text() == "beside "
+
+
+async def test_the_example_is_paid_for_what_its_model_says() -> None:
+    own_agent = load(EXAMPLES / "own_agent")["own_agent"]
+    served = Served("the sum is 8", "9")
+    async with served.listening() as opens:
+        ep = episode(own_agent, None, opens)
+        a, b = (ep.rng.randrange(10) for _ in "ab")
+        served.replies = [f"that is {a + b}", str(a + b + 1)]
+        for reward in (1.0, 0.0):
+            found = await rewards(own_agent, None, opens)
+            assert found.by_agent == {"agent": reward}
+    path, key, body = served.asked[0]
+    assert (path, key) == ("/v1/chat/completions", "tml-episode")
+    assert body["messages"] == [{"role": "user", "content": f"{a}+{b}="}]
+
+
+async def test_python_is_the_plugins_own() -> None:
+    code = f"import sys; raise SystemExit(sys.executable != {sys.executable!r})"
+    assert (await rewards(env.program(["python", "-c", code], reward="exit"))).by_agent == {"agent": 1.0}
+
+
+TOML = """
+adapter = "program"
+name = "told"
+command = "python -c 'import sys; open(\\"r\\", \\"w\\").write(open(\\"n\\").read() + sys.argv[1])' {config}"
+reward = "r"
+timeout = 20
+on_error = 0.5
+
+[files]
+n = "1"
+
+[env]
+A = "{index}"
+"""
+
+
+async def test_a_toml_file_is_a_whole_environment(tmp_path: Path) -> None:
+    (tmp_path / "told.toml").write_text(TOML.replace("{config}", "5"))
+    told = load(tmp_path / "told.toml")["told"]
+    assert (told.timeout, told.on_error) == (20.0, 0.5)
+    assert (await rewards(told)).by_agent == {"agent": 15.0}

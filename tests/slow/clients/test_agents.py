@@ -1,0 +1,115 @@
+"""Programs on unchanged libraries, trained: what is stored of them is what they were told, token for token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.store.queries.rollout_rows import StoredConversation
+from tests.end_to_end.conftest import Lab
+
+from .conftest import add_program, lines, long_lab, metric, stored
+
+__all__ = ["long_lab"]
+pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(900)]
+
+STEPS, GROUPS, MEMBERS = 2, 1, 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, and how its calls go on with each other."""
+
+    library: str
+    trajectories: tuple[int, ...] | None
+    """Replies of each of an episode's trajectories, fewest first; None where that depends on what was said."""
+
+
+CASES = {
+    "openai_chat": Case("openai", (1, 1, 2)),
+    "openai_responses": Case("openai", (2,)),
+    "anthropic_messages": Case("anthropic", (2,)),
+    "litellm_both": Case("litellm", (2, 2)),
+    "smolagents_tools": Case("smolagents", None),
+    "openai_agents_both": Case("openai-agents", (2, 2)),
+    "langgraph_graph": Case("langgraph", (3,)),
+    "mini_swe_agent": Case("mini-swe-agent", None),
+}
+JUDGE = """\
+    text = run.read("told.jsonl")
+    folder = Path({folder!r})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / uuid.uuid4().hex).write_text(text)
+    return zlib.crc32(text.encode()) % 1009 / 1008
+"""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
+    case, folder = CASES[name], long_lab.home.root / "told" / name
+    add_program(long_lab, name, case.library, f"{name}.py", JUDGE.format(folder=str(folder)))
+    task = long_lab.submit(
+        name.replace("_", "-"),
+        f"{name}/{name}",
+        steps=STEPS,
+        train={"groups_per_step": GROUPS, "group_size": MEMBERS, "max_staleness": 0},
+        sampling={"max_tokens": 16, "max_episode_tokens": 4096},
+        eval={"prompts": 1, "every": 0},
+    )
+    long_lab.marlaas("wait", str(task))
+    assert (long_lab.show(task)["state"], long_lab.show(task)["step"]) == ("done", STEPS), long_lab.show(task)
+
+    episodes = stored(long_lab, task)
+    assert len(episodes) == STEPS * GROUPS * MEMBERS
+    assert {one.status for one in episodes} == {"ok"}, [one.failure for one in episodes]
+    told = [lines(path.read_text()) for path in sorted(folder.iterdir())]
+    renderer = Renderer(long_lab.home.root.parent / "base")
+    for episode in episodes:
+        said = replies(episode, renderer)
+        assert any(same(one, said) for one in told), f"nobody was told {said}"
+        if case.trajectories is not None:
+            assert tuple(sorted(len(part.tokens.spans) for part in episode.parts)) == case.trajectories
+    gaps = metric(long_lab, task, "gap_max")
+    assert len(gaps) == STEPS and max(gaps) < 1e-3, "the trainer computes what the sampler drew from the same tokens"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A stored reply."""
+
+    text: str
+    logprobs: tuple[float, ...]
+
+
+def replies(episode: StoredConversation, renderer: Renderer) -> list[Said]:
+    """What an episode's agent said, from its tokens alone."""
+    return [
+        Said(
+            renderer.parse(part.tokens.ids[start:stop], tools=True).text,
+            tuple(part.tokens.logprobs[start:stop]),
+        )
+        for part in episode.parts
+        for start, stop, _ in part.tokens.spans
+    ]
+
+
+def same(told: Sequence[dict[str, Any]], said: Sequence[Said]) -> bool:
+    """Whether these replies are those that a program wrote down, in whatever order."""
+    if Counter(_words(one["text"]) for one in told) != Counter(_words(one.text) for one in said):
+        return False
+    numbers = {one.logprobs for one in said}
+    return all(one["logprobs"] is None or _stored(tuple(one["logprobs"]), numbers) for one in told)
+
+
+def _words(text: str) -> str:
+    return text.strip()
+
+
+def _stored(told: tuple[float, ...], numbers: set[tuple[float, ...]]) -> bool:
+    """Whether a reply has these log-probabilities; the token that ends it may be without one."""
+    return any(told in (one, one[:-1]) for one in numbers)
