@@ -83,6 +83,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "devices": lambda reader: reader.devices(),
     "api_state": lambda reader: reader.api_state(),
     "api_keys": lambda reader: reader.api_keys(),
+    "given_names": lambda reader: reader.given_names(),
     "newest_samples": lambda reader: reader.newest_samples(),
     "stage_spans": lambda reader: reader.stage_spans(0, 60),
     "stage_totals": lambda reader: reader.stage_totals(0),
@@ -98,7 +99,7 @@ NO_QUESTIONS = {"close", "changed", "stale"}
 WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "tasks_from", "environment_use"} | {
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
     "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
-    "warnings", "turn_rate", "first_step", "api_state", "api_keys",
+    "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 
