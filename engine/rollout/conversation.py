@@ -25,6 +25,7 @@ from .rendering import PLAIN, Rendering
 from .seeds import noise_seed
 from .spoken import Spoken, before_stop
 from .truncation import WHOLE, Truncation
+from .wishes import Wishes
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -114,6 +115,8 @@ class Conversation:
     """Whether it is a fork without a name: another conversation of the same agent."""
     order: Order = field(default_factory=Order)
     """The order of all turns of the episode."""
+    wishes: Wishes | None = None
+    """What the next reply is wished to be, beside what ``sampling`` says; None in training."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -260,6 +263,8 @@ class Conversation:
             seed=self._noise(),
             truncation=self.sampling.truncation,
         )
+        if self.wishes is not None:
+            request = request.wishing(self.wishes)
         result = await sampler.generate(request)
         wanted = renderer.stopped_at(result.tokens.tolist(), stops)
         if wanted == len(result.tokens):

@@ -357,7 +357,7 @@ class _Run:
         """Sample the next reply as the client wishes."""
         sampling = self._role(ask.agent).sampling
         if ask.manner is not None:
-            conversation.sampling = ask.manner.sampling(sampling)
+            conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
             conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 
     def leave(self) -> None:

@@ -19,6 +19,7 @@ from ..placeholders import ROLES
 from ..rendering import PLAIN
 from ..seeds import noise_seed
 from ..truncation import Truncation
+from ..wishes import NONE, Wishes
 from .history import tools_by_call
 
 MOST_CHOICES = 16
@@ -35,6 +36,8 @@ class Manner:
     temperature: float | None = None
     truncation: Truncation | None = None
     seed: int | None = None
+    wishes: Wishes | None = None
+    """Penalties, and the schema of the reply."""
 
     def sampling(self, given: SamplingParameters) -> SamplingParameters:
         """The task's parameters with the client's in their places."""
@@ -69,10 +72,12 @@ def check_text(request: wire.Complete) -> tuple[str, ...]:
     return texts
 
 
-def check(wishes: wire.Wishes) -> None:
+def check(wishes: wire.Wishes, trains: bool) -> None:
     """Raise ``Refusal`` for what no episode can do."""
-    if wishes.schema:
-        raise _refused("An episode's model answers freely, so a response format cannot be forced.", "response_format")
+    if wishes.schema and trains:
+        raise _refused(
+            "In training the model answers freely, so a response format cannot be forced.", "response_format"
+        )
     if wishes.tool_choice not in ("", "auto", "none"):
         raise _refused("An episode's model chooses its tools by itself: tool_choice is auto or none.", "tool_choice")
     if wishes.top_logprobs:
@@ -85,13 +90,11 @@ def check(wishes: wire.Wishes) -> None:
 
 def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
     """Names of the wishes that do not hold."""
-    named = {
-        "presence_penalty": wishes.presence_penalty != 0,
-        "frequency_penalty": wishes.frequency_penalty != 0,
-        "thinking": wishes.thinking is not None,
-    }
+    named = {"thinking": wishes.thinking is not None}
     if trains:
         named |= {
+            "presence_penalty": wishes.presence_penalty != 0,
+            "frequency_penalty": wishes.frequency_penalty != 0,
             "temperature": wishes.temperature is not None,
             "top_p": wishes.top_p not in (None, 1),
             "top_k": bool(wishes.top_k),
@@ -110,7 +113,12 @@ def manner(wishes: wire.Wishes) -> Manner:
     if problem := truncation.problem():
         raise _refused(problem, problem.partition(" ")[0])
     cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
-    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed)
+    wanted = Wishes(
+        presence_penalty=wishes.presence_penalty, frequency_penalty=wishes.frequency_penalty, schema=wishes.schema
+    )
+    if problem := wanted.problem():
+        raise _refused(problem, problem.partition(" ")[0])
+    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed, wanted if wanted != NONE else None)
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:

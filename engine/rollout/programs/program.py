@@ -112,7 +112,7 @@ class Program:
         if self._running >= AT_ONCE:
             raise Refusal(429, "rate_limit", f"{AT_ONCE} calls of this episode wait already.", retry_after=1.0)
         agent = self._agent(request.agent)
-        check(request.wishes)
+        check(request.wishes, self._trains)
         for name in ignored(request.wishes, self._trains):
             self._note(name)
         turns = self._planned(request, agent) if isinstance(request, wire.Chat) else self._texts(request, agent)
@@ -197,7 +197,7 @@ class Program:
             await asyncio.gather(*asking, return_exceptions=True)
             self._undo(agent, turns)
             if isinstance(error, Exception):
-                raise self._refusal(error) from error
+                raise self._refusal(error, request) from error
             if self._closed:
                 raise _over() from None
             raise
@@ -250,7 +250,7 @@ class Program:
             else:
                 self._floor.rest(agent, turn.branch.number)
 
-    def _refusal(self, error: Exception) -> Refusal:
+    def _refusal(self, error: Exception, request: Request) -> Refusal:
         """The error for the client; what is no fault of its request ends the episode."""
         if isinstance(error, Refusal):
             return error
@@ -258,6 +258,8 @@ class Program:
             return _no_room(error.message)
         if isinstance(error, Unplayable):
             return Refusal(400, "invalid_request", f"The request cannot be answered: {error.message}.")
+        if isinstance(error, ValueError) and request.wishes.schema:  # the sampler cannot follow it
+            return Refusal(400, "invalid_request", str(error), "response_format")
         self._listener.failed(error)
         why = error.message if isinstance(error, MarlaasError) else "an error of the engine"
         return Refusal(410, "episode_over", f"The episode cannot go on: {why}")

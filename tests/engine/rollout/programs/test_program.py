@@ -18,6 +18,7 @@ from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
 from marlaas.engine.rollout.programs import program as programs
 from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.wishes import Wishes
 from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.plugins.messages import Ask, Message as Said
 
@@ -218,12 +219,30 @@ async def test_in_an_evaluation_the_clients_sampling_holds() -> None:
             await line.chat(user("a"), temperature=-1.0)
         with pytest.raises(Refusal, match="top_p is 2"):
             await line.chat(user("a"), top_p=2.0)
+        assert "no tokenizer for a schema" in (await line.refused(user("x"), schema="{}")).message
+        with pytest.raises(Refusal, match="presence_penalty is 200"):
+            await line.chat(user("a"), presence_penalty=200.0)
 
     await stage.play(program)
-    first, second = stage.sampler.requests
+    first, second, third = stage.sampler.requests
+    assert first.wishes is None and second.wishes == Wishes(presence_penalty=1.0)
+    assert third.wishes == Wishes(schema="{}")
     assert (first.temperature, first.truncation.top_p, first.truncation.top_k) == (0.5, 0.9, 5)
     assert (second.temperature, second.truncation) == (1.0, SAMPLING.truncation) and first.seed != second.seed
-    assert stage.told == ["A program asks for 'presence_penalty', which is ignored in an episode."]
+    assert not stage.told
+
+
+async def test_a_schema_that_no_sampler_follows_is_the_clients_error() -> None:
+    class Strict(Witness):
+        async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+            raise ValueError("The JSON schema cannot be followed: no.")
+
+    async def program(line: Line) -> None:
+        refusal = await line.refused(user("a"), schema="[]")
+        assert (refusal.status, refusal.where) == (400, "response_format")
+
+    played = await Stage(Strict(), split="eval").play(program)
+    assert played.episode.status == "ok"
 
 
 @pytest.mark.parametrize(
