@@ -69,7 +69,7 @@ def test_json_is_understood_or_refused(interface: Callable[[bytes, Who], Exchang
 
 
 @each
-@given(text=st.text(st.characters(exclude_categories=("Cs",))), pieces=st.lists(st.integers(0, 9), max_size=5))
+@given(text=st.text(st.characters(codec="utf-8")), pieces=st.lists(st.integers(0, 9), max_size=5))
 def test_a_stream_tells_the_text_however_it_is_cut(
     interface: Callable[[bytes, Who], Exchange], text: str, pieces: list[int]
 ) -> None:
