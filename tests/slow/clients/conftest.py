@@ -18,6 +18,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import conversations, rollouts
 from marlaas.engine.store.queries.rollout_rows import StoredConversation
 from tests.end_to_end.conftest import Lab
+from tests.slow.waiting import unfinished
 from tools.clients import stands, venv_of
 from tools.random_base.make import make_base
 from tools.steps import python_of
@@ -90,6 +91,11 @@ def opened(lab: Lab, tenant: str = "lab") -> Open:
     started = json.loads(lab.marlaas("api", "start", "--json"))
     key = json.loads(lab.marlaas("api", "key", "new", tenant, "--json"))
     return Open(started["url"], key["key"])
+
+
+def trained(lab: Lab, task: int, seconds: float) -> None:
+    """Wait until a task is done; why it is not after so many seconds is the failure's text."""
+    assert not unfinished(lab, [task], seconds)
 
 
 def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation]:
