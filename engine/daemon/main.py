@@ -119,6 +119,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
+    api = Api(store, settings.api, home, log)
     supervisor = WorkerSupervisor(
         home,
         settings,
@@ -130,6 +131,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         disk.shortage,
         log,
         lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
+        api.endpoints,
     )
     rebalancing = Rebalancing(
         supervisor, ledger, lambda *asked: elsewhere(base, settings, supervisor.failed, *asked), log, time.monotonic()
@@ -140,7 +142,6 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     yielding = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
-    api = Api(store, settings.api, home, log)
     _stop_on_signals(scheduler)
     store.serve()
     try:

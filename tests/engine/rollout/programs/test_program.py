@@ -347,7 +347,7 @@ async def test_only_declared_agents_speak() -> None:
     await Stage(agents=("planner", "worker")).play(program)
 
 
-async def test_programs_and_their_environment_have_conversations_of_their_own() -> None:
+async def test_programs_and_environments_have_their_own_conversations() -> None:
     async def program(line: Line) -> None:
         await line.ask(Ask("agent", (Said("user", "a"),)))
         begun = [user("a"), heard(await line.chat(user("a"))), user("b")]
