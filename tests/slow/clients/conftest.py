@@ -111,7 +111,7 @@ def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation
 def metric(lab: Lab, task: int, name: str) -> list[float]:
     """Of each step of a task, in order."""
     rows = [json.loads(row) for row in lab.marlaas("metrics", str(task), "--jsonl").splitlines()]
-    return [row[name] for row in rows if row.get(name) is not None]
+    return [row["metrics"][name] for row in rows if row["kind"] == "step"]
 
 
 def _served(folder: Path, settings: str) -> Iterator[Lab]:

@@ -61,7 +61,7 @@ def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
         sampling={"max_tokens": 16, "max_episode_tokens": 4096},
         eval={"prompts": 1, "every": 0},
     )
-    trained(long_lab, task, 60)
+    trained(long_lab, task, 300)
     assert (long_lab.show(task)["state"], long_lab.show(task)["step"]) == ("done", STEPS), long_lab.show(task)
 
     episodes = stored(long_lab, task)
