@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from marlaas.engine.api import check_scopes, new_key
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
+from marlaas.engine.spec import tenant_name
 from marlaas.engine.store import add_key
 
 SCOPES = ("chat",)
 """What a key may, unless it is said."""
 LONGEST = 200
-"""Characters of a tenant, and of a name."""
+"""Characters of a name."""
 
 
 def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SCOPES) -> str:
@@ -20,11 +21,8 @@ def make_key(home: Home, tenant: str, name: str = "", scopes: Sequence[str] = SC
 
     Raises ``ConfigError``, ``StoreError``.
     """
-    for what, text in (("tenant", tenant), ("name", name)):
-        if len(text) > LONGEST or not text.isprintable():
-            raise ConfigError(f"The {what} of a key must be a printable text of at most {LONGEST} characters.")
-    if not tenant.strip():
-        raise ConfigError("A key needs a tenant, whose adapters it may use.")
-    made = new_key(tenant)
+    made = new_key(tenant_name(tenant))
+    if len(name) > LONGEST or not name.isprintable():
+        raise ConfigError(f"A key's name must be a printable text of at most {LONGEST} characters.")
     add_key(home.database, tenant, name, made.digest, made.prefix, check_scopes(scopes))
     return made.key

@@ -29,10 +29,10 @@ _CLOSED = """The API is closed: press {keys} to open it, or from a shell
     marlaas api start
 
 Then any program that speaks OpenAI's or Anthropic's interface can ask the base and your adapters, at an address of \
-this machine. Each shows a key, which says whose adapters it may use: n makes one, and so does
+this machine. Each shows a key, which says whose adapters it may use: N makes one, and so does
 
     marlaas api key new TENANT"""
-_OPEN = """Nobody has a key yet: press n to make one, or from a shell
+_OPEN = """Nobody has a key yet: press N to make one, or from a shell
 
     marlaas api key new TENANT
 
@@ -44,14 +44,14 @@ class ApiScreen(View):
 
     HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
 
-o opens the API on this machine, and closes it; tasks do not mind. n makes a key for a tenant and shows it once: it may
+o opens the API on this machine, and closes it; tasks do not mind. N makes a key for a tenant and shows it once: it may
 use what is that tenant's, and nothing else. x revokes one. y copies the environment variables by which a program finds
 the API. Where an environment runs a program, that has an address and a key of its own, which are not listed.
 
 The log of requests is api.log: 7, then ]."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "switch", "open or close", id="api.switch"),
-        Binding("n", "mint", "new key", id="api.mint"),
+        Binding("N", "new", "new key", id="api.new"),
         Binding("x", "revoke", "revoke", id="api.revoke"),
         Binding("y", "copy", "copy variables", id="api.copy"),
     ]
@@ -159,20 +159,20 @@ The log of requests is api.log: 7, then ]."""
     @property
     def first_keys(self) -> tuple[str, ...]:
         """Making a key, where there is none and the API is open."""
-        return ("mint",) if self._url and not (self._answer and self._answer.holding) else ()
+        return ("new",) if self._url and not (self._answer and self._answer.holding) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused."""
         if action == "copy":
             return "" if self._url else "The API is closed, so it has no address: o opens it."
-        if action not in ("switch", "mint", "revoke"):
+        if action not in ("switch", "new", "revoke"):
             return super().why_not(action)
         if reason := self.marlaas.may_act():
             return reason
         if action == "switch":
             return why_no_switch(self.marlaas)
         key = self.current
-        if action == "mint" or (key is not None and key.revoked is None):
+        if action == "new" or (key is not None and key.revoked is None):
             return ""
         return "There is no key under the cursor." if key is None else "This key was revoked before."
 
@@ -184,7 +184,7 @@ The log of requests is api.log: 7, then ]."""
         else:
             open_api(self.marlaas)
 
-    def action_mint(self) -> None:
+    def action_new(self) -> None:
         """Ask whose key it is to be, make it, and show it once."""
         key = self.current
         ask_key(self.marlaas, key.tenant if key else "")

@@ -21,3 +21,6 @@ from .identity import (
 from .link import (
     Figures as Figures,
 )
+from .serving.clients import (
+    Serving as Serving,
+)

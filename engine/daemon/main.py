@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from ..api import Api
+from ..api import Api, FigureReader, Serving
 from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import keep_within
 from ..environments import EnvironmentEvent, EnvironmentInfo, EnvironmentService, Interpreters
@@ -139,9 +139,14 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    yielding = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
+    serving = Serving(store, supervisor, settings.base)
+    yielding = YieldLoop(
+        store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
+    )
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
+    api.serve(serving)
+    api.show(FigureReader(home.database, ledger).rows)
     _stop_on_signals(scheduler)
     store.serve()
     try:

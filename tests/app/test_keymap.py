@@ -78,7 +78,7 @@ VOCABULARY = {
     "space": {"mark"},
     "slash": {"filter", "search"},
     "t": {"open_rollouts"},
-    "x": {"cancel", "delete"},
+    "x": {"cancel", "delete", "revoke"},
     "y": {"copy", "copy_row"},
     "Y": {"copy_json"},
     "z": {"zoom"},

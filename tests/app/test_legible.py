@@ -39,7 +39,7 @@ SCREENS = {
     "engine": ("6",),
     "logs": ("7",),
     "api": ("8",),
-    "a key for the API": ("8", "n"),
+    "a key for the API": ("8", "N"),
     "zoom": ("3", "z"),
     "a key that cannot act": ("4", "i"),
 }

@@ -18,7 +18,7 @@ TERMS = (
         "what a program shows to the API: whose it is and what it may; only its hash is kept",
         names=("api key",),
         healthy="one for each program, so that one can be revoked",
-        otherwise="`marlaas api key revoke` ends one at once",
+        otherwise="`marlaas api key revoke PREFIX` ends one at once",
         source="engine/api/identity.py",
     ),
     Term(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from ...errors import MarlaasError
+from ...errors import ConfigError, MarlaasError
 from ...gateway import Refusal
 from ...gateway.wire import Model
 from ...spec import BASE, ONLY, nearest
@@ -60,6 +60,8 @@ class Names:
         if version is None:
             try:
                 version = choose_at(self.table.versions(self.tenant, _task(said)), said)
+            except ConfigError as error:  # it fits several
+                raise self._unknown(said, str(error)) from None
             except MarlaasError:
                 raise self._unknown(said) from None
         return Named(reference(version), version)

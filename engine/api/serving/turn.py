@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...gateway.wire import Token
-from ...rollout import Extras, Heard, Likeliest, SamplerClient, SampleRequest
+from ...rollout import Extras, Heard, Likeliest, SamplerClient, SampleRequest, SampleResult
 from ...trajectories import Logprobs
 from .hearing import Hearing
 
@@ -43,7 +43,7 @@ class Ear:
         self._tell = tell
         self.tokens: list[int] = []
         self.shown: list[Token] = []
-        self.turn: asyncio.Future[object] | None = None
+        self.turn: asyncio.Future[SampleResult] | None = None
         """To be cancelled where the reply has ended before the sampler ends it."""
 
     def hear(self, heard: Heard) -> None:

@@ -114,7 +114,7 @@ async def test_an_engine_that_ended_has_no_address(home: Home) -> None:
 async def test_a_key_is_made_and_shown_once(home: Home) -> None:
     fill_api(home.database)
     async with driving(home) as driver:
-        await driver.press(KEY, "n")
+        await driver.press(KEY, "N")
         assert isinstance(driver.app.screen, NewKey)
         assert driver.app.screen.query_one("#tenant", Input).value == "bio", "that of the key under the cursor"
         await driver.press("tab", *"evals", "enter")
@@ -134,7 +134,7 @@ async def test_a_key_is_made_and_shown_once(home: Home) -> None:
 
 async def test_a_key_can_be_made_where_nothing_is_yet(home: Home) -> None:
     async with driving(home) as driver:
-        await driver.press(KEY, "n", "enter")
+        await driver.press(KEY, "N", "enter")
         assert isinstance(driver.app.screen, NewKey), "a tenant must be named"
         await driver.press(*"lab", "enter")
         assert isinstance(driver.app.screen, ShownKey)
@@ -161,7 +161,7 @@ async def test_a_key_is_revoked_once_one_says_yes(home: Home) -> None:
 async def test_one_may_only_look_where_nothing_may_change(home: Home) -> None:
     fill_api(home.database)
     async with driving(home, readonly=True) as driver:
-        await driver.press(KEY, "o", "n", "x")
+        await driver.press(KEY, "o", "N", "x")
         assert driver.app.screen is driver.app.view and not rows(home, "SELECT * FROM commands")
         assert "nothing can be changed" in driver.notices()
 

@@ -79,7 +79,7 @@ def test_names_are_listed_and_removed(sent: list[tuple[Any, ...]], filling: Fill
     assert (said.code, said.err) == (0, "The name prod of tenant club is removed.\n")
     assert sent == [("unname", None, {"tenant": "club", "name": "prod"})]
     said = marlaas("adapters", "name", "tset", "--remove")
-    assert said.code == 2 and "No version has the name 'tset'. Did you mean 'test'?" in said.err
+    assert said.code == 2 and "No version has the name 'tset'.\n  Did you mean 'test'?" in said.err
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def test_text_that_can_be_nothing_else_is_told_at_once() -> None:
         ("", ""),
         ("", "It is"),
         ("", " 42."),
-        ("", ""),
-        ("", " So"),
+        ("", " "),
+        ("", "So"),
         ("", ""),
         ("", ""),
     ]

@@ -47,14 +47,14 @@ def test_what_a_name_means(clientele: Clientele, said: str, meant: str) -> None:
     [
         ("1@9", "There is no model '1@9'. Did you mean '1@"),
         ("1@bset", "Did you mean '1@best'?"),
-        ("2", "There is no model '2'."),
+        ("2", "There is no model '2'. The task '2' has the policies player, judge. Say which: 2/judge."),
         ("2/playr@1", "Did you mean '2/player@1'?"),
         ("bsae", "Did you mean 'base'"),
         ("", "There is no model ''. GET /v1/models lists what there is."),
         ("9" * 5000, f"There is no model '{'9' * 80}…'."),
         ("3", "There is no model '3'."),
         ("3@1", "There is no model '3@1'. Did you mean '1@1'?"),
-        ("t3-policy-v1", "Did you mean"),
+        ("t3-policy-v1", "There is no model 't3-policy-v1'."),
         ("club/secret-sums", "There is no model 'club/secret-sums'. GET"),
     ],
 )
