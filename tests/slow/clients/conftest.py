@@ -18,6 +18,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import conversations, rollouts
 from marlaas.engine.store.queries.rollout_rows import StoredConversation
 from tests.end_to_end.conftest import Lab
+from tests.slow.waiting import unfinished
 from tools.clients import stands, venv_of
 from tools.random_base.make import make_base
 from tools.steps import python_of
@@ -92,6 +93,11 @@ def opened(lab: Lab, tenant: str = "lab") -> Open:
     return Open(started["url"], key["key"])
 
 
+def trained(lab: Lab, task: int, seconds: float) -> None:
+    """Wait until a task is done; why it is not after so many seconds is the failure's text."""
+    assert not unfinished(lab, [task], seconds)
+
+
 def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation]:
     """All conversations of a task's split, oldest first, with their tokens."""
     from marlaas.engine.store.queries.reader import Reader
@@ -105,7 +111,7 @@ def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation
 def metric(lab: Lab, task: int, name: str) -> list[float]:
     """Of each step of a task, in order."""
     rows = [json.loads(row) for row in lab.marlaas("metrics", str(task), "--jsonl").splitlines()]
-    return [row[name] for row in rows if row.get(name) is not None]
+    return [row["metrics"][name] for row in rows if row["kind"] == "step"]
 
 
 def _served(folder: Path, settings: str) -> Iterator[Lab]:

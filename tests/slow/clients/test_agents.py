@@ -13,7 +13,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.store.queries.rollout_rows import StoredConversation
 from tests.end_to_end.conftest import Lab
 
-from .conftest import add_program, lines, long_lab, metric, stored
+from .conftest import add_program, lines, long_lab, metric, stored, trained
 
 __all__ = ["long_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(900)]
@@ -61,7 +61,7 @@ def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
         sampling={"max_tokens": 16, "max_episode_tokens": 4096},
         eval={"prompts": 1, "every": 0},
     )
-    long_lab.marlaas("wait", str(task))
+    trained(long_lab, task, 300)
     assert (long_lab.show(task)["state"], long_lab.show(task)["step"]) == ("done", STEPS), long_lab.show(task)
 
     episodes = stored(long_lab, task)

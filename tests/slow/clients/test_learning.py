@@ -6,7 +6,7 @@ import pytest
 
 from tests.end_to_end.conftest import Lab
 
-from .conftest import PROGRAMS, metric, python, shipped_lab
+from .conftest import PROGRAMS, metric, python, shipped_lab, trained
 
 __all__ = ["shipped_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -17,8 +17,7 @@ RISE = 0.15
 
 
 @pytest.mark.parametrize("library", ["openai", "anthropic", "langgraph"])
-def test_the_reward_rises(shipped_lab: Lab, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.end_to_end.conftest.PATIENCE", 1500.0)
+def test_the_reward_rises(shipped_lab: Lab, library: str) -> None:
     name = f"learn_{library}"
     text = f"""
 from marlaas.plugins import env
@@ -39,7 +38,7 @@ from marlaas.plugins import env
         sampling={"max_tokens": 8},
         eval={"prompts": 1, "every": 0},
     )
-    shipped_lab.marlaas("wait", str(task))
+    trained(shipped_lab, task, 1500)
     assert shipped_lab.show(task)["step"] == STEPS
     rewards = metric(shipped_lab, task, "reward")
     first, last = sum(rewards[:3]) / 3, sum(rewards[-3:]) / 3
