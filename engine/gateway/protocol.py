@@ -27,7 +27,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
 
         _patience: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
             super().connection_made(transport)
             if len(self.connections) > FAR_TOO_MANY * limits.connections:
                 transport.abort()
