@@ -30,6 +30,7 @@ ORDER = (
     "Member",
     "BlockingEpisode",
     "BlockingAgent",
+    "Endpoint",
 )
 """The order in which an author meets them."""
 _WIDTH = 90
