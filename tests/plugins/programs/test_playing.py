@@ -136,7 +136,7 @@ async def test_a_file_that_says_nothing_is_an_error() -> None:
         (["true", "a\0b"], "exit", "the program true cannot be started: embedded null byte"),
         (["true", "x" * (1 << 20)], "exit", "the program true cannot be started: .*too long"),
     ],
-    ids=lambda value: str(value)[:30],
+    ids=lambda value: "function" if callable(value) else str(value)[:30],
 )
 async def test_failures_have_no_reward(command: Any, reward: Any, says: str) -> None:
     with pytest.raises(ProgramFailed, match=says):
