@@ -17,7 +17,7 @@ PAGES = {
     if path.parent != ROOT / "docs" / "reference"
 }
 KEY = re.compile(r"`(ctrl\+[a-z]+|shift\+\S+|esc|enter|space|tab|f(?:[1-9]|1[0-2])|[A-Za-z1-9/?:*←→↑↓])`")
-MARK = {("docs/concepts/staleness.md", "2"), ("docs/guides/serving.md", "n")}
+MARK = {("docs/concepts/staleness.md", "2"), ("docs/guides/serving.md", "n"), ("docs/guides/endpoints.md", "n")}
 """What looks like a key and is none."""
 TEXTUAL = {"ctrl+p", "tab", "esc", "enter", *"←→↑↓"}
 """Keys that Textual has in every view: the palette, the next field, what a dialog or a field does."""

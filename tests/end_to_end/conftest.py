@@ -81,7 +81,8 @@ class Lab:
         said = json.loads(done.stdout)
         theirs = tuple(f"task {task}{mark}" for task in tasks for mark in ":,")
         assert not said["problems"] and not [text for text in said["lost"] if text.startswith(theirs)], done.stdout
-        assert said["proven"]["steps are gapless"] >= len(tasks)
+        trained = [task for task in tasks if self.row(task).kind == "train"]
+        assert said["proven"]["steps are gapless"] >= len(trained)
 
     def until(self, task: int, step: int) -> TaskRow:
         """Wait until a task has made ``step`` steps."""

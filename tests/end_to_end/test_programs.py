@@ -49,6 +49,12 @@ def asking(ep):
 '''
 
 
+SPANS = """
+    SELECT j.spans FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
+    WHERE p.task = ?
+"""
+
+
 def test_a_program_learns_over_http(lab: Lab) -> None:
     lab.home.plugins.mkdir(exist_ok=True)
     (lab.home.plugins / "asking.py").write_text(PLUGIN)
@@ -65,7 +71,7 @@ def test_a_program_learns_over_http(lab: Lab) -> None:
     first, last = (row["score"] for row in shown["eval"] if not row["suite"])
     assert last > first, "it has learned"
     with sqlite3.connect(f"file:{lab.home.database}?mode=ro", uri=True) as connection:
-        spans = [json.loads(row[0]) for row in connection.execute("SELECT spans FROM trajectories")]
+        spans = [json.loads(row[0]) for row in connection.execute(SPANS, [task])]
         events = [row[0] for row in connection.execute("SELECT message FROM events WHERE task = ?", [task])]
     connection.close()
     assert spans and all(len(one) == 2 for one in spans)

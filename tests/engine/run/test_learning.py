@@ -222,9 +222,9 @@ async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: p
     asked: list[tuple[float, Truncation]] = []
     generate = FakeSampler.generate
 
-    async def noting(sampler: FakeSampler, request: SampleRequest) -> SampleResult:
+    async def noting(sampler: FakeSampler, request: SampleRequest, **heard: Any) -> SampleResult:
         asked.append((request.temperature, request.truncation))
-        return await generate(sampler, request)
+        return await generate(sampler, request, **heard)
 
     monkeypatch.setattr(FakeSampler, "generate", noting)
     measure = EvalSpec(every=2, prompts=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1)

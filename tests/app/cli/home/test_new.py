@@ -29,6 +29,8 @@ WORDS = {
     "adapters export": "1 --out there",
     **dict.fromkeys(("adapters rollback", "adapters delete"), "1@1"),
     "home backup": "kept.tar",
+    "api key new": "ada",
+    "api key revoke": "tml-ada",
 }
 """What each verb needs besides its home."""
 OF_NO_HOME = {"keys", "completion", "explain"}

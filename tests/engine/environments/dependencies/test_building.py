@@ -56,7 +56,7 @@ async def test_a_plugins_python_has_its_libraries_and_our_api(tmp_path: Path, wh
     code = """
 import importlib.util, tiny, marlaas.plugins
 others = [name for name in ("marlaas.engine", "marlaas.app", "torch", "pip") if importlib.util.find_spec(name)]
-print(tiny.VALUE, marlaas.plugins.env.__name__, others)
+print(tiny.VALUE, marlaas.plugins.env.__module__, others)
 """
     done = subprocess.run(
         [venv.python, "-P", "-c", code],
@@ -66,7 +66,7 @@ print(tiny.VALUE, marlaas.plugins.env.__name__, others)
         text=True,
         check=True,
     )
-    assert done.stdout.split(maxsplit=2) == ["42", "env", "[]\n"]
+    assert done.stdout.split(maxsplit=2) == ["42", "marlaas.plugins.definition", "[]\n"]
     compiled = list(venv.folder.rglob("tiny.*.pyc"))
     assert compiled, "the host writes no bytecode: without it every start would compile the libraries"
 
