@@ -74,6 +74,10 @@ from .talk import (
     Speech as Speech,
     Talk as Talk,
 )
+from .toolcalls.forced import (
+    forced_call as forced_call,
+    schema_of_call as schema_of_call,
+)
 from .toolcalls.hermes import (
     split_hermes as split_hermes,
 )

@@ -25,7 +25,7 @@ from .rendering import PLAIN, Rendering
 from .seeds import noise_seed
 from .spoken import Spoken, before_stop
 from .truncation import WHOLE, Truncation
-from .wishes import Wishes
+from .wishes import Likeliest, Wishes
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -84,6 +84,8 @@ class Sampled:
     """As the model wrote it, without a thought."""
     ended: bool = True
     """Whether its last token ends the turn."""
+    likeliest: Likeliest | None = None
+    """In the places of its tokens, where the reply was wished with them."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class Conversation:
     _tools: tuple[dict[str, Any], ...] = ()
     _ends: list[_End] = field(default_factory=list)
     """The ends of its replies, in order."""
+    _likeliest: Likeliest | None = None
+    """Of the last reply, where they were wished for."""
     _full: bool = False
     cut: bool = False
     """Whether the last reply was cut by the task's or the base's limit on tokens, not by the environment's."""
@@ -184,7 +188,8 @@ class Conversation:
         if turn != len(self._ends) - 1 or not self._now.spans or not isinstance(spoken, Spoken):
             return None
         span = self._now.spans[-1]
-        return Sampled(self.sampling.version, span.start, *self._now.said(span), spoken.shown, spoken.ended)
+        said = self._now.said(span)
+        return Sampled(self.sampling.version, span.start, *said, spoken.shown, spoken.ended, self._likeliest)
 
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
         """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out.
@@ -267,6 +272,10 @@ class Conversation:
             request = request.wishing(self.wishes)
         result = await sampler.generate(request)
         wanted = renderer.stopped_at(result.tokens.tolist(), stops)
+        self._likeliest = None
+        if self.wishes is not None and self.wishes.likeliest and result.extras is not None:
+            near = result.extras.likeliest
+            self._likeliest = Likeliest(near.tokens[:wanted], near.logprobs[:wanted])
         if wanted == len(result.tokens):
             return result
         await sampler.release(self.name)  # the sampler holds more than the prefix that is kept

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from ...gateway import Answered, Tell
 from ...gateway.wire import Chat, Choice, Complete, Piece, Token
-from ...rollout import Renderer, Rollout, SampleRequest, before_stop, opened_thought
+from ...rollout import Renderer, Rollout, SampleRequest, before_stop, forced_call, opened_thought
 from ...trajectories import Tokens
 from .hearing import Hearing
 from .loaded import Lent
-from .messages import calls, forced, forced_call, messages, refused, tools
+from .messages import calls, forced, messages, refused, tools
 from .prompts import of_chat, of_prompt
 from .turn import Ear, Sampled, sample
 from .wishes import Manner, manner
@@ -98,7 +98,7 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
         ear = Ear(hearing, desk.text_of, voice.hear if voice else None) if voice or how.stops else None
         sampled = await desk.sampled(desk.request(prompt, how, how.seed_of(0, number), echo=False), ear)
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
-        made = forced_call(spoken.shown) if wanted else spoken.tool_calls if offered else ()
+        made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
         text = "" if wanted and made else spoken.text if offered else spoken.shown
         text = before_stop(text, how.stops)
         if voice is not None:

@@ -14,6 +14,7 @@ from marlaas.plugins.messages import Message, ToolCall, within_limits
 
 from ...gateway import Refusal
 from ...gateway.wire import Message as Sent, ToolCall as Call
+from ...rollout import schema_of_call
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 LONGEST_NAME = 128
@@ -50,39 +51,16 @@ def calls(made: Iterable[ToolCall]) -> tuple[Call, ...]:
 
 
 def forced(wish: str, sent: Sequence[dict[str, Any]]) -> str:
-    """The JSON schema of a call, where ``wish`` is ``required`` or ``tool:NAME``; else empty."""
-    if wish in ("", "auto", "none"):
-        return ""
-    name = wish.removeprefix("tool:") if wish.startswith("tool:") else ""
-    if not name and wish != "required":
-        raise refused(f"tool_choice cannot be {wish[:LONGEST_NAME]!r}.", "tool_choice")
-    chosen = [tool["function"] for tool in sent if name in ("", tool["function"]["name"])]
-    if not chosen:
-        raise refused(f"tool_choice wants {name or 'a tool'}, which is not among the tools.", "tool_choice")
-    return json.dumps({"anyOf": [_schema(function) for function in chosen]} if len(chosen) > 1 else _schema(chosen[0]))
-
-
-def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call that a reply under a schema of ``forced`` spells; none where the reply was cut off."""
+    """The JSON schema of a call that ``wish`` forces; else empty."""
     try:
-        value = json.loads(text)
-    except ValueError:
-        return ()
-    if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
-        return ()
-    return (ToolCall(str(value.get("name")), value["arguments"]),)
+        return schema_of_call(wish, sent)
+    except ValueError as error:
+        raise refused(str(error), "tool_choice") from None
 
 
 def refused(message: str, where: str, code: str = "invalid_request") -> Refusal:
     """What to raise for a request that cannot be."""
     return Refusal(400, code, message, where)
-
-
-def _schema(function: dict[str, Any]) -> dict[str, Any]:
-    parameters = function.get("parameters")
-    arguments = parameters if isinstance(parameters, dict) and parameters else {"type": "object"}
-    fields = {"name": {"const": function["name"]}, "arguments": arguments}
-    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
 
 
 def _message(sent: Sent, names: dict[str, str], thinks: bool) -> Message:

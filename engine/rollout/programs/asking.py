@@ -18,6 +18,7 @@ from ..conversation import SamplingParameters
 from ..placeholders import ROLES
 from ..rendering import PLAIN
 from ..seeds import noise_seed
+from ..toolcalls.forced import forces, schema_of_call
 from ..truncation import Truncation
 from ..wishes import NONE, Wishes
 from .history import tools_by_call
@@ -37,7 +38,9 @@ class Manner:
     truncation: Truncation | None = None
     seed: int | None = None
     wishes: Wishes | None = None
-    """Penalties, and the schema of the reply."""
+    """Penalties, the schema of the reply, and how many of the likeliest tokens are told."""
+    forced: bool = False
+    """Whether the schema is that of a call."""
 
     def sampling(self, given: SamplingParameters) -> SamplingParameters:
         """The task's parameters with the client's in their places."""
@@ -78,10 +81,10 @@ def check(wishes: wire.Wishes, trains: bool) -> None:
         raise _refused(
             "In training the model answers freely, so a response format cannot be forced.", "response_format"
         )
-    if wishes.tool_choice not in ("", "auto", "none"):
-        raise _refused("An episode's model chooses its tools by itself: tool_choice is auto or none.", "tool_choice")
-    if wishes.top_logprobs:
-        raise _refused("An episode gives the log-probabilities of what was sampled alone.", "top_logprobs")
+    if trains and forces(wishes.tool_choice):
+        raise _refused("In training the model chooses its tools: tool_choice is auto or none.", "tool_choice")
+    if trains and wishes.top_logprobs:
+        raise _refused("In training the log-probabilities are those of what was sampled alone.", "top_logprobs")
     if not 1 <= wishes.n <= MOST_CHOICES:
         raise _refused(f"n is {wishes.n}; it must lie between 1 and {MOST_CHOICES}.", "n")
     if wishes.max_tokens is not None and wishes.max_tokens < 1:
@@ -104,8 +107,8 @@ def ignored(wishes: wire.Wishes, trains: bool) -> tuple[str, ...]:
     return tuple(sorted(name for name, wished in named.items() if wished))
 
 
-def manner(wishes: wire.Wishes) -> Manner:
-    """What the client wishes, where that holds. Raises ``Refusal``."""
+def manner(wishes: wire.Wishes, tools: Sequence[dict[str, Any]]) -> Manner:
+    """What the client wishes, where that holds; one of ``tools`` may be forced. Raises ``Refusal``."""
     if wishes.temperature is not None and not 0 <= wishes.temperature <= HOTTEST:
         raise _refused(f"temperature is {wishes.temperature:g}; it must lie between 0 and {HOTTEST:g}.", "temperature")
     top_p = 1.0 if wishes.top_p is None else wishes.top_p
@@ -113,12 +116,22 @@ def manner(wishes: wire.Wishes) -> Manner:
     if problem := truncation.problem():
         raise _refused(problem, problem.partition(" ")[0])
     cuts = any(wish is not None for wish in (wishes.top_k, wishes.top_p, wishes.min_p))
+    try:
+        call = schema_of_call(wishes.tool_choice, tools)
+    except ValueError as error:
+        raise _refused(str(error), "tool_choice") from None
+    if call and wishes.schema:
+        raise _refused("A call that is forced and a form of the answer cannot both be asked for.", "tool_choice")
     wanted = Wishes(
-        presence_penalty=wishes.presence_penalty, frequency_penalty=wishes.frequency_penalty, schema=wishes.schema
+        likeliest=wishes.top_logprobs if wishes.logprobs else 0,
+        presence_penalty=wishes.presence_penalty,
+        frequency_penalty=wishes.frequency_penalty,
+        schema=call or wishes.schema,
     )
     if problem := wanted.problem():
         raise _refused(problem, problem.partition(" ")[0])
-    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed, wanted if wanted != NONE else None)
+    wished = wanted if wanted != NONE else None
+    return Manner(wishes.temperature, truncation if cuts else None, wishes.seed, wished, bool(call))
 
 
 def tools_of(request: wire.Chat) -> tuple[dict[str, Any], ...]:

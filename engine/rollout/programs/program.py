@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,7 +22,8 @@ from ...environments import Listener
 from ...errors import MarlaasError
 from ...gateway import Answered, Refusal, Tell, wire
 from ..conversation import Overfull, Sampled, Unplayable
-from .asking import ProgramAsk, check, check_text, ignored, manner, messages_of, plain, tools_of
+from ..toolcalls.forced import forced_call, forces
+from .asking import Manner, ProgramAsk, check, check_text, ignored, manner, messages_of, plain, tools_of
 from .history import Branch, History, Place
 
 CALLS = 1000
@@ -130,25 +132,34 @@ class Program:
         tools = tools_of(request)
         found = self._histories[agent].find(request.messages, tools)
         new = messages_of(request.messages, found.known)
-        ask = self._ask(agent, new, () if found.place else tools, request.wishes)
-        return self._turns(ask, found.place, request.wishes.n)
+        wished = self._manner(request.wishes, tools)
+        ask = self._ask(agent, new, () if found.place else tools, request.wishes, wished)
+        return self._turns(ask, found.place, request.wishes.n, alone=wished is None or not wished.forced)
 
     def _texts(self, request: wire.Complete, agent: str) -> list[_Turn]:
         """The same of plain prompts."""
         turns: list[_Turn] = []
         prompts = check_text(request)
+        wished = self._manner(request.wishes, ())
         for prompt in prompts:
             place, known = self._histories[agent].find_text(prompt)
             if known == len(prompt):  # nothing is new: it is asked as if for the first time
                 place, known = None, 0
-            ask = self._ask(agent, plain(prompt[known:]), (), request.wishes)
+            ask = self._ask(agent, plain(prompt[known:]), (), request.wishes, wished)
             turns += self._turns(ask, place, request.wishes.n, prompt, len(prompts) == 1)
         return turns
 
+    def _manner(self, wishes: wire.Wishes, tools: tuple[dict[str, Any], ...]) -> Manner | None:
+        return None if self._trains else manner(wishes, tools)
+
     def _ask(
-        self, agent: str, new: tuple[Message, ...], tools: tuple[dict[str, Any], ...], wishes: wire.Wishes
+        self,
+        agent: str,
+        new: tuple[Message, ...],
+        tools: tuple[dict[str, Any], ...],
+        wishes: wire.Wishes,
+        wished: Manner | None,
     ) -> ProgramAsk:
-        wished = None if self._trains else manner(wishes)
         return ProgramAsk(agent, new, tools, wishes.max_tokens, wishes.stop, manner=wished)
 
     def _turns(
@@ -220,23 +231,44 @@ class Program:
         return found
 
     def _told(self, request: Request, place: int, turn: _Turn, reply: Reply, sampled: Sampled) -> wire.Choice:
-        """A choice as the client gets it, from now on part of the history."""
+        """A choice as the client gets it, from now on part of the history.
+
+        A call that was forced is no part of it: the model wrote bare JSON, and what follows has to read a call.
+        """
+        wished = turn.ask.manner
+        forced = forced_call(sampled.shown or reply.thinking) if wished is not None and wished.forced else ()
+        if forced:
+            reply = dataclasses.replace(reply, text="", finish="tool", tool_calls=forced, thinking="")
         calls = tuple(
             wire.ToolCall(self._id(), call.name, json.dumps(call.arguments, ensure_ascii=False))
             for call in reply.tool_calls
         )
         said = wire.Message("assistant", reply.text, reply.thinking, calls)
-        turn.branch.turns, turn.branch.open = reply.turn + 1, True
+        turn.branch.turns, turn.branch.open = reply.turn + 1, not forced
         history = self._histories[turn.ask.agent]
-        if isinstance(request, wire.Chat):
+        if forced:
+            self._floor.rest(turn.ask.agent, turn.branch.number)
+        elif isinstance(request, wire.Chat):
             history.add(request.messages, tools_of(request), said, turn.branch)
         elif not sampled.ended:
             history.add_text(turn.prompt + sampled.shown, turn.branch)
         tokens: tuple[wire.Token, ...] = ()
         if request.wishes.logprobs:
-            both = zip(sampled.tokens, sampled.logprobs, strict=True)
-            tokens = tuple(wire.Token(token, self._floor.text(token), logprob) for token, logprob in both)
+            tokens = self._tokens(sampled)
         return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens)
+
+    def _tokens(self, sampled: Sampled) -> tuple[wire.Token, ...]:
+        """With their log-probabilities, and the likeliest in their places where these were asked for."""
+        text = self._floor.text
+        near: list[tuple[tuple[int, str, float], ...]] = [()] * len(sampled.tokens)
+        if sampled.likeliest is not None:
+            rows = zip(sampled.likeliest.tokens.tolist(), sampled.likeliest.logprobs.tolist(), strict=True)
+            near = [
+                tuple((token, text(token), value) for token, value in zip(*row, strict=True) if math.isfinite(value))
+                for row in rows
+            ]
+        each = zip(sampled.tokens, sampled.logprobs, near, strict=True)
+        return tuple(wire.Token(token, text(token), logprob, others) for token, logprob, others in each)
 
     def _id(self) -> str:
         self._ids += 1
@@ -260,6 +292,8 @@ class Program:
             return Refusal(400, "invalid_request", f"The request cannot be answered: {error.message}.")
         if isinstance(error, ValueError) and request.wishes.schema:  # the sampler cannot follow it
             return Refusal(400, "invalid_request", str(error), "response_format")
+        if isinstance(error, ValueError) and forces(request.wishes.tool_choice):
+            return Refusal(400, "invalid_request", str(error), "tools")
         self._listener.failed(error)
         why = error.message if isinstance(error, MarlaasError) else "an error of the engine"
         return Refusal(410, "episode_over", f"The episode cannot go on: {why}")

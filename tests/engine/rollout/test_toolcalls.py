@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 from marlaas.engine.rollout.toolcalls import form_of, hermes, llama
+from marlaas.engine.rollout.toolcalls.forced import forced_call, schema_of_call
 from marlaas.plugins.messages import ToolCall
 
 values = st.recursive(
@@ -60,3 +61,43 @@ def test_the_form_follows_from_the_base() -> None:
     assert form_of("", ("<|python_tag|>",)) is llama.split_llama
     assert form_of('{"name": function, "parameters": arguments}', ()) is llama.split_llama
     assert form_of("", ()) is hermes.split_hermes
+
+
+LOOK = {"type": "function", "function": {"name": "look"}}
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "required": ["a"]}}}
+
+
+def test_a_forced_call_is_held_by_a_schema() -> None:
+    assert schema_of_call("", (ADD,)) == schema_of_call("auto", (ADD,)) == schema_of_call("none", ()) == ""
+    schema = json.loads(schema_of_call("tool:add", (ADD, LOOK)))
+    assert schema["properties"] == {"name": {"const": "add"}, "arguments": {"type": "object", "required": ["a"]}}
+    assert schema["required"] == ["name", "arguments"] and not schema["additionalProperties"]
+    assert len(json.loads(schema_of_call("required", (ADD, LOOK)))["anyOf"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "tools", "words"),
+    [
+        ("required", (), "wants a tool, which is not among the tools"),
+        ("tool:add", (LOOK,), "wants add, which is not among the tools"),
+        ("perhaps", (ADD,), "cannot be 'perhaps'"),
+        ("tool:", (ADD,), "cannot be 'tool:'"),
+        ("required", ({"type": "web_search"},), "a function with a name"),
+        ("required", ({"function": {"name": ""}},), "a function with a name"),
+    ],
+)
+def test_a_call_that_cannot_be_forced(choice: str, tools: tuple[dict[str, object], ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        schema_of_call(choice, tools)
+
+
+@given(calls)
+def test_a_forced_call_comes_back(made: ToolCall) -> None:
+    written = json.dumps({"name": made.name, "arguments": made.arguments})
+    assert forced_call(written) == (made,)
+    assert forced_call(written[:-1]) == ()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "3", "", '{"name": "add", "arguments": [1]}', "[" * 100_000])
+def test_what_spells_no_forced_call(text: str) -> None:
+    assert forced_call(text) == ()

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from marlaas.engine.environments.protocol import endpoint_of
@@ -16,9 +17,9 @@ from marlaas.engine.gateway.wire import Message, ToolCall
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
 from marlaas.engine.rollout.programs import program as programs
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult, WishedResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.wishes import Wishes
+from marlaas.engine.rollout.wishes import Extras, Likeliest, Wishes
 from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.plugins.messages import Ask, Message as Said
 
@@ -232,6 +233,53 @@ async def test_in_an_evaluation_the_clients_sampling_holds() -> None:
     assert not stage.told
 
 
+class Telling(Witness):
+    """Tells that one token is likely, and of others that they are forbidden."""
+
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        result = await super().generate(request, heard=heard)
+        if request.wishes is None or not request.wishes.likeliest:
+            return result
+        shape = (len(result.tokens), request.wishes.likeliest)
+        near = np.full(shape, -np.inf, np.float32)
+        near[:, 0] = -0.5
+        ids_ = np.tile(np.arange(shape[1], dtype=np.int32), (shape[0], 1))
+        extras = Extras(result.logprobs, Likeliest(ids_, near))
+        return replace(cast(WishedResult, result), extras=extras)
+
+
+async def test_in_an_evaluation_the_likeliest_are_told() -> None:
+    """Those that a schema forbids are left out; a text that ends the reply ends them, too."""
+    stage = Stage(Telling(), split="eval")
+
+    async def program(line: Line) -> None:
+        (whole,) = (await line.chat(user("a"), top_logprobs=3, seed=1)).choices
+        assert whole.tokens and all(token.likeliest == ((0, "0", -0.5),) for token in whole.tokens)
+        (plain,) = (await line.chat(user("a"), seed=1)).choices
+        assert not any(token.likeliest for token in plain.tokens)
+        (deaf,) = (await line.chat(user("a"), top_logprobs=3, logprobs=False)).choices
+        assert not deaf.tokens
+        with pytest.raises(Refusal, match="likeliest is 21"):
+            await line.chat(user("a"), top_logprobs=21)
+
+    await stage.play(program)
+    assert not stage.told
+
+
+async def test_in_an_evaluation_a_call_is_forced_only_among_the_tools() -> None:
+    async def program(line: Line) -> None:
+        for given in ({"tool_choice": "required"}, {"tool_choice": "tool:add", "tools": (LOOK,)}):
+            refusal = await line.refused(user("a"), **given)
+            assert (refusal.status, refusal.where) == (400, "tool_choice")
+        refusal = await line.refused(user("a"), tools=(LOOK,), tool_choice="required", schema="{}")
+        assert "cannot both be asked for" in refusal.message
+        refusal = await line.refused(user("a"), tools=(LOOK,), tool_choice="required")
+        assert refusal.where == "tools" and "no tokenizer for a schema" in refusal.message
+
+    played = await Stage(split="eval").play(program)
+    assert played.episode.status == "ok"
+
+
 async def test_a_schema_that_no_sampler_follows_is_the_clients_error() -> None:
     class Strict(Witness):
         async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
@@ -249,7 +297,7 @@ async def test_a_schema_that_no_sampler_follows_is_the_clients_error() -> None:
     ("wishes", "words"),
     [
         ({"schema": "{}"}, "response format"),
-        ({"tool_choice": "required"}, "tool_choice is auto or none"),
+        ({"tool_choice": "required"}, "In training the model chooses its tools"),
         ({"tool_choice": "tool:look"}, "tool_choice is auto or none"),
         ({"top_logprobs": 3}, "log-probabilities"),
         ({"n": 0}, "n is 0"),

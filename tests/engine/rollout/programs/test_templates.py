@@ -93,3 +93,38 @@ async def test_plain_prompts_are_tokens_of_the_text_alone(families: dict[str, Re
     assert prompts[1] == prompts[0] + letters(renderer, "upon a", end=False) + renderer.vocabulary.encode(", then")
     assert prompts[2] == renderer.vocabulary.encode("Once upon b")
     assert [len(trajectory.spans) for trajectory in played.episode.trajectories] == [2, 1]
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3", "llama3"])
+async def test_a_forced_call_is_read_as_the_template_writes_calls(families: dict[str, Renderer], family: str) -> None:
+    """The model writes bare JSON, and what follows reads a call; both are conversations of their own."""
+    renderer = families[family]
+    stage, parrot = stage_of(renderer)
+    stage.split = "eval"
+
+    async def program(line: Line) -> None:
+        parrot.saying = letters(renderer, "well")
+        messages = [user("x")]
+        messages += [heard(await line.chat(*messages, tools=(LOOK,))), user("now")]
+        parrot.saying = [*renderer.vocabulary.encode(json.dumps(CALL)), renderer.stop_ids[-1]]
+        answered = await line.chat(*messages, tools=(LOOK,), tool_choice="required")
+        (choice,) = answered.choices
+        assert (choice.text, choice.thinking, choice.finish) == ("", "", "tool")
+        (call,) = choice.tool_calls
+        assert call.name == "look" and json.loads(call.arguments) == CALL["arguments"]
+        said = heard(answered)
+        parrot.saying = letters(renderer, "done")
+        await line.chat(*messages, said, *results(said), tools=(LOOK,))
+        parrot.saying = [*renderer.vocabulary.encode(json.dumps(CALL)[:-2])]
+        answered = await line.chat(*messages, tools=(LOOK,), tool_choice="tool:look")
+        assert not answered.choices[0].tool_calls, "cut off, it is no call"
+
+    played = await stage.play(program)
+    assert played.episode.status == "ok"
+    first, forced, following, _ = parrot.requests
+    assert first.wishes is None and forced.wishes is not None and "look" in forced.wishes.schema
+    assert following.wishes is None
+    shown = renderer.vocabulary.decode(following.tokens.tolist())
+    assert shown.count('"look"') == 1 + renderer.vocabulary.decode(forced.tokens.tolist()).count('"look"')
+    if family != "llama3":
+        assert "<tool_call>" in shown[shown.index("now") :]

@@ -1,0 +1,64 @@
+"""Calls that a client forces: the JSON schema that holds a reply to one, and the call that such a reply spells.
+
+The reply is the bare object ``{"name": …, "arguments": …}``, whatever form the base writes its own calls in. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from marlaas.plugins.messages import ToolCall
+
+ONE = "tool:"
+"""Stands before the name of the one tool that is to be called."""
+REQUIRED = "required"
+"""Any tool is to be called."""
+
+
+def forces(choice: str) -> bool:
+    """Whether a ``tool_choice`` leaves the model no answer but a call."""
+    return choice not in ("", "auto", "none")
+
+
+def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
+    """The JSON schema of a call, as JSON; empty where nothing is forced.
+
+    ``tools`` have OpenAI's form. Raises ``ValueError`` for a choice that there is not, or that none of the tools meets.
+    """
+    if not forces(choice):
+        return ""
+    name = choice.removeprefix(ONE) if choice.startswith(ONE) else ""
+    if not name and choice != REQUIRED:
+        raise ValueError(f"tool_choice cannot be {choice[:128]!r}.")
+    chosen = [function for function in map(_function, tools) if name in ("", function["name"])]
+    if not chosen:
+        raise ValueError(f"tool_choice wants {name[:128] or 'a tool'}, which is not among the tools.")
+    schemas = [_schema(function) for function in chosen]
+    return json.dumps(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
+
+
+def forced_call(text: str) -> tuple[ToolCall, ...]:
+    """The call that a reply under a schema of ``schema_of_call`` spells; none where the reply was cut off."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
+        return ()
+    return (ToolCall(str(value.get("name")), value["arguments"]),)
+
+
+def _function(tool: dict[str, Any]) -> dict[str, Any]:
+    function = tool.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+        raise ValueError("A tool that may be forced is a function with a name.")
+    return function
+
+
+def _schema(function: dict[str, Any]) -> dict[str, Any]:
+    parameters = function.get("parameters")
+    arguments = parameters if isinstance(parameters, dict) and parameters else {"type": "object"}
+    fields = {"name": {"const": function["name"]}, "arguments": arguments}
+    return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
