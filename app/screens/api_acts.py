@@ -95,12 +95,10 @@ def _written(app: Application, write: Callable[[], Callable[[], None]]) -> None:
 
 
 def _mint(app: Application, wish: KeyWish) -> Callable[[], None]:
-    from marlaas.engine.daemon import control
-
     from ..home.api_keys import make_key
 
-    control.create_database(app.home)
-    return partial(_show, app, make_key(app.home, wish.tenant, wish.name), wish.tenant)
+    made = make_key(app.home, wish.tenant, wish.name)
+    return partial(_show, app, made.key, made.tenant)
 
 
 def _show(app: Application, key: str, tenant: str) -> None:

@@ -38,26 +38,15 @@ def register(family: Verbs) -> None:
 
 def make(args: argparse.Namespace) -> int:
     """Make a key."""
-    from marlaas.engine.api import check_scopes, new_key
-    from marlaas.engine.daemon import create_database
-    from marlaas.engine.errors import ConfigError
-    from marlaas.engine.spec import tenant_name
-    from marlaas.engine.store import add_key
+    from ...home.api_keys import make_key
 
-    home = home_of(args)
-    tenant = tenant_name(args.tenant)
-    if len(args.name) > 200 or not args.name.isprintable():
-        raise ConfigError("A key's name must be a printable text of at most 200 characters.")
-    scopes = check_scopes([scope.strip() for scope in args.scopes.split(",") if scope.strip()])
-    create_database(home)
-    made = new_key(tenant)
-    number = add_key(home.database, tenant, args.name, made.digest, made.prefix, scopes)
+    scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
+    made = make_key(home_of(args), args.tenant, args.name, scopes)
     if args.json:
-        said = {"key": made.key, "prefix": made.prefix, "id": number, "tenant": tenant, "name": args.name}
-        output.result_json(said | {"scopes": list(scopes)})
+        output.result_json(asdict(made))
         return output.OK
     output.quote(made.key)
-    output.talk(f"This key of tenant {line(tenant)} is shown this once, for {' and '.join(scopes)}.")
+    output.talk(f"This key of tenant {line(made.tenant)} is shown this once, for {' and '.join(made.scopes)}.")
     return output.OK
 
 
