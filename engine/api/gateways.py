@@ -90,7 +90,7 @@ def check_installed() -> None:
     if missing:
         raise ConfigError(
             f"The API needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
-            "Install the extra: `pip install 'marlaas[api]'`.",
+            "Install the extra: `make install EXTRAS=api`, or `pip install 'marlaas[api]'`.",
         )
 
 

@@ -25,6 +25,9 @@ DRAWS = 32
 """Training instances that are looked at beside the held-out ones, to see whether both are of the same few prompts."""
 TRIES = 3
 """How often an instance is looked at whose first prompt is not seen."""
+ENOUGH = 8
+"""Instances that fail at once, where none is seen, after which the others are not looked at: a program that takes
+seconds to fail would keep its task waiting for minutes before it says why."""
 NAMES: Mapping[Split, str] = {"eval": "held-out", "test": "test"}
 """What the prompts of a split are called."""
 AT_ONCE = 64
@@ -132,10 +135,15 @@ class HeldOutPrompts:
         """
         found: dict[int, PromptHash | None] = {}
         silent: set[int] = set()
+        failed = 0
+        """Of this try, as all others may."""
         permits = asyncio.Semaphore(AT_ONCE)
 
         async def look(place: int) -> EpisodeOutcome | None:
+            nonlocal failed
             async with permits:
+                if failed >= ENOUGH and not found:
+                    return None
                 with self._services.rollout.canned(_silence) as answering:
                     ended = await self._services.environments.look(lease, specs[place], answering.endpoint)
             if isinstance(ended, Ask):
@@ -145,10 +153,12 @@ class HeldOutPrompts:
                 if ended.status == "ok":
                     silent.add(place)
             else:
+                failed += _fails_alike(ended)
                 return ended
             return None
 
         for _ in range(TRIES):
+            failed = 0
             missing = [place for place in range(len(specs)) if place not in found]
             ended = await asyncio.gather(*map(look, missing))
             if lease.cut:
@@ -179,6 +189,11 @@ class HeldOutPrompts:
 async def _silence(_ask: Ask) -> Reply:
     """Answers never: a program is heard, as its episode is, and then cancelled."""
     return await asyncio.Future()
+
+
+def _fails_alike(outcome: EpisodeOutcome) -> bool:
+    """Whether an instance failed by itself, and not in a line of its own: so may all others."""
+    return not (outcome.died or outcome.overloaded or _own_fault(outcome))
 
 
 def _own_fault(outcome: EpisodeOutcome) -> bool:

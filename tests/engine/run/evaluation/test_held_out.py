@@ -15,7 +15,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.rollout.programs.hosting import Canned
-from marlaas.engine.run.evaluation.held_out import DRAWS, TRIES, HeldOutPrompts
+from marlaas.engine.run.evaluation.held_out import AT_ONCE, DRAWS, TRIES, HeldOutPrompts
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.trajectories import Failure
@@ -24,7 +24,7 @@ from marlaas.plugins.messages import Ask, Message
 from ...scheduler.world import World
 from ..test_learning import SPEC
 
-DIED = EpisodeOutcome("error", failure=Failure("the process was killed"))
+DIED = EpisodeOutcome("error", failure=Failure("the process was killed"), died=True)
 RAISED = EpisodeOutcome("error", failure=Failure("no such word", "env.py", 7))
 
 
@@ -60,6 +60,20 @@ async def test_what_failed_once_is_looked_at_again(tmp_path: Path) -> None:
     assert await ends(world) == Ending("done")
     assert set(looked.values()) == {TRIES}
     assert world.query("SELECT DISTINCT prompts FROM evals") == [{"prompts": 64}]
+
+
+async def test_where_nothing_is_seen_the_rest_is_not_looked_at(tmp_path: Path) -> None:
+    """A program that takes seconds to fail does not keep its task waiting for as long as all instances take."""
+    looked = Counter[tuple[str, int]]()
+
+    def unseen(spec: EpisodeSpec) -> EpisodeOutcome:
+        looked[spec.split, spec.index] += 1
+        return EpisodeOutcome("error", failure=Failure("it ended with exit code 1"))
+
+    world = world_of(tmp_path, unseen)
+    ending = await ends(world)
+    assert ending.reason.code == "blocked" and "it ended with exit code 1" in ending.reason.words
+    assert len(looked) <= AT_ONCE < 64 + DRAWS and max(looked.values()) == TRIES
 
 
 async def test_what_always_fails_by_itself_is_a_failure_of_its_own(tmp_path: Path) -> None:

@@ -22,7 +22,11 @@ def add(a: int, b: int) -> int:
 
 
 model = OpenAIServerModel(
-    model_id="gpt-5", api_base=os.environ["OPENAI_BASE_URL"], api_key=os.environ["OPENAI_API_KEY"], max_tokens=12
+    model_id="gpt-5",
+    api_base=os.environ["OPENAI_BASE_URL"],
+    api_key=os.environ["OPENAI_API_KEY"],
+    max_tokens=12,
+    tool_choice="auto",  # else the library forces a call, which training refuses
 )
 agent = ToolCallingAgent(tools=[add], model=model, max_steps=3, verbosity_level=0)
 agent.run("What is 2+3?")
