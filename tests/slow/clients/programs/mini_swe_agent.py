@@ -13,6 +13,7 @@ os.environ |= {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "MSWEA_COST_TRACKING": "ignore_errors",
     "MSWEA_SILENT_STARTUP": "1",
+    "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "1",
     "MSWEA_GLOBAL_CONFIG_DIR": HOME,
 }
 
@@ -22,8 +23,20 @@ from minisweagent.config import builtin_config_dir
 from minisweagent.environments.local import LocalEnvironment
 from minisweagent.models.litellm_model import LitellmModel
 
+told = []
+
+
+class Model(LitellmModel):
+    """Writes down what it is told."""
+
+    def _query(self, *words, **more):
+        response = super()._query(*words, **more)
+        told.append({"text": response.choices[0].message.content or "", "logprobs": None})
+        return response
+
+
 config = yaml.safe_load((builtin_config_dir / "default.yaml").read_text())
-model = LitellmModel(
+model = Model(
     **{
         **config.get("model", {}),
         "model_name": "openai/none",
@@ -33,7 +46,6 @@ model = LitellmModel(
 )
 agent = DefaultAgent(model, LocalEnvironment(cwd=HOME), **{**config["agent"], "step_limit": 3, "cost_limit": 0.0})
 agent.run("Say what 2+3 is.")
-told = [{"text": one["content"] or "", "logprobs": None} for one in agent.messages if one.get("role") == "assistant"]
-assert told
+assert len(told) == 3
 
 Path("told.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told))

@@ -1,4 +1,4 @@
-"""openai-agents: an agent with a tool, by the Responses interface and by chat completions, and once as a stream.
+"""openai-agents: an agent with a tool, whose second reply is asked for as a whole, and then as a stream.
 
 python openai_agents_both.py
 """
@@ -33,13 +33,16 @@ def tell(result):
 
 
 async def main():
-    for interface in ("responses", "chat_completions"):
-        set_default_openai_api(interface)
+    set_default_openai_api("chat_completions")  # by the other one, a reply that is cut off is an error to the library
+    for streams in (False, True):
         settings = ModelSettings(max_tokens=16)
         agent = Agent(name="adder", instructions="You add.", tools=[add], model="gpt-5", model_settings=settings)
         first = await Runner.run(agent, "What is 2+3?")
         tell(first)
         follow = [*first.to_input_list(), {"role": "user", "content": "And 4+5?"}]
+        if not streams:
+            tell(await Runner.run(agent, follow))
+            continue
         second = Runner.run_streamed(agent, follow)
         async for _ in second.stream_events():
             pass
