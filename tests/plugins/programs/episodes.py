@@ -79,11 +79,11 @@ def alive(pid: int) -> bool:
     return False
 
 
-def leftovers() -> list[int]:
-    """Processes that some program has left."""
+def leftovers(mark: str) -> list[int]:
+    """Processes left by programs that were started under that mark: other tests run theirs at the same time."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):
-            if b"MARLAAS_PROGRAM=" in Path(f"/proc/{int(name)}/environ").read_bytes():
+            if f"{mark}=".encode() in Path(f"/proc/{int(name)}/environ").read_bytes():
                 found.append(int(name))
     return found

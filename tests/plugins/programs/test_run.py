@@ -23,9 +23,12 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    yield
-    assert not leftovers()
+def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark of this test's programs alone; nothing that bears it stays."""
+    mark = f"MARLAAS_PROGRAM_{os.urandom(8).hex()}"
+    monkeypatch.setattr(running, "MARK", mark)
+    yield mark
+    assert not leftovers(mark)
 
 
 async def python(code: str, folder: Path, stdin: str = "") -> ProgramRun:
@@ -103,15 +106,16 @@ async def test_a_cancelled_program_ends_with_all_that_it_started(tmp_path: Path)
 
 HOST = """
 import asyncio, os, sys
-from marlaas.plugins.programs.run import run
-asyncio.run(run(("python", "-c", sys.argv[1]), sys.argv[2], dict(os.environ), ""))
+from marlaas.plugins.programs import run as running
+running.MARK = sys.argv[3]
+asyncio.run(running.run(("python", "-c", sys.argv[1]), sys.argv[2], dict(os.environ), ""))
 """
 
 
 @LINUX
-async def test_none_outlives_the_process_of_its_plugin(tmp_path: Path) -> None:
+async def test_none_outlives_the_process_of_its_plugin(tmp_path: Path, mark: str) -> None:
     host = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", HOST, DAEMON + "time.sleep(600)", str(tmp_path))
+        *(sys.executable, "-P", "-c", HOST, DAEMON + "time.sleep(600)", str(tmp_path), mark)
     )
     while not (tmp_path / "pid").exists():
         await asyncio.sleep(0.01)
@@ -123,11 +127,11 @@ async def test_none_outlives_the_process_of_its_plugin(tmp_path: Path) -> None:
     await ended.wait()
     asyncio.get_running_loop().remove_reader(watched)
     os.close(watched)
-    while leftovers():  # the one that watched it ends after it
+    while leftovers(mark):  # the one that watched it ends after it
         await asyncio.sleep(0.01)
 
 
-async def test_programs_wait_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_programs_wait_for_a_place(monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
     monkeypatch.setattr(running, "_MOST", 1)
     free: list[bool] = []
 
@@ -140,6 +144,6 @@ async def test_programs_wait_for_a_place(monkeypatch: pytest.MonkeyPatch) -> Non
         playing = asyncio.ensure_future(result_of(program, episode(program)))
         for _ in range(10):
             await asyncio.sleep(0)
-        assert not playing.done() and not leftovers()
+        assert not playing.done() and not leftovers(mark)
     assert await playing == 1.0
     assert free == [True], "while it is judged another may run"
