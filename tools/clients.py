@@ -39,7 +39,7 @@ LIBRARIES = {
     "openai-agents": Library(("openai-agents==0.24.0",)),
     "langgraph": Library(("langgraph==1.2.22", "langchain-openai==1.7.3", "langchain-core==1.7.2")),
     "mini-swe-agent": Library(("mini-swe-agent==2.4.6", "litellm==1.106.2", "mcp==2.3.0")),
-    "inspect-ai": Library(("inspect-ai==0.3.285", "openai==2.54.0")),
+    "inspect-ai": Library(("inspect-ai==0.3.285", "openai==3.54.0")),
     "lm-eval": Library(("lm-eval[api]==0.4.13", "transformers==5.23.0")),
     "verifiers": Library(("verifiers==0.4.0",)),
 }

@@ -116,7 +116,6 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     environments = EnvironmentService(
         folders, home.scratch, on_environment, needed=played, interpreters=interpreters, earlier=store.failing.all()
     )
-    api = Api(store, settings.api, home, log)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)

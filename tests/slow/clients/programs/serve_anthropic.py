@@ -13,7 +13,7 @@ client = Anthropic(max_retries=0)
 asked = {
     "model": model,
     "max_tokens": 8,
-    "temperature": 0,
+    "extra_body": {"temperature": 0},  # a field of the interface for which the SDK has no parameter any more
     "messages": [{"role": "user", "content": "47+85="}],
 }
 whole = client.messages.create(**asked)
