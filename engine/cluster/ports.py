@@ -43,7 +43,7 @@ def port_flags(first: int) -> list[str]:
     return flags
 
 
-def listed(head: int, first: int) -> list[tuple[str, str]]:
+def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
     """All ports and what they are for, for people."""
     rows = [(str(head), HEAD)]
     for port in RANGE:

@@ -1,4 +1,4 @@
-"""Under which conditions marlaas starts Ray or connects to one: a token, no telemetry, no other judge of memory or cards.
+"""On which conditions marlaas starts Ray or connects to one: a token, no telemetry, no other judge of memory or cards.
 
 Whoever reaches a Ray without a token runs programs as its account. So a token is required unless ``insecure = true``.
 """

@@ -1,0 +1,52 @@
+"""The nodes of a cluster in words: rows of a table, and what is to be said of one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from marlaas.engine.cluster import clock_warning
+from marlaas.engine.store import NodeRow
+
+from .format import counted, line, size
+
+
+def headers(known: bool) -> tuple[str, ...]:
+    """Of the table; ``known``: the engine has looked at the nodes."""
+    plain = ("NODE", "ADDRESS", "STATE")
+    return (*plain, "CORES", "MEMORY", "CARDS", "WORKERS") if known else plain
+
+
+def row(node: NodeRow, known: bool) -> tuple[str, ...]:
+    """A row of it."""
+    name = f"{line(node.name, 32)} (here)" if node.here else line(node.name, 32)
+    plain = (name, line(node.address, 45), node.state)
+    if not known:
+        return plain
+    if not node.cores:
+        return (*plain, "", "", "", "")
+    return (*plain, str(node.cores), size(node.memory), cards(node), ", ".join(line(one, 24) for one in node.workers))
+
+
+def cards(node: NodeRow) -> str:
+    """How many of its cards are used: ``2 of 4``; empty where it has none."""
+    all_cards = len(node.cards) + len(node.left_out)
+    if not all_cards:
+        return ""
+    return str(all_cards) if not node.left_out else f"{len(node.cards)} of {all_cards}"
+
+
+def remarks(node: NodeRow) -> Iterator[str]:
+    """Sentences about a node: why it is not used, which cards are left alone, whether its clock is wrong."""
+    if node.refused:
+        yield f"{node.name} is not used: {node.refused}"
+    for why in node.left_out:
+        yield f"{node.name}: {why}"
+    if node.clock is not None and (warning := clock_warning(node.name, node.clock)):
+        yield warning
+
+
+def summary(nodes: tuple[NodeRow, ...] | list[NodeRow]) -> str:
+    """``3 nodes, 1 draining, 1 gone``."""
+    states = [node.state for node in nodes]
+    rest = [f"{states.count(state)} {state}" for state in ("draining", "refused", "gone") if state in states]
+    return ", ".join([counted(len(nodes), "node"), *rest])
