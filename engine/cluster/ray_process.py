@@ -41,6 +41,8 @@ SIZE = 4096
 LONGEST_FOLDER = 48
 """Characters of Ray's folder: with the names of its sockets, 107 must hold them all."""
 EXTRA = "cluster"
+started: dict[int, subprocess.Popen[bytes]] = {}
+"""What this process has started, by its id; whoever starts a process has to see it off."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,6 @@ def check_ray() -> None:
         raise ConfigError("Ray joins several machines on Linux only.", "This machine can still work alone.")
 
 
-def lock_file(home: Home) -> Path:
-    """The lock that this machine's Ray holds."""
-    return home.root / "node.lock"
-
-
 def ray_folder(home: Home) -> Path:
     """Where Ray keeps sockets and logs: outside of the home, whose path may be too long for a socket; 0700."""
     name = hashlib.sha256(os.fsencode(home.root)).hexdigest()[:10]
@@ -84,7 +81,7 @@ def ray_folder(home: Home) -> Path:
 def local_node(home: Home) -> LocalNode | None:
     """The Ray that this home has started on this machine, if it lives."""
     try:
-        file = os.open(lock_file(home), os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(home.node_lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
@@ -131,6 +128,7 @@ def start_ray(
                 env=environment,
                 pass_fds=(lock,),
             )
+        started[process.pid] = process
         node = LocalNode(process.pid, node.head, node.is_head, node.name, node.ip)
         os.ftruncate(lock, 0)
         os.pwrite(lock, json.dumps(asdict(node)).encode(), 0)
@@ -139,6 +137,7 @@ def start_ray(
     deadline = time.monotonic() + seconds
     while STARTED not in (said := _said(log, begun)):
         if process.poll() is not None:
+            del started[process.pid]
             raise ConfigError(f"Ray did not start: {why_not(said)}", f"See {log}.")
         if time.monotonic() > deadline:
             stop_ray(home, grace=0.0)
@@ -175,8 +174,8 @@ def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
         if time.monotonic() > deadline and node.pid:
             _signal(node.pid, signal.SIGKILL)
         time.sleep(POLL)
-    with contextlib.suppress(ChildProcessError, OSError):
-        os.waitpid(node.pid, os.WNOHANG)  # where this process has started it
+    if node.pid in started:
+        started.pop(node.pid).wait()
     return True
 
 
@@ -220,7 +219,7 @@ def _made(folder: Path) -> Path:
 
 def _locked(home: Home) -> int:
     """The lock, held. Raises ``ConfigError`` where this home's Ray holds it."""
-    lock = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     for last in (*[False] * (ATTEMPTS - 1), True):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

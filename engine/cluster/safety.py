@@ -76,7 +76,7 @@ HEAD_FLAGS = (
 
 def token_file(home: Home, cluster: ClusterSettings) -> Path:
     """Where this machine's copy of the cluster's token lies."""
-    return Path(cluster.token) if cluster.token else home.root / "cluster.token"
+    return Path(cluster.token) if cluster.token else home.cluster_token
 
 
 def check_token(home: Home, cluster: ClusterSettings) -> None:
