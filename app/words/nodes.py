@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from marlaas.engine.cluster import clock_warning
 from marlaas.engine.store import NodeRow
 
 from .format import counted, line, size
@@ -41,8 +40,10 @@ def remarks(node: NodeRow) -> Iterator[str]:
         yield f"{node.name} is not used: {node.refused}"
     for why in node.left_out:
         yield f"{node.name}: {why}"
-    if node.clock is not None and (warning := clock_warning(node.name, node.clock)):
-        yield warning
+    if node.clock is not None:
+        from marlaas.engine.cluster import clock_warning  # never loaded where there is no cluster
+
+        yield from filter(None, (clock_warning(node.name, node.clock),))
 
 
 def summary(nodes: tuple[NodeRow, ...] | list[NodeRow]) -> str:
