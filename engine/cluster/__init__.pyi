@@ -40,4 +40,5 @@ from .versions import (
     Versions as Versions,
     differences as differences,
     own_versions as own_versions,
+    versions_in_words as versions_in_words,
 )

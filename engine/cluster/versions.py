@@ -64,6 +64,12 @@ def differences(here: Versions, there: Versions, node: str = "there") -> str:
     return f"{', '.join(told)}." if told else ""
 
 
+def versions_in_words(versions: Versions) -> str:
+    """``Python 3.12.3, torch 2.11.0``: what is installed, for people."""
+    there = [(NAMES.get(field.name, field.name), getattr(versions, field.name)) for field in fields(Versions)]
+    return ", ".join(f"{name} {version}" for name, version in there if version)
+
+
 def _counts(name: str, version: str) -> str:
     """The part of a version that must be the same."""
     public = version.partition("+")[0]
