@@ -21,13 +21,16 @@ class Port:
     """What it is for."""
 
 
+FIGURES = 6
+"""The place of a port that no option sets."""
 RANGE = (
     Port(("--node-manager-port",), 0, 0, "Ray's node manager: starts the node host, tells which machines live"),
     Port(("--object-manager-port",), 1, 1, "Ray's object manager: versions' files between machines"),
     Port(("--runtime-env-agent-port",), 2, 2, "an agent of Ray, asked by its own machine"),
     Port(("--dashboard-agent-grpc-port",), 3, 3, "another, likewise"),
     Port(("--dashboard-agent-listen-port",), 4, 4, "the same one, over HTTP"),
-    Port(("--metrics-export-port",), 5, 5, "Ray's figures, for nobody here"),
+    Port(("--metrics-export-port",), 5, 5, "Ray's figures, which nobody here reads"),
+    Port((), FIGURES, FIGURES, "further figures of the head's"),
     Port(("--min-worker-port", "--max-worker-port"), 10, PORTS - 1, "the bridge and the node hosts: all calls"),
 )
 HEAD = "the head alone: where machines join, and Ray's own records"
@@ -41,6 +44,11 @@ def port_flags(first: int) -> list[str]:
         for flag, place in zip(port.flags, (port.first, port.last), strict=False):
             flags.append(f"{flag}={first + place}")
     return flags
+
+
+def port_variables(first: int) -> dict[str, str]:
+    """The variables of the environment that set the others of a range that begins at ``first``."""
+    return {"DASHBOARD_METRIC_PORT": str(first + FIGURES)}
 
 
 def listed_ports(head: int, first: int) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..errors import ConfigError
 from ..home import ClusterSettings, Home
+from .ports import port_variables
 
 TOKEN_BYTES = 32
 LONGEST = 4096
@@ -36,6 +37,8 @@ FIXED = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    # No server that runs programs from outside of the cluster; for that there is no option.
+    "RAY_START_HOOK": "marlaas.engine.cluster.start_hook.close_client_server",
 }
 """The environment of every Ray process that marlaas starts."""
 
@@ -46,7 +49,7 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
     Raises ``ConfigError`` as ``check_token`` does.
     """
     check_token(home, cluster)
-    environment = FIXED | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
+    environment = FIXED | port_variables(cluster.ports) | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
     return environment if cluster.insecure else environment | {"RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
 
 
@@ -68,8 +71,8 @@ def ray_flags(cluster: ClusterSettings) -> list[str]:
 HEAD_FLAGS = (
     # A web page through which programs can be started, and 400 MB.
     "--include-dashboard=false",
-    # Lets programs from outside of the cluster drive it.
-    "--ray-client-server-port=0",
+    # Rents and gives back machines by load; here people join them.
+    "--no-monitor",
 )
 """Further options of the head."""
 

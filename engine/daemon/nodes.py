@@ -1,4 +1,4 @@
-"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers where nodes come and go.
+"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers as nodes come and go.
 
 It hears people who drain a node. A node that is drained keeps its workers until no task is within a step; one that has
 died has none. Which node gets what is decided by the placement.

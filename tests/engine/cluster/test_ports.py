@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.ports import listed_ports, port_flags
+from marlaas.engine.cluster.ports import listed_ports, port_flags, port_variables
 from marlaas.engine.home.settings import PORTS
 
 from ...examples import examples
@@ -15,7 +15,7 @@ from ...examples import examples
 @settings(max_examples=examples())
 @given(st.integers(1024, 65536 - PORTS))
 def test_every_port_lies_in_the_range_once(first: int) -> None:
-    ports = [int(flag.rpartition("=")[2]) for flag in port_flags(first)]
+    ports = [int(flag.rpartition("=")[2]) for flag in port_flags(first)] + [*map(int, port_variables(first).values())]
     assert len(set(ports)) == len(ports)
     assert all(first <= port < first + PORTS for port in ports)
     lists = [tuple(map(int, re.findall(r"\d+", number))) for number, _ in listed_ports(6379, first)]
