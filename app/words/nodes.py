@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from marlaas.engine.store import NodeRow
 
 from .format import counted, line, size
+
+
+def join_line(head: str, ip: str, token: Path | None) -> str:
+    """The line with which another machine joins; ``token`` is the file on the head, at ``ip``."""
+    if token is None:
+        return f"marlaas cluster join {head}"
+    return f"ssh {ip} cat {shlex.quote(str(token))} | marlaas cluster join {head} --token -"
 
 
 def headers(known: bool) -> tuple[str, ...]:

@@ -17,6 +17,14 @@ from .draining import (
     meant as meant,
     why_not_drain as why_not_drain,
 )
+from .inventory import (
+    NodeFacts as NodeFacts,
+    look_here as look_here,
+    trouble_with as trouble_with,
+)
+from .node import (
+    Node as Node,
+)
 from .ports import (
     listed_ports as listed_ports,
 )

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-SECONDS = 30.0
+SECONDS = 20.0
 KEY = b"marlaas/head"
 """Where the head's record lies in Ray's key-value store."""
 SPACE = b"marlaas"
@@ -21,6 +21,10 @@ MARK = "marlaas-answer "
 """Begins the line with the answer."""
 PATIENCE = 10
 """Seconds that one request to Ray may take."""
+HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
+"""A client of Ray tries for a minute to reach what is no head."""
+SILENT = "Failed to connect to GCS"
+"""What it says then."""
 
 
 def ask(
@@ -38,7 +42,7 @@ def ask(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | dict(environment),
+            env=os.environ | HASTE | dict(environment),
             timeout=seconds,
             text=True,
             errors="replace",
@@ -58,6 +62,8 @@ def answer_in(said: str, status: int) -> dict[str, Any]:
             return found if isinstance(found, dict) else {"failed": "other", "why": "no answer"}
     refused = any(sign in said for sign in ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth"))
     last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
+    if SILENT in said and not refused:
+        last = "it does not speak as Ray does"
     return {"failed": "token" if refused else "other", "why": last}
 
 

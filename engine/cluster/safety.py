@@ -49,7 +49,11 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
     Raises ``ConfigError`` as ``check_token`` does.
     """
     check_token(home, cluster)
-    environment = FIXED | port_variables(cluster.ports) | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
+    environment = (
+        FIXED
+        | port_variables(cluster.ports)
+        | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
+    )
     return environment if cluster.insecure else environment | {"RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from ... import output
 from ...words.format import line
@@ -35,6 +34,7 @@ def register(verbs: Verbs) -> None:
 def join(args: argparse.Namespace) -> int:
     """Start Ray here, and say how others join or how far the head is."""
     from ...home.cluster import joining
+    from ...words.nodes import join_line
 
     home = home_of(args)
     if args.address is None:
@@ -53,21 +53,13 @@ def join(args: argparse.Namespace) -> int:
     elif node.is_head:
         output.result(f"{line(node.name)} is the head of a cluster at {node.head}.")
         output.talk("Another machine joins with this line, typed there:")
-        output.result(f"  {_line_for_others(node.head, node.ip, joined.token)}")
+        output.result(f"  {join_line(node.head, node.ip, joined.token)}")
         output.talk("`marlaas engine start` here trains over all of them; `marlaas cluster status` lists them.")
     else:
         output.result(
             f"{line(node.name)} has joined the cluster at {node.head}, {joined.milliseconds or 0:.1f} ms away."
         )
     return output.OK
-
-
-def _line_for_others(head: str, ip: str, token: Path | None) -> str:
-    import shlex
-
-    if token is None:
-        return f"marlaas cluster join {head}"
-    return f"ssh {ip} cat {shlex.quote(str(token))} | marlaas cluster join {head} --token -"
 
 
 def _token(given: str | None) -> str | None:
@@ -88,7 +80,9 @@ def leave(args: argparse.Namespace) -> int:
     from ...home.cluster.leaving import leave as leave_cluster
 
     node = leave_cluster(home_of(args), args.force)
-    if node.is_head:
+    if not node.pid:
+        output.talk(f"This machine's Ray had ended; the cluster at {line(node.head)} is forgotten.")
+    elif node.is_head:
         output.talk(f"The cluster at {node.head} has ended; its other machines notice within a minute.")
     else:
         output.talk(f"{line(node.name)} has left the cluster at {node.head}.")

@@ -55,12 +55,14 @@ def status(args: argparse.Namespace) -> int:
 
 
 def _table(state: ClusterState) -> None:
-    from ...words.nodes import headers, remarks, row
+    from ...words.nodes import headers, join_line, remarks, row
 
     output.result_table(headers(state.engine), [row(node, state.engine) for node in state.nodes], ("CORES", "MEMORY"))
     for node in state.nodes:
         for remark in remarks(node):
             output.result(f"  {line(remark)}")
+    if state.own is not None and state.own.is_head:
+        output.talk(f"Another machine joins with: {join_line(state.address, state.own.ip, state.token)}")
     if not state.engine:
         output.talk(
             "No engine works over it here, so cores and cards are not known: `marlaas engine start` starts one."

@@ -17,15 +17,19 @@ WORKERS = ("marlaas.engine.workers.host", "marlaas.plugins.host", "marlaas.engin
 
 
 def leave(home: Home, force: bool) -> LocalNode:
-    """End this machine's Ray. Raises ``ConfigError`` where it is in no cluster, or where tasks run over it.
+    """End this machine's Ray, or forget one that has died, whose ``pid`` is then 0.
 
-    ``force`` leaves all the same: for tasks that is the death of their workers here.
+    Raises ``ConfigError`` where it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for tasks
+    that is the death of their workers here.
     """
     node = local_node(home)
     if node is None:
-        if load_settings(home).cluster.address not in ("", AUTO):
-            write_cluster(home.config, "")  # its head has died; the next engine works on this machine alone
-        raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
+        address = load_settings(home).cluster.address
+        if address in ("", AUTO):
+            raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
+        write_cluster(home.config, "")  # the next engine works on this machine alone
+        shutil.rmtree(ray_folder(home), ignore_errors=True)
+        return LocalNode(0, address, True, "", "")
     if not force:
         _check_idle(home, node)
     stop_ray(home)

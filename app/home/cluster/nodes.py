@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from marlaas.engine.cluster import AUTO, LocalNode, ask, local_node, ray_environment
+from marlaas.engine.cluster import (
+    AUTO,
+    LocalNode,
+    ask,
+    check_listens,
+    local_node,
+    parse_address,
+    ray_environment,
+    token_file,
+)
 from marlaas.engine.daemon import control
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
 from marlaas.engine.home import Home, load_settings
@@ -23,6 +33,8 @@ class ClusterState:
     engine: bool
     """Whether the nodes are as this home's engine knows them; else their names and addresses are all that is known."""
     nodes: tuple[NodeRow, ...]
+    token: Path | None = None
+    """The file with the token; None where the cluster asks for none."""
 
 
 def cluster_state(home: Home) -> ClusterState | None:
@@ -36,10 +48,12 @@ def cluster_state(home: Home) -> ClusterState | None:
         return None
     with reading(home) as reader:
         rows = tuple(reader.nodes()) if reader is not None and control.alive(home) else ()
+    token = None if cluster.insecure else token_file(home, cluster)
     if rows:
-        return ClusterState(address, own, True, rows)
+        return ClusterState(address, own, True, rows, token)
     if address == AUTO:
         raise ConfigError("Only the engine finds the address `auto`.", "`marlaas engine start` starts one.")
+    check_listens(parse_address(address, cluster.port))
     seen = ask("look", address, ray_environment(home, cluster))
     if seen.get("failed"):
         why = {"token": "it does not accept this machine's token"}.get(seen["failed"], seen["why"])
@@ -53,4 +67,4 @@ def cluster_state(home: Home) -> ClusterState | None:
         )
         for node in seen["nodes"]
     )
-    return ClusterState(address, own, False, tuple(sorted(found, key=lambda row: (not row.alive, row.name))))
+    return ClusterState(address, own, False, tuple(sorted(found, key=lambda row: (not row.alive, row.name))), token)
