@@ -84,6 +84,8 @@ class WorkerSupervisor:
         self._renderer = Renderer(base.path)
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
+        self.settling = False
+        """Whether they then go on, with workers elsewhere; else the engine ends."""
         self._opening = ServicesFactory(
             home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log, endpoints
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-LATEST = "m041_served"
+LATEST = "m042_nodes"
 """The name of the last migration."""
 
 

@@ -229,6 +229,7 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
+        self.settling = False
         self.preemptible = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
@@ -328,6 +329,7 @@ class World:
         self.store.close()
         self.store = self._opened()
         self.draining = asyncio.Event()
+        self.settling = False
         self.preemptible = Preemptible()
         self.replace_workers()
 

@@ -1,0 +1,69 @@
+"""Reads the nodes of the cluster as the engine last saw them. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from .reader import Reader
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One machine of the cluster."""
+
+    id: str
+    """Ray's id: another each time that the machine joins."""
+    name: str
+    """What people call it."""
+    address: str
+    """Its address in the cluster."""
+    alive: bool
+    here: bool
+    """Whether it is the engine's own machine."""
+    draining: bool
+    """Whether it gets nothing new."""
+    refused: str
+    """Why it is not used, in one sentence; empty where it is."""
+    cores: int
+    """Cores that may be used there."""
+    memory: int
+    """Bytes of main memory that were free there."""
+    cards: tuple[str, ...]
+    """Labels and names of the cards that may be used."""
+    left_out: tuple[str, ...]
+    """Why other cards are left alone, in a sentence each."""
+    clock: float | None
+    """Seconds by which its clock is ahead of the engine's; None where that is not known."""
+    versions: str
+    """``Python 3.12.3, torch 2.11.0``"""
+    workers: tuple[str, ...]
+    """Names of the workers that run there."""
+    updated: float
+    """When the engine last heard of it, in seconds since 1970."""
+
+    @property
+    def state(self) -> str:
+        """``ready``, ``draining``, ``refused`` or ``gone``."""
+        if not self.alive:
+            return "gone"
+        return "refused" if self.refused else "draining" if self.draining else "ready"
+
+
+LISTS = ("cards", "left_out", "workers")
+"""Columns that hold JSON lists of words."""
+FLAGS = ("alive", "here", "draining")
+
+
+def node_rows(reader: Reader) -> list[NodeRow]:
+    """All nodes, the engine's machine first, then by name; none where the engine knows of no cluster."""
+    rows = reader.all("SELECT * FROM nodes ORDER BY here DESC, name, id")
+    return [
+        NodeRow(
+            **{
+                name: tuple(json.loads(row[name])) if name in LISTS else bool(row[name]) if name in FLAGS else row[name]
+                for name in row.keys()  # noqa: SIM118 (a Row)
+            }
+        )
+        for row in rows
+    ]
