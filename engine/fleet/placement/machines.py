@@ -126,7 +126,7 @@ def _only(node: UsableNode, choices: Choices, nodes: Sequence[UsableNode], asked
         samplers=tuple(replace(own, node=node.node) for own in placement.samplers),
         trainer=replace(placement.trainer, node=node.node),
         more=tuple(replace(own, node=node.node) for own in placement.more),
-        reasons=(*placement.reasons, *node.reasons, *_left_out(nodes)),
+        reasons=(*placement.reasons, *node.reasons, *left_out(nodes)),
         hosts=hosts_of([node], ()) if node.node else (),
     )
     return Placed(
@@ -134,7 +134,8 @@ def _only(node: UsableNode, choices: Choices, nodes: Sequence[UsableNode], asked
     )
 
 
-def _left_out(nodes: Sequence[UsableNode]) -> list[str]:
+def left_out(nodes: Sequence[UsableNode]) -> list[str]:
+    """A sentence on each node that is not used."""
     said = [draining(node) for node in nodes if node.draining]
     return said + [refused(node) for node in nodes if node.refused and not node.draining]
 
@@ -236,7 +237,9 @@ def _narrowed(way: _Ways, kind: str, threads: int, asked: Asked) -> _Ways:
 def _divided(ways: Sequence[_Ways], kind: str, asked: Asked) -> _Division | None:
     """The best division with trainers of one class; apart, unless it gains enough that a node does both."""
     row = sorted(range(len(ways)), key=lambda number: (ways[number].leaning(kind), -number))  # the engine's trains
-    plain, mixed, shared = [], [], []
+    plain: list[_Division | None] = []
+    mixed: list[_Division | None] = []
+    shared: list[_Division | None] = []
     for cut in range(len(row) + 1):
         left = [role for number in row[:cut] if (role := ways[number].samples)]
         right = [role for number in row[cut:] if (role := ways[number].trains.get(kind))]
@@ -320,7 +323,7 @@ def _placed(division: _Division, nodes: Sequence[UsableNode], usable: Sequence[U
         *(sentence for role in sorted(division.roles, key=lambda r: _order(r.node)) for sentence in said_at(role)),
         *(sentence for role in division.roles for sentence in links(role, asked.wanted)),
         *idle(usable, division.roles),
-        *_left_out(nodes),
+        *left_out(nodes),
         *wherever(hosts),
     ]
     placement = Placement(tuple(samplers), trainers[0], tuple(said), tuple(trainers[1:]), hosts)

@@ -186,7 +186,7 @@ def _trainers(
     small = wishes.training is None and is_small(wanted.parameters)
     cards = [look(gpu, machine, node.software, wanted, choices) for gpu in machine.gpus] if not small else []
     cards = [card for card in cards if card.trainers and wishes.may_train(card.gpu.uuid)]
-    found = []
+    found: list[tuple[TrainerAssignment, tuple[str, ...]]] = []
     for precision in dict.fromkeys(own for card in cards for own, _ in card.trainers):
         able = [
             replace(card, trainers=own)

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Link, Machine, Rates, UsableNode
+from marlaas.engine.devices.plan import SamplerAssignment, TrainerAssignment
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.fleet.placement.division import GAIN
 from marlaas.engine.fleet.placement.links import kept
@@ -60,7 +61,7 @@ def test_a_placement_keeps_its_promises(found: list[UsableNode], base: Wanted, t
         return
     by_id = {node.node: node for node in found}
     placement = plan.placement
-    workers = [*placement.samplers, *placement.trainers]
+    workers: list[SamplerAssignment | TrainerAssignment] = [*placement.samplers, *placement.trainers]
     assert all(reason.endswith(".") for reason in placement.reasons)
     assert placement.samplers and placement.samplers[0].name == "rollout" and placement.trainer.name == "training"
     assert len({worker.name for worker in workers}) == len(workers)
