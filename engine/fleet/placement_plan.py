@@ -57,6 +57,12 @@ class PlacementPlan:
         """The way to a node."""
         return self.machines[node].link if node in self.machines else Link()
 
+    def bits_of(self, trainer: str) -> str:
+        """What the bits of a trainer follow from beside its threads: its node's processor; nothing on one machine."""
+        (node,) = (own.node for own in self.placement.trainers if own.name == trainer)
+        machine = self.machines[node].machine if node in self.machines else None
+        return (machine.cpu.name or node) if machine else ""
+
     def memory_of(self, number: int) -> MemoryPlan:
         """The plan for the trainer with this place among all."""
         return self.training[number] if self.training else self.memory[0]

@@ -91,7 +91,8 @@ class ServicesFactory:
     ) -> SharedTrainer:
         """The trainer of that name, with a line that goes by ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name)
+        like = placement_plan.bits_of(name)
+        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         endpoints: list[SamplerEndpoint] = []
