@@ -1,11 +1,12 @@
-"""The lines of a plugin at which something went wrong, as they are on the disk now.
+"""Lines of a plugin as they are on the disk now: where something went wrong, and where an environment is defined.
 
 A plugin names its own files, so only files of the plugin itself are looked at, and not more than a beginning of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +25,14 @@ AROUND = 20
 """Lines of an excerpt before and behind the one that is meant."""
 LONGEST = 400
 """Characters of a line of an excerpt."""
+_WHOLE = 200
+"""Most lines of a definition."""
+_FILES = 20
+"""Most files of a plugin in which a definition is looked for."""
+_NEXT = re.compile(r"[^\s)\]}]")
+"""How a line begins, at the left edge, behind a definition; a bracket ends what began before."""
+_OTHER = re.compile(r"[^\s)\]}@#]")
+"""The same before one, where decorators and comments belong to it."""
 
 
 def source_lines(row: EnvironmentRow, use: EnvironmentUse) -> dict[Place, str]:
@@ -73,6 +82,56 @@ def excerpt(path: Path, line: int) -> Excerpt | None:
     first = max(1, line - AROUND)
     shown = tuple(text.rstrip()[:LONGEST] for text in lines[first - 1 : line + AROUND])
     return Excerpt(path.name, line, first, shown)
+
+
+def definition(row: EnvironmentRow) -> Excerpt | None:
+    """The lines that define an environment, its decorators among them. Where its plugin does not define it under its
+    own name, the beginning of the plugin; None where that cannot be read. Slow."""
+    name, first = row.name.rpartition("/")[2], None
+    for path in _own_files(row.path):
+        try:
+            changed = path.stat().st_mtime_ns
+            if found := _defined(path, name, changed):
+                return found
+            first = first or _beginning(path, changed)
+        except OSError:
+            continue
+    return first
+
+
+def _own_files(plugin: str) -> Iterator[Path]:
+    """The files of a plugin in which an environment may be defined."""
+    own = Path(plugin)
+    names = [own.name] if plugin else []
+    if plugin and own.is_dir():
+        inside = sorted(path.name for path in own.glob("*.py"))
+        names = [f"{own.name}/{name}" for name in sorted(inside, key="__init__.py".__ne__)[:_FILES]]
+    yield from filter(None, (source_file(plugin, name) for name in names))
+
+
+@lru_cache(256)
+def _defined(path: Path, name: str, changed: int) -> Excerpt | None:
+    """The function or class of that name at the left edge of a file as it was at a time."""
+    lines = _lines(path, changed)
+    head = re.compile(rf"(?:async\s+def|def|class)\s+{re.escape(name)}\b")
+    place = next((place for place, text in enumerate(lines) if head.match(text)), None)
+    if place is None:
+        return None
+    first = place
+    while first and lines[first - 1].strip() and _OTHER.match(lines[first - 1]) is None:
+        first -= 1  # decorators, and the lines that they go on in
+    first = next(each for each in range(first, place + 1) if not lines[each][:1].isspace())
+    body = range(place + 1, min(len(lines), place + _WHOLE))
+    end = next((each for each in body if _NEXT.match(lines[each])), body.stop)
+    shown = [text.rstrip()[:LONGEST] for text in lines[first:end]]
+    while not shown[-1]:
+        shown.pop()
+    return Excerpt(path.name, place + 1, first + 1, tuple(shown))
+
+
+@lru_cache(64)
+def _beginning(path: Path, changed: int) -> Excerpt:
+    return Excerpt(path.name, 0, 1, tuple(text.rstrip()[:LONGEST] for text in _lines(path, changed)[:_WHOLE]))
 
 
 def source_file(plugin: str, file: str) -> Path | None:

@@ -38,10 +38,10 @@ _TOUCHING = ("reload", "edit", "new", "allow")
 """Actions that change files or the engine."""
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
-ctrl+p, “Start the engine”, or from a shell
+S starts one, N writes a template that runs at once. Or from a shell
 
     marlaas engine start
-    marlaas env new my_env      a template that runs at once; N writes one, too"""
+    marlaas env new my_env"""
 
 
 class EnvironmentsScreen(View):
@@ -127,7 +127,8 @@ shows which libraries one waits for, and installs them if you agree."""
         use = self._answer.use_of(row) if row else EnvironmentUse()
         asked = self._asked.get(row.name) if row else None
         code = self._answer.lines.get(row.name, {}) if row else {}
-        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code)
+        defined = self._answer.definitions.get(row.name) if row else None
+        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code, defined)
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
         """Show the environment under the cursor."""

@@ -1,6 +1,7 @@
 """What the model writes: the newest group of a task, one trajectory at a time, as readable turns.
 
-Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one.
+Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one. Below it stand
+the last replies of its whole group.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from textual.widgets import Static
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TrajectoryRow, Turn
 
-from ..words.format import advantage, cells, excerpt, line, number, score
+from ..rollouts.answers import answer
+from ..words.format import advantage, cells, clip, excerpt, line, number, pad, score
 from ..words.policies import who
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
@@ -111,7 +113,11 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self.border_title = Content(f"{which}, reward {score(row.reward)}")
         width, height = self.scrollable_content_region.size
         small = 0 < height < _SMALL
-        self._text.update(preview(row, width, height) if small else trajectory_text(row))
+        if small:
+            self._text.update(preview(row, width, height))
+            return
+        parts = [trajectory_text(row), *group_lines(self._rows, row, width)]
+        self._text.update(Content("\n").join(parts))
 
     def on_resize(self) -> None:
         """Fit what is shown to the new size."""
@@ -147,6 +153,26 @@ def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
         words = line(text, max(1, width - cells(role) - 2))
         found.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), words))
     return Content("\n").join(found)
+
+
+def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
+    """How each conversation of a group ended, in lines of at most ``width`` cells; none where there is one alone.
+
+    Every part of it is foreign text.
+    """
+    if len(rows) < 2:
+        return []
+    several = len({row.agent for row in rows}) > 1
+    lines = [Content(""), Content.styled("the last replies of its group", "$text-accent")]
+    for row in rows:
+        said = [turn.text for turn in row.turns if turn.role == "assistant"]
+        one = answer(row.status, row.reward, said[-1] if said else "", len(said))
+        mark, style = one.mark
+        begin = f"{'▸' if row.id == shown.id else ' '} {pad(mark, 5)} "
+        name = f"{line(row.agent, 12)}: " if several else ""
+        reply = clip(f"{name}{one.text}", max(1, width - cells(begin)))
+        lines.append(Content.assemble((begin, style), (reply, "$text-muted" if one.quiet else "")))
+    return lines
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:

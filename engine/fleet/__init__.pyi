@@ -10,6 +10,9 @@ from .lone_sampler import (
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
 )
+from .nodes_plan import (
+    on_machines as on_machines,
+)
 from .placement.balance import (
     Balance as Balance,
     Window as Window,

@@ -12,7 +12,7 @@ from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
 from ..home import Home, Settings
-from ..rollout import Renderer, Rollout, SamplerEndpoint
+from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
@@ -91,7 +91,8 @@ class ServicesFactory:
     ) -> SharedTrainer:
         """The trainer of that name, with a line that goes by ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name)
+        like = placement_plan.bits_of(name)
+        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name, like=like)
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         endpoints: list[SamplerEndpoint] = []
@@ -103,14 +104,15 @@ class ServicesFactory:
             limits = await sampler.limits()
             if limits.note:
                 self.log("worker", limits.note, "warning")
-            endpoints.append(
-                open_endpoint(sampler, limits, assignment, stored, Line(self._weight, clock), placement_plan.machine)
-            )
+            machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+            endpoints.append(open_endpoint(sampler, limits, assignment, stored, line, machine))
             tolerances[assignment.name] = tolerance
             if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
                 await self._compare(endpoints[-1], trainer, tolerance)
-        rates = rates_at(placement_plan.placement.samplers, placement_plan.machine)
-        return SamplerEndpoints(endpoints, tolerances, self.base, rates)
+        samplers = placement_plan.placement.samplers
+        rates = rates_at(samplers, placement_plan.machine_at)
+        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""

@@ -51,6 +51,8 @@ class WorkerSpec:
     """Variables of its own: which cards it sees."""
     gpus: tuple[int, ...] = ()
     """Numbers of its cards."""
+    node: str = ""
+    """Where it runs, as in its assignment."""
 
     @property
     def device(self) -> str:
@@ -191,14 +193,14 @@ def sampler_spec(
         kwargs["cache"] = str(home.base)
         if memory.weights == BFLOAT16:
             kwargs["weights"] = BFLOAT16
-        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()))
+        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()), node=assignment.node)
     if assignment.kind == "vllm":
         slots = slots_for(VERSIONS * settings.engine.tasks)
         kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
-        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()))
+        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()), node=assignment.node)
     exact, gguf = settings.rollout.exact, settings.rollout.gguf
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
-    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()))
+    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
 def trainer_spec(
@@ -223,7 +225,7 @@ def trainer_spec(
         "scratch": str(home.scratch),
         "precision": assignment.precision,
     }
-    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()))
+    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
 COLOCATED = "marlaas.engine.fleet.colocated.worker:ColocatedWorker"
