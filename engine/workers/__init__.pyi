@@ -1,4 +1,5 @@
 from .child import (
+    NOTHING as NOTHING,
     Child as Child,
     kill as kill,
     run_host as run_host,
