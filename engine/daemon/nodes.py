@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
@@ -84,15 +85,18 @@ class NodeMonitor:
 
     async def look(self, commands: Sequence[Command] = ()) -> None:
         """Ask for the nodes, carry out commands, tell people, and have workers move where that follows."""
+        nodes: tuple[Node, ...] | None = None
         try:
             nodes = tuple(await self._nodes())
         except MarlaasError as error:
             self._tell(f"The cluster does not answer: {error.message}", "warning")
-            nodes = ()
-        outcomes = {command.id: self._hear(command, nodes) for command in commands}
+        outcomes = {command.id: self._hear(command, nodes or self._last) for command in commands}
         drained = self._store.nodes.drained()
         self._supervisor.draining_nodes(drained)
-        rows = rows_of(nodes, drained, self._supervisor.nodes_of_workers(), time.time())
+        if nodes is None:
+            rows = tuple(replace(row, alive=row.here) for row in self._last)
+        else:
+            rows = rows_of(nodes, drained, self._supervisor.nodes_of_workers(), time.time())
         for sentence, level in changes(self._last, rows):
             self._log("node", sentence, level)
         for row in rows:
@@ -104,7 +108,7 @@ class NodeMonitor:
         for command, outcome in outcomes.items():
             self._store.tasks.finish_command(command, outcome)
 
-    def _hear(self, command: Command, nodes: Sequence[Node]) -> str:
+    def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
         """Remember what a person asked for; returns why it cannot be, or nothing."""
         word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
         name, unknown = meant(word, nodes)
@@ -177,6 +181,8 @@ def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[st
         was = known.get(row.id)
         if was is None and row.alive:
             found.append((f"Node {row.name} ({row.address}) is in the cluster.", "info"))
+        elif was is not None and row.alive and not was.alive:
+            found.append((f"Node {row.name} ({row.address}) is back.", "info"))
         elif was is not None and was.alive and not row.alive:
             found.append((f"Node {row.name} is gone.", "warning"))
         if row.alive and row.refused and (was is None or was.refused != row.refused):
