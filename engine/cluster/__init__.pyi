@@ -44,6 +44,10 @@ from .safety import (
     ray_environment as ray_environment,
     token_file as token_file,
 )
+from .usable import (
+    link_of as link_of,
+    usable_nodes as usable_nodes,
+)
 from .versions import (
     Versions as Versions,
     differences as differences,

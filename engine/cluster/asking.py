@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-SECONDS = 20.0
+SECONDS = 45.0
+"""Seconds that a question may take in all, with the imports of a busy machine."""
 KEY = b"marlaas/head"
 """Where the head's record lies in Ray's key-value store."""
 SPACE = b"marlaas"

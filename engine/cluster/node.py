@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..devices import Cpu, Machine, Software
+from ..devices import Cpu, Link, Machine, Software
 from .versions import Versions
 
 NOTHING = Machine(Cpu((), 0, 0))
@@ -38,5 +38,7 @@ class Node:
     """Why cards of it are left alone, in a sentence each."""
     base: str = ""
     """Fingerprint of its own base; empty where it has none."""
+    link: Link = Link()  # noqa: RUF009  # likewise
+    """The way from the engine's machine, as it was measured when the node was first looked at."""
     clock: float | None = None
     """Seconds by which its clock is ahead of the engine's; None where that is not known."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass, fields
 
-from ..devices import find_installed
-from ..devices.installed import version_of
+from ..devices import find_installed, version_of
 from ..home import version
 
 

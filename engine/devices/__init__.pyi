@@ -7,6 +7,7 @@ from .holders import (
 )
 from .installed import (
     find_installed as find_installed,
+    version_of as version_of,
 )
 from .inventory import (
     probe as probe,

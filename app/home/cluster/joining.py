@@ -43,7 +43,7 @@ from marlaas.engine.home import ClusterSettings, Home, load_settings
 
 from ..settings_file import write_cluster
 
-MEET_SECONDS = 60.0
+MEET_SECONDS = 120.0
 """Seconds in which the head and this machine must have reached each other on all ports."""
 ALONE = {"RAY_AUTH_MODE": "disabled"}
 

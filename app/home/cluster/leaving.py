@@ -19,8 +19,8 @@ WORKERS = ("marlaas.engine.workers.host", "marlaas.plugins.host", "marlaas.engin
 def leave(home: Home, force: bool) -> LocalNode:
     """End this machine's Ray, or forget one that has died, whose ``pid`` is then 0.
 
-    Raises ``ConfigError`` where it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for tasks
-    that is the death of their workers here.
+    Raises ``ConfigError`` where it is in no cluster, or where tasks run over it. ``force`` leaves all the same: for
+    tasks that is the death of their workers here.
     """
     node = local_node(home)
     if node is None:
