@@ -12,7 +12,7 @@ from .trainer_pool import TrainerPool
 class TaskTrainer:
     """Implements ``training.protocol.PolicyTrainer``.
 
-    ``alone``: its groups never share a pass with other policies', and its policies stay on processors that are alike, to
+    ``alone``: its groups never share a pass with other policies', and its policies stay on alike processors, to
     have the same bits in every run.
     """
 

@@ -22,7 +22,7 @@ from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored, endpoint_of
 from .bodies import decode_body, encode_body
-from .launch import Folders, Launched, launch
+from .launch import HERE, Folders, PluginLauncher, PluginProcess
 from .load import Load
 from .outgoing import (
     encode_calls,
@@ -33,7 +33,6 @@ from .outgoing import (
     encode_start,
 )
 from .pulse import Silence
-from .usage import delayed_seconds, processor_seconds
 from .wire import (
     Asked,
     Broken,
@@ -128,8 +127,8 @@ class Child:
 
     scores: ClassVar[bool] = False
 
-    def __init__(self, process: Launched, folder: Path, owner: Owner) -> None:
-        """``folder``: of the plugin's snapshot."""
+    def __init__(self, process: PluginProcess, folder: Path, owner: Owner) -> None:
+        """``folder``: of the plugin's snapshot, as the process finds it."""
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
@@ -161,10 +160,13 @@ class Child:
         self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
-    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Self:
+    async def start(
+        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
+    ) -> Self:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
-            child = cls(await launch(path, folders, cls.scores), path.parent, owner)
+            process = await launcher.launch(path, folders, cls.scores)
+            child = cls(process, process.folder(path), owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -183,6 +185,16 @@ class Child:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    @property
+    def node(self) -> str:
+        """The node that it is on; empty for the engine's machine."""
+        return self._process.node
+
+    @property
+    def lost(self) -> bool:
+        """Whether it died because its node did."""
+        return self._process.lost
 
     @property
     def idle(self) -> bool:
@@ -270,10 +282,10 @@ class Child:
 
         Time for which the process waited for a core does not count.
         """
-        began, before = time.monotonic(), delayed_seconds(self._process.host)
+        began, before = time.monotonic(), self._process.delayed()
         while not done.done():
             took = time.monotonic() - began
-            delayed = delayed_seconds(self._process.host) - before
+            delayed = self._process.delayed() - before
             left = min(patience - took + delayed, wall_limit(patience) - took)
             if left <= 0:
                 self._process.interrupt()  # it can still say at which line it is
@@ -415,7 +427,7 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
-        self._die(Failure(reason), silently=True)
+        self._die(Failure(reason), silently=True, overloaded=self._process.lost)
 
     def _die(
         self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error", overloaded: bool = False
@@ -478,10 +490,8 @@ class Child:
 
     async def _silent(self, silence: Silence) -> bool:
         """Judge that nothing was answered; returns whether the process was ended over it."""
-        pulse, host = self._process.pulse, self._process.host
-        if silence.hung and host is not None:
-            await pulse.point_out(host, BEAT)
-            self._die(pulse.place(self._folder, HUNG))
+        if silence.hung and await self._process.point_out(BEAT):
+            self._die(self._process.pulse.place(self._folder, HUNG))
         elif silence.still:
             self._die(Failure(STILL), overloaded=True)
         elif silence.to_interrupt:
@@ -489,7 +499,7 @@ class Child:
         return self.dead is not None
 
     def _computed(self) -> float:
-        return processor_seconds(self._process.host)
+        return self._process.computed()
 
 
 def _since(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:

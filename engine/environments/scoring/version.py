@@ -48,7 +48,7 @@ class VersionScoring:
         """``tell`` hears of processes that die with a request of this version."""
         self._tell = tell
         runtime = folders.runtime
-        self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, shares(runtime))
+        self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, folders, shares(runtime))
         bounds = runtime.workers
         self._version = Version(self._loadable, bounds.most if bounds is not None else None, self._died)
         self._used = [pools.of(path, folders)]
@@ -64,8 +64,13 @@ class VersionScoring:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes that serve it, or served it last."""
+        """Ids of the processes on this machine that serve it, or served it last."""
         return [pid for pool in self._used for pid in pool.pids(self._version)]
+
+    @property
+    def processes(self) -> int:
+        """How many there are on all nodes."""
+        return sum(pool.processes(self._version) for pool in self._used)
 
     async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
         """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
