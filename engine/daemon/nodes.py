@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ..cluster import Node, clock_warning, meant, versions_in_words, why_not_drain
 from ..errors import MarlaasError, StoreError
+from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
 
 INTERVAL = 5.0
@@ -33,8 +34,11 @@ class Placed(Protocol):
     def nodes_of_workers(self) -> Mapping[str, str]:
         """Which node each worker runs on, by name; empty for the engine's machine."""
 
-    async def place_anew(self) -> bool:
-        """Change to a new plan if it puts workers elsewhere. Raises ``MarlaasError`` where there is none."""
+    async def planned_anew(self) -> PlacementPlan | None:
+        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` where there is no plan at all."""
+
+    def move(self, placement_plan: PlacementPlan) -> None:
+        """Change to another plan."""
 
 
 class NodeMonitor:
@@ -62,6 +66,7 @@ class NodeMonitor:
         self._told: set[str] = set()
         """Sentences that were logged: each is said once."""
         self._moving: asyncio.Task[None] | None = None
+        """The planning under way, or the last one."""
         supervisor.draining_nodes(store.nodes.drained())
 
     async def run(self) -> None:
@@ -129,18 +134,20 @@ class NodeMonitor:
         before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
         if before is None or before == self._works:
             return
-        self._settle(self._move)
+        if self._moving is not None:
+            self._moving.cancel()
+        self._moving = asyncio.ensure_future(self._plan())
 
-    def _move(self) -> None:
-        if self._moving is None or self._moving.done():
-            self._moving = asyncio.ensure_future(self._place())
-
-    async def _place(self) -> None:
+    async def _plan(self) -> None:
+        """Have workers move where the plan says so; where it says no, no task is held up."""
         try:
-            if await self._supervisor.place_anew():
-                self._log("placement", "The workers go elsewhere: other nodes work than before.", "info")
+            placement_plan = await self._supervisor.planned_anew()
         except MarlaasError as error:
             self._tell(f"The workers cannot go elsewhere: {error}", "error")
+            return
+        if placement_plan is not None:
+            self._log("placement", "Other nodes work than before: the workers move between two steps.", "info")
+            self._settle(lambda: self._supervisor.move(placement_plan))
 
     def _tell(self, sentence: str, level: str) -> None:
         if sentence not in self._told:

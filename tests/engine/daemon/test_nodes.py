@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from marlaas.engine.cluster.node import Node
 from marlaas.engine.daemon.nodes import NodeMonitor, changes, rows_of
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
+from marlaas.engine.fleet.placement_plan import PlacementPlan
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.nodes import NodeRow, node_rows
 from marlaas.engine.store.queries.reader import Reader
@@ -19,6 +21,7 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
 
 GPU = Gpu(0, "GPU-0", "H1", "cuda", 10, 10)
+PLAN = cast(PlacementPlan, object())
 HERE = Node("a1", "ada", "10.0.0.5", machine=Machine(Cpu((0,), 1, 9), (GPU,)), free_bytes=7, here=True, clock=0.0)
 BOB = Node("b2", "bob", "10.0.0.6", machine=Machine(Cpu((0, 1), 2, 9)), left_out=("gpu 0 is left alone.",), clock=0.1)
 
@@ -34,6 +37,7 @@ class World:
         self.said: list[str] = []
         self.drained: list[frozenset[str]] = []
         self.moves = 0
+        self.goes_elsewhere = True
         self.refuses: ConfigError | None = None
         self.settling: list[Callable[[], None]] = []
         self.monitor = NodeMonitor(self.store, self.ask, self, self.settling.append, self.log)
@@ -55,11 +59,14 @@ class World:
     def nodes_of_workers(self) -> Mapping[str, str]:
         return {"training": "", "rollout": "b2"}
 
-    async def place_anew(self) -> bool:
-        self.moves += 1
+    async def planned_anew(self) -> PlacementPlan | None:
         if self.refuses:
             raise self.refuses
-        return True
+        return PLAN if self.goes_elsewhere else None
+
+    def move(self, placement_plan: PlacementPlan) -> None:
+        assert placement_plan is PLAN
+        self.moves += 1
 
     async def look(self) -> list[str]:
         """Look once, carry out what waits; returns what was said."""
@@ -68,12 +75,12 @@ class World:
         return list(self.said)
 
     async def between_steps(self) -> None:
-        """No task is within a step."""
+        """The plan is made; then no task is within a step."""
+        if self.monitor._moving is not None:
+            await self.monitor._moving
         for move in self.settling:
             move()
         self.settling.clear()
-        if self.monitor._moving is not None:
-            await self.monitor._moving
 
     def rows(self) -> list[NodeRow]:
         with Reader(self.home.database) as reader:
@@ -108,11 +115,16 @@ async def test_a_node_that_joins_or_goes_moves_workers_between_steps(world: Worl
     assert await world.look() == ["warning: Node bob is gone."]
     assert world.moves == 0
     await world.between_steps()
-    assert world.moves == 1 and world.said[-1] == "info: The workers go elsewhere: other nodes work than before."
+    assert world.moves == 1
+    assert world.said[-1] == "info: Other nodes work than before: the workers move between two steps."
     world.nodes = (HERE, replace(BOB, id="b3"))
     assert await world.look() == ["info: Node bob (10.0.0.6) is in the cluster."]
     await world.between_steps()
     assert world.moves == 2
+    world.nodes, world.goes_elsewhere = (HERE,), False
+    await world.look()
+    await world.monitor._moving  # type: ignore[misc]
+    assert not world.settling, "no task is held up where nothing moves"
 
 
 async def test_a_refused_node_says_why_and_is_no_reason_to_move(world: World) -> None:
