@@ -14,7 +14,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
-from ..cluster import Node, clock_warning, meant, versions_in_words, why_not_drain
+from ..cluster import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
 from ..errors import MarlaasError, StoreError
 from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
@@ -92,7 +92,7 @@ class NodeMonitor:
         """Ask for the nodes, carry out commands, tell people, and have workers move where that follows."""
         nodes: tuple[Node, ...] | None = None
         try:
-            nodes = tuple(await self._nodes())
+            nodes = of_each_name(await self._nodes())
         except MarlaasError as error:
             self._tell(f"The cluster does not answer: {error.message}", "warning")
         outcomes = {command.id: self._hear(command, nodes or self._last) for command in commands}
