@@ -8,6 +8,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.spec.data import DataSpec
+from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
@@ -83,6 +84,26 @@ def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, s
         check_environment(given, [replace(served("a/add"), rows=rows)])
 
 
+@pytest.mark.parametrize(
+    ("rows", "path", "says"),
+    [
+        ("", "x.jsonl", r"no rows, so 'mixture\[1\].data.path' would have no effect"),
+        ("task", "", r"no rows of its own. Name some as 'path' below \[mixture.data\], behind its own table"),
+        ("", "", None),
+        ("task", "x.jsonl", None),
+    ],
+)
+def test_each_component_names_its_own_rows(rows: str, path: str, says: str | None) -> None:
+    parts = (ComponentSpec("guess"), ComponentSpec("add", data=DataSpec(path)))
+    given = submission(replace(task(""), mixture=parts))
+    environments = [served("a/guess"), replace(served("a/add"), rows=rows)]
+    if says is None:
+        return check_environment(given, environments)
+    with pytest.raises(ConfigError, match=says) as caught:
+        check_environment(given, environments)
+    assert caught.value.path == "mixture[1].data.path"
+
+
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     rows = [served("a/add", DIGITS)]
     check_environment(submission(task("add", digits=3)), rows)
@@ -155,6 +176,12 @@ def test_environments_of_suites_are_checked() -> None:
         check_environment(measured(environment="fra"), rows)
     with pytest.raises(ConfigError, match=r"The suite 'far': .* has no parameter 'size'"):
         check_environment(measured(config={"size": 3}), rows)
+    table = [rows[0], replace(rows[1], rows="task")]
+    check_environment(measured(data={"path": "x.jsonl"}), table)
+    with pytest.raises(ConfigError, match=r"The suite 'far': .* Name some as 'path' below \[eval.suite.data\]"):
+        check_environment(measured(), table)
+    with pytest.raises(ConfigError, match=r"so 'eval.suite\[0\].data.path' would have no effect"):
+        check_environment(measured(data={"path": "x.jsonl"}), [rows[0], replace(rows[1], rows="")])
 
 
 def test_agents_of_an_evaluation_are_checked() -> None:
