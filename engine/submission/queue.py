@@ -76,6 +76,8 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
                 _check_parameters(found, one.config, f"mixture[{place}].config" if mixed else PARAMETERS)
             with mistakes:
                 _check_rows(found, one.data is not None, f"mixture[{place}].data" if mixed else "data")
+            with mistakes:
+                _check_sampling(found, config.get("train", {}).get("sampling", ""))
             if found.version and declares:
                 components = components_of(parse(config, submission.name))
                 check_declared(list(components.values())[place], found.agents)
@@ -143,6 +145,15 @@ def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None
         written = re.sub(r"\[\d+\]", "", table)
         below = f"[{written}]" if table == "data" else f"[{written}], behind its own table"
         raise ConfigError(says, f"Name some as 'path' below {below}.", path=f"{table}.path", code=MISSING)
+
+
+def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
+    """Raise ``ConfigError`` where rows are to be drawn by difficulty, and there are none."""
+    if found.version and not found.rows and sampling == "difficulty":
+        says = (
+            f"The environment {found.name!r} draws its tasks from no rows, so 'train.sampling' has none to choose from."
+        )
+        raise ConfigError(says, "Leave 'train.sampling' out.", path="train.sampling", code=REFUSED)
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.mixture import ComponentSpec
-from marlaas.engine.spec.task import TaskSpec, parse
+from marlaas.engine.spec.task import TaskSpec, TrainSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
 from marlaas.engine.store.submissions import Submission
@@ -82,6 +82,15 @@ def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, s
         return check_environment(given, [replace(served("a/add"), rows=rows)])
     with pytest.raises(ConfigError, match=says):
         check_environment(given, [replace(served("a/add"), rows=rows)])
+
+
+def test_difficulty_needs_rows_to_choose_from() -> None:
+    given = submission(replace(task("add"), train=TrainSpec(sampling="difficulty")))
+    for environment in (replace(served("a/add"), rows="own"), served("a/add", version="")):
+        check_environment(given, [environment])
+    with pytest.raises(ConfigError, match="'train.sampling' has none to choose from") as caught:
+        check_environment(given, [replace(served("a/add"), rows="")])
+    assert caught.value.path == "train.sampling"
 
 
 @pytest.mark.parametrize(
