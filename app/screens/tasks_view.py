@@ -38,7 +38,7 @@ class TasksView(View):
         Binding("A", "add_like", "add one like it", show=False, id="task.add_like"),
         Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
         Binding("l", "open_logs", "logs", show=False, id="task.logs"),
-        Binding("E", "edit_environment", "edit the environment", show=False, id="task.edit"),
+        Binding("E", "edit_environment", "edit code", show=False, id="task.edit"),
         Binding("y", "copy_row", "copy", show=False, id="task.copy"),
         Binding("Y", "copy_json", "copy JSON", show=False, id="task.copy_json"),
     ]
