@@ -94,7 +94,7 @@ def last_step(plot: Plot) -> float:
     end = float(plot.end)
     while 0 < made <= end / 2 and end / 2 >= _FEW_STEPS:
         end /= 2
-    return max(end, made, 1.0)
+    return max(math.ceil(end), made, 1.0)
 
 
 def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:

@@ -36,7 +36,7 @@ from .view import View
 
 LONGEST = 20_000
 """Most characters of a message: somebody may paste a megabyte."""
-_PROPOSED = 36
+_PROPOSED = 28
 """Cells of a prompt that is proposed."""
 _PLACES = count(1)
 """Seeds the noise of each conversation anew."""
@@ -109,8 +109,8 @@ temperature, length, top-p, top-k, min-p."""
         """Look up how the task samples, and what a sampler takes."""
         super().on_mount()
         with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
-            self._settings = Settings(manner_of(reader, self._sides[0]))
             self._propose(reader)
+            self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
 
     def _propose(self, reader: HomeReader) -> None:
