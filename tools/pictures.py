@@ -34,7 +34,7 @@ def main() -> int:
             until(home, task=1, step=40)
             save_screenshots(home, DOCS, ["queue", "engine"], SHORT)
             until(home, task=2, step=25)
-            save_screenshots(home, DOCS, ["task", "rollouts", "environments"], TALL, task=2)
+            save_screenshots(home, DOCS, ["task", "rollouts"], TALL, task=2)
         finally:
             demo.terminate()
             demo.wait()
