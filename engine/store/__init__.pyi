@@ -1,17 +1,23 @@
 from . import (
     events as events,
 )
-from .api import (
+from .clients.api import (
     ApiTable as ApiTable,
     KeyUse as KeyUse,
 )
-from .backup import (
-    Held as Held,
-    check_copy as check_copy,
+from .clients.keys import (
+    add_key as add_key,
+    revoke_key as revoke_key,
+)
+from .clients.served import (
+    ServedTable as ServedTable,
 )
 from .database import (
+    Held as Held,
+    check_copy as check_copy,
     insert as insert,
     insert_all as insert_all,
+    is_current as is_current,
     open_database as open_database,
     transaction as transaction,
 )
@@ -44,10 +50,6 @@ from .findings import (
     NewFinding as NewFinding,
     Said as Said,
     StepSeen as StepSeen,
-)
-from .keys import (
-    add_key as add_key,
-    revoke_key as revoke_key,
 )
 from .metric_names import (
     stale as stale,
@@ -187,14 +189,8 @@ from .rows import (
     Yielding as Yielding,
     YieldRequest as YieldRequest,
 )
-from .schema import (
-    is_current as is_current,
-)
 from .score_basis import (
     ScoreBasis as ScoreBasis,
-)
-from .served import (
-    ServedTable as ServedTable,
 )
 from .sources import (
     task_source as task_source,

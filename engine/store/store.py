@@ -17,7 +17,8 @@ from typing import TypeVar
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
-from .api import ApiTable
+from .clients.api import ApiTable
+from .clients.served import ServedTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .environments import ConformanceTable, FailingTable, OutcomeTable
 from .evaluations import EvaluationTable
@@ -25,7 +26,6 @@ from .experience import ExperienceTable
 from .findings import FindingTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .open_plays import OpenPlayTable
-from .served import ServedTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable, UsageTable

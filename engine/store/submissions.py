@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, UnknownTask
-from .outside import outside_transaction
+from .database import outside_transaction
 
 YIELDS = ("yield", "resume_engine")
 """Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers

@@ -16,6 +16,7 @@ from typing import Any
 from ...environments import Finding
 from ...errors import StoreError
 from ...spec import TOGETHER
+from ..database import is_newer, newer, read_only
 from ..rows import (
     ACTIVE,
     BoundTask,
@@ -34,7 +35,6 @@ from ..rows import (
     VersionRow,
     WorkerRow,
 )
-from ..schema import is_newer, newer, read_only
 from ..score_basis import BASIS, basis_of
 from ..shown_state import shown_state
 from .findings import FINDINGS, findings_of

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.api.callers import Callers
 from marlaas.engine.api.identity import Identity, new_key
-from marlaas.engine.store.keys import add_key
+from marlaas.engine.store import add_key
 from marlaas.engine.store.store import Store
 
 from .answering import Echo

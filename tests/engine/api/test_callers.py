@@ -11,7 +11,7 @@ from marlaas.engine.api.callers import Callers
 from marlaas.engine.api.identity import new_key
 from marlaas.engine.errors import StoreError
 from marlaas.engine.gateway.answerer import Refusal
-from marlaas.engine.store.keys import add_key, revoke_key
+from marlaas.engine.store import add_key, revoke_key
 
 from .answering import Echo
 from .conftest import EchoServing

@@ -20,7 +20,7 @@ from marlaas.engine.gateway.wire import (
     Piece,
     Refused,
 )
-from marlaas.engine.store.api import KeyUse
+from marlaas.engine.store import KeyUse
 
 from .answering import Echo, chat, desk_of, linked
 from .conftest import EchoServing

@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.api.tallies import Tallies
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.api import KeyUse
+from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store
 
 

@@ -9,7 +9,7 @@ import pytest
 from sqlite_utils import Database
 
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations import migrations
+from marlaas.engine.store.database.migrations import migrations
 from marlaas.engine.store.queries import rollouts
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

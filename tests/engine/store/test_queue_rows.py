@@ -13,7 +13,7 @@ from sqlite_utils import Database
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations import migrations
+from marlaas.engine.store.database.migrations import migrations
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import Reason, Yielding, YieldRequest
 from marlaas.engine.store.store import Store

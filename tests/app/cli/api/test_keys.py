@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.api.identity import digest
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.api import KeyUse
+from marlaas.engine.store import KeyUse
 from marlaas.engine.store.store import Store
 
 from ...commanding import Commander

@@ -19,7 +19,7 @@ from marlaas.app.home.backups.restore import restore
 from marlaas.app.home.backups.write import back_up
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.backup import Held
+from marlaas.engine.store.database import Held
 
 from ...commanding import Commander
 from ...filling import Filling

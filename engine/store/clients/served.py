@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..errors import ConfigError
-from ..home import Home
-from .database import transaction
-from .rows import VersionRow
+from ...errors import ConfigError
+from ...home import Home
+from ..database import transaction
+from ..rows import VersionRow
 
 MOST_NAMES = 1000
 """Names that a tenant may give."""

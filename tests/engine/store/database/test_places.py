@@ -10,13 +10,13 @@ import pytest
 from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterUnreachable
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations.since_v0_1_0 import m021_places
+from marlaas.engine.store.database.migrations.since_v0_1_0 import m021_places
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 
-from ...old_homes import unpack
-from ..by_hand import change, rows
+from ....old_homes import unpack
+from ...by_hand import change, rows
 
 
 def named(database: Path) -> list[str]:

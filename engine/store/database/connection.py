@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..errors import DatabaseLocked, StoreError
+from ...errors import DatabaseLocked, StoreError
 from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
 

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ..errors import StoreError
+from ...errors import StoreError
 
 LATEST = "m041_served"
 """The name of the last migration."""

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from ..errors import StoreError
-from .database import guarded
+from ...errors import StoreError
+from .connection import guarded
 from .schema import is_newer, newer, read_only
 
 PAGES = 2_000

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 
 from sqlite_utils import Database
 
-from .database import insert_all, transaction
-from .queries.api import KEYS, api_row, key_row
-from .rows import ApiKeyRow, ApiRow
+from ..database import insert_all, transaction
+from ..queries.api import KEYS, api_row, key_row
+from ..rows import ApiKeyRow, ApiRow
 
 
 @dataclass(frozen=True)

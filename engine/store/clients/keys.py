@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import ConfigError
-from .outside import outside_transaction
+from ...errors import ConfigError
+from ..database import outside_transaction
 
 
 def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, scopes: Sequence[str]) -> int:

@@ -12,7 +12,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from ..errors import StoreError
+from ...errors import StoreError
 
 FOLDER = "backups"
 KEPT = 3

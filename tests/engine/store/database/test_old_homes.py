@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store import copies
-from marlaas.engine.store.copies import keep_copy
-from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations import KNOWN_MIGRATIONS
+from marlaas.engine.store.database import copies, open_database
+from marlaas.engine.store.database.copies import keep_copy
+from marlaas.engine.store.database.migrations import KNOWN_MIGRATIONS
+from marlaas.engine.store.database.schema import LATEST, is_current
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.schema import LATEST, is_current
 from marlaas.engine.store.submissions import command
 
-from ...old_homes import unpack
+from ....old_homes import unpack
 
 
 def test_the_first_release_is_read_whole(tmp_path: Path) -> None:

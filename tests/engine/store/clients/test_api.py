@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import ConfigError, StoreError
-from marlaas.engine.store.keys import add_key, revoke_key
+from marlaas.engine.store import add_key, revoke_key
 from marlaas.engine.store.queries.api import api_keys, api_state
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import ApiRow

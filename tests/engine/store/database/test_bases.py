@@ -9,10 +9,10 @@ from sqlite_utils import Database
 
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations import KNOWN_MIGRATIONS, migrations
+from marlaas.engine.store.database.migrations import KNOWN_MIGRATIONS, migrations
+from marlaas.engine.store.database.schema import LATEST, is_current
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import BoundTask
-from marlaas.engine.store.schema import LATEST, is_current
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, command, submit
 from marlaas.engine.store.versions import NewVersion

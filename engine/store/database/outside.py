@@ -9,7 +9,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from ..errors import StoreError
+from ...errors import StoreError
 from .schema import is_newer, newer
 
 
