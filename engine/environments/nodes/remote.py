@@ -255,6 +255,7 @@ class RemoteProcess:
         self._over.set_result(sentence)
         self._heard.put_nowait(b"")
         self._answering.close()
+        self.pulse.close()
         if self._door is not None:
             self._door.close()
 
