@@ -13,6 +13,9 @@ from .clocks import (
     ClockReading as ClockReading,
     clock_warning as clock_warning,
 )
+from .cluster import (
+    Cluster as Cluster,
+)
 from .draining import (
     meant as meant,
     why_not_drain as why_not_drain,
@@ -22,8 +25,14 @@ from .inventory import (
     look_here as look_here,
     trouble_with as trouble_with,
 )
+from .launcher import (
+    NodeLauncher as NodeLauncher,
+)
 from .node import (
     Node as Node,
+)
+from .node_paths import (
+    named as named,
 )
 from .ports import (
     listed_ports as listed_ports,
@@ -43,6 +52,11 @@ from .safety import (
     make_token as make_token,
     ray_environment as ray_environment,
     token_file as token_file,
+)
+from .state_files import (
+    RemoteSampler as RemoteSampler,
+    RemoteTrainer as RemoteTrainer,
+    StateFiles as StateFiles,
 )
 from .usable import (
     link_of as link_of,

@@ -240,7 +240,7 @@ class _Relayed:
 
 
 def child_environment(own: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """A child's variables: those of the node, without what Ray sets for its own processes, and those asked for. Pure."""
+    """A child's variables: the node's, without what Ray sets for its own processes, and those asked for. Pure."""
     ours = {name: value for name, value in own.items() if not name.startswith(OF_RAY)}
     ours.pop("OMP_NUM_THREADS", None)  # Ray sets 1 for an actor that asks for no processor
     return ours | dict(wanted)

@@ -1,7 +1,8 @@
-"""Folders in a worker's arguments, by what they are for: the engine names them, and a node puts its own in their place."""
+"""Folders in a worker's arguments, by what they are for: the engine names them, a node puts its own in their place."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,8 @@ def find_base(wanted: BaseFolder, home: Home) -> Path:
     Raises ``BaseModelError`` where neither has its fingerprint.
     """
     names = [wanted.path]
-    try:
+    with contextlib.suppress(MarlaasError):  # what is wrong with them is told with the node's inventory
         names.insert(0, load_settings(home).base)
-    except MarlaasError:  # what is wrong with them is told with the node's inventory
-        pass
     for name in names:
         try:
             found = load_base(name)

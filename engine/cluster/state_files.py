@@ -35,7 +35,7 @@ class StateFiles:
         return await alive(worker, self._bridge.call("bring", worker.node, path))
 
     async def collect(self, worker: WorkerHandle, there: str, path: str, new: bool) -> None:
-        """Bring a file that the worker wrote to ``path`` on this machine; ``new``: it is version 0. Raises as ``bring``."""
+        """Bring a file that the worker wrote to ``path`` on this machine; ``new``: of version 0. Raises as it does."""
         await alive(worker, self._bridge.call("collect", worker.node, there, path, self._sync, new))
 
     async def fresh(self, worker: WorkerHandle) -> str:

@@ -7,6 +7,7 @@ are a process each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel, parameters
 from ..devices import SamplerAssignment
@@ -28,6 +29,9 @@ from .worker_specs import (
     trainer_spec,
     wanted_of,
 )
+
+if TYPE_CHECKING:
+    from ..cluster import StateFiles
 
 Handles = Mapping[str, WorkerHandle]
 
@@ -71,16 +75,27 @@ def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | Non
     )
 
 
-def sampler_at(handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> Sampler:
-    """A proxy for the sampler at an assignment."""
+def sampler_at(
+    handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment, files: StateFiles | None = None
+) -> Sampler:
+    """A proxy for the sampler at an assignment; ``files`` carries versions to one on a node."""
     part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
-    sampler: Sampler = handles[assignment.name].proxy(Sampler, posted=("release",), part=part)
-    return sampler
+    worker = handles[assignment.name]
+    sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
+    if not worker.node or files is None:
+        return sampler
+    from ..cluster import RemoteSampler  # only where there are nodes
+
+    return RemoteSampler(sampler, worker, files)
 
 
-def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str) -> Trainer:
-    """A proxy for the trainer of that name."""
+def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files: StateFiles | None = None) -> Trainer:
+    """A proxy for the trainer of that name; ``files`` brings home what one on a node writes."""
     shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
     worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
     trainer: Trainer = handles[worker].proxy(Trainer, part=part)
-    return trainer
+    if not handles[worker].node or files is None:
+        return trainer
+    from ..cluster import RemoteTrainer
+
+    return RemoteTrainer(trainer, handles[worker], files)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
@@ -27,6 +28,9 @@ from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
 
+if TYPE_CHECKING:
+    from ..cluster import StateFiles
+
 
 @dataclass(frozen=True)
 class ServicesFactory:
@@ -42,6 +46,8 @@ class ServicesFactory:
     draining: asyncio.Event
     renderer: Renderer
     log: Callable[[str, str, str], None]
+    files: Callable[[], StateFiles | None] = lambda: None
+    """What carries state files to and from nodes, at the moment; None where there are none."""
     endpoints: Endpoints | None = None
     """Gives episodes addresses for their programs; None where nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
@@ -92,14 +98,16 @@ class ServicesFactory:
         """The trainer of that name, with a line that goes by ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
         like = placement_plan.bits_of(name)
-        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name, like=like)
+        return SharedTrainer(
+            trainer_at(handles, placement_plan, name, self.files()), line, self.ledger, fuse, name=name, like=like
+        )
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         endpoints: list[SamplerEndpoint] = []
         clock: SharedClock[str] = SharedClock()
         tolerances = {}
         for assignment, plan in zip(placement_plan.placement.samplers, placement_plan.memory, strict=True):
-            sampler = sampler_at(handles, placement_plan, assignment)
+            sampler = sampler_at(handles, placement_plan, assignment, self.files())
             stored, tolerance = precision(self.base, self.settings, assignment, plan, placement_plan.placement.trainer)
             limits = await sampler.limits()
             if limits.note:

@@ -27,7 +27,7 @@ from ..devices import (
 )
 from ..errors import BaseModelError
 from ..home import Home, Settings
-from ..workers import Template, WorkerHandle
+from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 
@@ -35,6 +35,7 @@ LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
 VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+LOCAL = LocalLauncher()
 FORKED = (TORCH, TRAINER)
 """Workers of which several share the memory of what they import."""
 
@@ -66,13 +67,15 @@ class WorkerSpec:
         """What a template imports for it; empty where it is not forked: what uses cards starts by itself."""
         return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
 
-    async def spawn(self, logs: Path, nice: int = 0, template: Template | None = None) -> WorkerHandle:
+    async def spawn(
+        self, logs: Path, nice: int = 0, template: Template | None = None, launcher: Launcher = LOCAL
+    ) -> WorkerHandle:
         """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
 
-        Raises as ``WorkerHandle.spawn`` does.
+        ``launcher`` is that of its node. Raises as ``WorkerHandle.spawn`` does.
         """
         log, environment = logs / f"{self.name}.log", self.environment
-        return await WorkerHandle.spawn(
+        return await launcher.start(
             self.name,
             self.factory,
             self.kwargs,
