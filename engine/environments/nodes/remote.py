@@ -52,6 +52,8 @@ class RemoteNode:
         self._prepared: dict[str, Prepared] = {}
         self._preparing: dict[str, asyncio.Task[Prepared]] = {}
         self._numbers = itertools.count(1)
+        self.running = 0
+        """Processes there that have not ended."""
 
     @property
     def alive(self) -> bool:
@@ -160,6 +162,7 @@ class RemoteProcess:
 
     async def begin(self, version: str, scores: bool, shared: bool) -> None:
         """Start it. Raises ``OSError`` where that fails."""
+        self._node.running += 1
         running = self._node.caller.call("run", self._number, version, scores, shared, heard=self._hear)
         for work in (self._up(), self._ask(), self._until_over(running)):
             self._do(work)
@@ -252,6 +255,7 @@ class RemoteProcess:
             sentence = error.message.rstrip(".")
         except ValueError as error:
             sentence = str(error).rstrip(".")
+        self._node.running -= 1
         self._over.set_result(sentence)
         self._heard.put_nowait(b"")
         self._answering.close()
