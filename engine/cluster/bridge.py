@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ClusterUnreachable, WorkerDied
 from .inventory import NodeFacts, trouble_with
 from .node import Node
-from .relay import Begin, Close, Data, Ended, Event, Kill
-from .shipping import Shipping
+from .node_workers import NodeWorkers
 from .versions import Versions
 
 RECONNECT = "10"
@@ -25,7 +23,7 @@ ANSWER = 60.0
 """Seconds within which a node must describe itself; it may measure a device."""
 
 
-class Bridge:
+class Bridge(NodeWorkers):
     """A worker class (``engine/workers``): started by the engine, and ended with it."""
 
     def __init__(self, address: str, versions: Versions, delay: float = 0.0) -> None:
@@ -44,14 +42,12 @@ class Bridge:
                 f"No cluster answers at {address}: {str(error).splitlines()[0]}",
                 "`marlaas cluster status` says how this machine stands.",
             ) from error
+        from .ray_host import RayHost
+
+        super().__init__(RayHost, ray.put, delay)
         self._ray = ray
         self._here: str = ray.get_runtime_context().get_node_id()
         self._versions = versions
-        self._delay = delay
-        self._links: dict[str, Any] = {}
-        self._of: dict[int, Any] = {}
-        """The link of each child."""
-        self._shipping = Shipping()
 
     async def nodes(self, cards: Mapping[str, frozenset[str]], fresh: bool = False) -> tuple[Node, ...]:
         """All nodes: what they have, and why some are not used. ``cards`` are those that the engine's workers hold.
@@ -70,7 +66,7 @@ class Bridge:
             return Node(node, name, address, alive=False)
         if node == self._here:
             return Node(node, name, address, here=True)
-        link = self._link(node)
+        link = self.link(node)
         try:
             async with asyncio.timeout(ANSWER):
                 facts: NodeFacts = await link.call("describe", cards.get(node, frozenset()), fresh)
@@ -92,49 +88,3 @@ class Bridge:
             link=link.link,
             clock=link.clock,
         )
-
-    async def resolve(self, node: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """A worker's arguments with the folders of a node; see ``NodeHost.resolve``. Raises ``WorkerDied``, too."""
-        answer: dict[str, Any] = await self._link(node).call("resolve", kwargs)
-        return answer
-
-    async def start(self, node: str, begin: Begin, heard: Callable[[Event], None]) -> Ended:
-        """Start a child on a node, and return when it has ended; ``heard`` is told all that it does."""
-        link = self._of[begin.child] = self._link(node)
-        try:
-            ended: Ended = await link.child(begin, heard)
-            return ended
-        finally:
-            self._of.pop(begin.child, None)
-
-    async def tell(self, event: Data | Close | Kill) -> None:
-        """What the engine wants of a child; one that has ended is fine."""
-        if event.child in self._of:
-            self._of[event.child].tell(event)
-
-    async def bring(self, node: str, path: str) -> str:
-        """Have the state file at ``path`` of this machine on a node; returns its path there.
-
-        Raises ``AdapterError`` where it cannot be read here or kept there, and ``WorkerDied`` where the node is lost.
-        """
-        return await self._shipping.bring(self._link(node), Path(path))
-
-    async def collect(self, node: str, there: str, path: str, sync: bool, new: bool) -> None:
-        """Bring the state file at ``there`` of a node to ``path`` on this machine, where it is whole or not at all.
-
-        ``sync`` makes it survive a power cut; ``new``: it is version 0. Raises as ``bring`` does.
-        """
-        await self._shipping.collect(self._link(node), there, Path(path), sync, new)
-
-    async def folder(self, node: str) -> str:
-        """A folder on a node for state files that a worker writes there. Raises ``WorkerDied``."""
-        found: str = await self._link(node).call("folder")
-        return found
-
-    def _link(self, node: str) -> Any:
-        from .node_link import NodeLink
-
-        link = self._links.get(node)
-        if link is None or link.lost:
-            link = self._links[node] = NodeLink(node, self._delay)
-        return link

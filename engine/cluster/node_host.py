@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ..devices import Ours
@@ -244,12 +244,3 @@ def child_environment(own: Mapping[str, str], wanted: Mapping[str, str]) -> dict
     ours = {name: value for name, value in own.items() if not name.startswith(OF_RAY)}
     ours.pop("OMP_NUM_THREADS", None)  # Ray sets 1 for an actor that asks for no processor
     return ours | dict(wanted)
-
-
-def gathered(events: Sequence[Event]) -> list[tuple[Event, ...]]:
-    """All events in batches of a piece each. Pure."""
-    waiting = deque(events)
-    batches = []
-    while waiting:
-        batches.append(batch(waiting))
-    return batches

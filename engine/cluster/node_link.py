@@ -1,7 +1,7 @@
 """The bridge's side of one node host: what it sends to children there and hears of them, and how the host is lost.
 
 The host is lost once, with a reason: its process or node has died, Ray cannot reach it, or a call to it has failed. All
-its children are then ended, and the host is killed where it still lives. Part of the bridge: runs beside a Ray driver.
+its children have then ended for the engine, and the host is killed where it still lives.
 """
 
 from __future__ import annotations
@@ -10,16 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
-
-import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from typing import Any, Protocol, cast
 
 from ..devices import Link
-from ..errors import MarlaasError, WorkerDied
-from .node_host import NodeHost, gathered
-from .relay import WINDOW, Begin, Ended, Event, InOrder
+from ..errors import WorkerDied
+from .relay import WINDOW, Begin, Ended, Event, InOrder, gathered
 from .usable import link_of
 
 CONNECT = 60.0
@@ -31,12 +26,28 @@ AT_ONCE = 16
 """Pieces in one call to a node host: Ray has 10 MB of arguments inside a call."""
 
 
-class NodeLink:
-    """One node host, started with this. All methods belong to the bridge's event loop."""
+class HostLost(Exception):
+    """The node host is gone; the text says why."""
 
-    def __init__(self, node: str, delay: float = 0.0) -> None:
+
+class Host(Protocol):
+    """One node host, wherever it runs."""
+
+    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+        """Call a method of ``NodeHost``: a reference to what it returns, and that.
+
+        Raises ``HostLost``, ``MarlaasError`` of its own, and anything else that goes wrong on the way.
+        """
+
+    def kill(self) -> None:
+        """End it, and with it its children."""
+
+
+class NodeLink:
+    """One node host that was just started. All methods belong to the bridge's event loop."""
+
+    def __init__(self, host: Host, delay: float = 0.0) -> None:
         """``delay`` seconds are added to every way, as a long link would: for tests."""
-        self.node = node
         self.lost = ""
         """Why nothing more can come of it; empty while it lives."""
         self.link = Link()
@@ -44,16 +55,7 @@ class NodeLink:
         self.clock = 0.0
         """Seconds by which the node's clock is ahead."""
         self._delay = delay
-        self._host = (
-            ray.remote(NodeHost)
-            .options(
-                num_cpus=0,
-                max_restarts=0,  # the engine alone restarts
-                max_task_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
-            )
-            .remote()
-        )
+        self._host = host
         self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
         self._waiting: deque[Event] = deque()
         self._sent = 0
@@ -61,7 +63,7 @@ class NodeLink:
         self._arrived = InOrder()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connected = False
-        self.ready = asyncio.ensure_future(self._connect())
+        self._ready = asyncio.ensure_future(self._connect())
 
     async def child(self, begin: Begin, heard: Callable[[Event], None]) -> Ended:
         """Start a child; ``heard`` is told what it does, in order. Returns when it has ended, or the host is lost."""
@@ -82,63 +84,53 @@ class NodeLink:
             self._pump()
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call the node host. Raises ``WorkerDied`` where it is lost, ``MarlaasError`` and ``RayError`` of its own."""
-        await self.ready
-        if self.lost:
-            raise WorkerDied(self.lost)
-        return await self.ask(method, *args)
-
-    async def ask(self, method: str, *args: Any) -> Any:
-        """The same of a host that may not be connected yet."""
-        _, answer = await self._ask(method, *args)
-        return answer
+        """Call the node host. Raises ``WorkerDied`` where it is lost, and what the method raises."""
+        return (await self.fetch(method, *args))[1]
 
     async def fetch(self, method: str, *args: Any) -> tuple[Any, Any]:
-        """As ``call``, with Ray's reference to the answer, which keeps it in the object store."""
-        await self.ready
-        if self.lost:
-            raise WorkerDied(self.lost)
+        """The same, with Ray's reference to the answer, which keeps it in the object store."""
+        await self._ready
         return await self._ask(method, *args)
 
     async def _ask(self, method: str, *args: Any) -> tuple[Any, Any]:
+        if self.lost:
+            raise WorkerDied(self.lost)
         try:
             await self._linger()
-            reference = getattr(self._host, method).remote(*args)
-            answer = await reference
+            answer = await self._host.call(method, *args)
             await self._linger()
-            return reference, answer
-        except RayTaskError as error:
-            if isinstance(error.cause, MarlaasError):
-                raise error.cause from None
-            raise
-        except RayActorError as error:
-            self.lose(f"the node host of {self.node[:8]} is gone ({type(error).__name__})")
+            return answer
+        except HostLost as error:
+            self.lose(str(error))
             raise WorkerDied(self.lost) from None
 
     async def _connect(self) -> None:
         try:
             async with asyncio.timeout(CONNECT):
-                await self.ask("echo")
-                calls, clocks = [], []
-                for _ in range(ECHOES):
-                    asked, begun = time.time(), time.perf_counter()
-                    _, there = await self.ask("echo")
-                    calls.append(time.perf_counter() - begun)
-                    clocks.append((calls[-1], there - asked - calls[-1] / 2))
-                begun = time.perf_counter()
-                await self.ask("echo", bytes(SAMPLE))
-                self.link = link_of(calls, SAMPLE, time.perf_counter() - begun)
-                self.clock = min(clocks)[1]
+                await self._measure()
         except TimeoutError:
-            return self.lose(f"the node host of {self.node[:8]} did not start within {CONNECT:.0f} s")
-        except (WorkerDied, ActorUnschedulableError):
-            return self.lose(f"node {self.node[:8]} is not in the cluster")
+            return self.lose(f"the node host did not start within {CONNECT:.0f} s")
+        except WorkerDied:
+            return
         except Exception as error:
-            return self.lose(f"the node host of {self.node[:8]} cannot start: {error}")
+            return self.lose(f"the node host cannot start: {type(error).__name__}: {error}")
         self._connected = True
         for _ in range(WINDOW):
             self._do(self._hear())
         self._pump()
+
+    async def _measure(self) -> None:
+        await self._ask("echo")
+        calls, clocks = [], []
+        for _ in range(ECHOES):
+            asked, begun = time.time(), time.perf_counter()
+            _, (_, there) = await self._ask("echo")
+            calls.append(time.perf_counter() - begun)
+            clocks.append((calls[-1], there - asked - calls[-1] / 2))
+        begun = time.perf_counter()
+        await self._ask("echo", bytes(SAMPLE))
+        self.link = link_of(calls, SAMPLE, time.perf_counter() - begun)
+        self.clock = min(clocks)[1]
 
     def _pump(self) -> None:
         while self._connected and self._waiting and self._under_way < WINDOW and not self.lost:
@@ -150,13 +142,13 @@ class NodeLink:
             self._do(self._send(number, batches[:AT_ONCE]))
 
     async def _send(self, number: int, batches: list[tuple[Event, ...]]) -> None:
-        await self.ask("take", number, *batches)
+        await self._ask("take", number, *batches)
         self._under_way -= 1
         self._pump()
 
     async def _hear(self) -> None:
         while not self.lost:
-            number, events = cast(tuple[int, tuple[Event, ...]], await self.ask("give"))
+            _, (number, events) = cast(tuple[Any, tuple[int, tuple[Event, ...]]], await self._ask("give"))
             for event in self._arrived.accept(number, events):
                 self._hand_on(event)
 
@@ -180,8 +172,8 @@ class NodeLink:
                 await work
             except WorkerDied:  # it is lost already
                 pass
-            except RayError as error:
-                self.lose(f"the way to node {self.node[:8]} has failed: {type(error).__name__}")
+            except Exception as error:  # the children's streams have a gap: they are of no use any more
+                self.lose(f"the way to its node has failed: {type(error).__name__}: {error}")
 
         task = asyncio.ensure_future(guarded())
         self._tasks.add(task)
@@ -196,4 +188,4 @@ class NodeLink:
         for child, (_, end) in list(self._children.items()):
             if not end.done():
                 end.set_result(Ended(child, None, reason))
-        ray.kill(self._host, no_restart=True)
+        self._host.kill()

@@ -8,7 +8,7 @@ it inside the call: what children say never needs room in an object store.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -100,6 +100,15 @@ def batch(waiting: deque[Event], limit: int = PIECE) -> tuple[Event, ...]:
 def size(event: Event) -> int:
     """About how many bytes an event takes in a call."""
     return OVERHEAD + (len(event.data) if isinstance(event, Data | Printed) else 0)
+
+
+def gathered(events: Sequence[Event]) -> list[tuple[Event, ...]]:
+    """All events in batches of a piece each. Pure."""
+    waiting = deque(events)
+    batches = []
+    while waiting:
+        batches.append(batch(waiting))
+    return batches
 
 
 class InOrder:

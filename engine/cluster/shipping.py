@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +34,9 @@ class Way(Protocol):
 class Shipping:
     """The files under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, put: Callable[[bytes], Any]) -> None:
+        """``put`` puts bytes into the store and returns Ray's reference to them; it blocks."""
+        self._put_bytes = put
         self._held: OrderedDict[str, Any] = OrderedDict()
         """Ray's references to files in the store, by checksum."""
         self._known: OrderedDict[Path, tuple[tuple[int, int], str]] = OrderedDict()
@@ -98,10 +101,8 @@ class Shipping:
         return reference
 
     def _put(self, path: Path) -> Any:
-        import ray
-
         self.put += 1
-        return ray.put(self._read(path))
+        return self._put_bytes(self._read(path))
 
     def _hold(self, digest: str, reference: Any) -> None:
         self._held[digest] = reference

@@ -17,7 +17,7 @@ from typing import Any, cast
 ROOT = Path(__file__).parents[3]
 MEMORY = 100 * 2**20
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
-"""Ray waits 15 s for processes that are to say which ports they took; where they are given it does not wait."""
+"""Fixed, so that they can be told to Ray before its agents do: see ``tell_ports``."""
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
@@ -99,10 +99,30 @@ def ports() -> dict[str, int]:
     return dict(zip(PORTS, numbers, strict=True))
 
 
+def tell_ports() -> None:
+    """Have a node's ports known before it starts.
+
+    Ray ends a node whose agent has not said within 15 s at which ports it listens (ray#65983), and on a busy machine the
+    agent's imports alone take as long.
+    """
+    from ray._private.node import Node
+    from ray._raylet import persist_port
+
+    start = Node.start_raylet
+
+    def start_raylet(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in PORTS:
+            persist_port(self._session_dir, self._node_id, name, getattr(self._ray_params, name))
+        start(self, *args, **kwargs)
+
+    Node.start_raylet = start_raylet
+
+
 def main() -> None:
     """Serve commands."""
     from ray.cluster_utils import Cluster
 
+    tell_ports()
     own = {"num_cpus": 0, "object_store_memory": MEMORY}
     cluster = Cluster(
         initialize_head=True, head_node_args=own | ports() | {"include_dashboard": False, "node_name": "head"}
