@@ -42,8 +42,9 @@ class Cluster:
         sync: bool = True,
         delay: float = 0.0,
     ) -> None:
-        """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here; ``named``:
-        see ``NodeLauncher``.
+        """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here.
+
+        ``named``: see ``NodeLauncher``.
 
         ``sync``: whether state files at home survive a power cut. ``delay``: see ``Bridge``.
         """
