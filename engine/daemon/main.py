@@ -142,12 +142,13 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    serving = Serving(store, supervisor, settings.base)
+    serving = Serving(store, supervisor, settings.base, settings.api.requests_per_minute)
     yielding = YieldLoop(
         store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
     )
     conformance = background(environments, store, supervisor.ruler(), log)
     nodes = planner.monitor(store, supervisor, scheduler.settle)
+    hosts = planner.hosts(environments, supervisor)
     cards = CardMonitor(store, settings.resources, supervisor, log)
     api.serve(serving)
     api.show(FigureReader(home.database, ledger).rows)
@@ -169,6 +170,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
             *(disk.run(), scheduler.run(), supervisor.run(), yielding.run()),
             *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor), api.run()),
             *([nodes.run()] if nodes is not None else []),
+            *([hosts.run()] if hosts is not None else []),
         )
     finally:
         with contextlib.suppress(StoreError):

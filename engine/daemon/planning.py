@@ -22,8 +22,18 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
+from ..environments import EnvironmentService
 from ..errors import ClusterUnreachable
-from ..fleet import PlacementPlan, Times, WorkerSupervisor, decides_precision, decides_weights, on_machine, on_machines
+from ..fleet import (
+    EnvironmentHosts,
+    PlacementPlan,
+    Times,
+    WorkerSupervisor,
+    decides_precision,
+    decides_weights,
+    on_machine,
+    on_machines,
+)
 from ..home import Home, Settings
 from ..store import Store
 
@@ -82,7 +92,7 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
     """The cluster that this machine is in; None where it is in none. Raises ``ConfigError`` where it is not safe."""
     if not settings.cluster.address and not home.node_lock.exists():
         return None
-    from ..cluster import AUTO, Cluster, local_node, named, ray_environment
+    from ..cluster import Cluster, local_node, named, ray_environment
 
     own = local_node(home)
     address = own.head if own is not None else settings.cluster.address
@@ -90,7 +100,7 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
         return None
     environment = ray_environment(home, settings.cluster)
     kept = partial(named, base=base, home=home)
-    return Cluster(AUTO if own is None else address, home, environment, kept, sync=settings.training.sync)
+    return Cluster(address, home, environment, str(base.path), kept, sync=settings.training.sync)
 
 
 class Planner:
@@ -109,6 +119,7 @@ class Planner:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._told = ""
+        self._hosts: EnvironmentHosts | None = None
 
     def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
         """A plan for what there is at the moment; not in the event loop, since it blocks. Raises ``MarlaasError``."""
@@ -125,9 +136,27 @@ class Planner:
         cluster = self._cluster
         return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
 
+    def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
+        """What has environments played on other nodes; None where there is no cluster."""
+        if self._cluster is None:
+            return None
+        home, _, settings = self._asked
+        self._hosts = EnvironmentHosts(
+            environments,
+            lambda: supervisor.hosts,
+            self._cluster.launcher,
+            home.logs,
+            home.scratch,
+            settings.resources.nice,
+            self._log,
+        )
+        return self._hosts
+
     async def stop(self, workers: Awaitable[None]) -> None:
         """End the workers, then the bridge to the cluster."""
         await workers
+        if self._hosts is not None:
+            await self._hosts.stop()
         if self._cluster is not None:
             await self._cluster.stop()
 

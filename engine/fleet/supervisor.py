@@ -113,6 +113,8 @@ class WorkerSupervisor:
     def place(self, placement_plan: PlacementPlan) -> None:
         """Use this plan from the workers' next start on."""
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
+        self.hosts = placement_plan.placement.hosts
+        """Where environments may run."""
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
@@ -156,8 +158,10 @@ class WorkerSupervisor:
                     self.failed += (sharing,)
                     self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
                     await self._plan_anew()
-                elif last or not isinstance(error, WorkerDied):
+                elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
+                elif self.cluster is not None:  # a node may have left
+                    await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
         """Tell people why the workers are not started yet."""
@@ -180,6 +184,7 @@ class WorkerSupervisor:
         Raises ``MarlaasError`` where nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
+        self.hosts = placement_plan.placement.hosts
         return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:

@@ -102,7 +102,7 @@ def ports() -> dict[str, int]:
 def tell_ports() -> None:
     """Have a node's ports known before it starts.
 
-    Ray ends a node whose agent has not said within 15 s at which ports it listens (ray#65983), and on a busy machine the
+    Ray ends a node whose agent has not said within 15 s at which ports it listens (ray#65983). On a busy machine the
     agent's imports alone take as long.
     """
     from ray._private.node import Node
