@@ -233,7 +233,9 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise ConfigError(f"Another account owns {folder}, where Ray's sockets belong.", "Remove it.")
+            raise ConfigError(
+                "This is another account's, but Ray's sockets belong here.", "Remove it.", where=str(folder)
+            )
         folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"Ray's folder cannot be made: {error.strerror}.", where=str(folder)) from error
