@@ -14,6 +14,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.nodes import node_rows
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, consumed_once
 from tests.slow.waiting import finished
@@ -71,7 +72,7 @@ def lab(ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def placed(lab: Lab) -> dict[str, list[str]]:
     """The workers on each node, by its name."""
     with Reader(lab.home.database) as reader:
-        return {row.name: list(row.workers) for row in reader.nodes()}
+        return {row.name: list(row.workers) for row in node_rows(reader) if row.alive}
 
 
 def until_placed(lab: Lab) -> dict[str, list[str]]:
