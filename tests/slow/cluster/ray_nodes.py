@@ -73,9 +73,8 @@ class RayNodes:
 
     def close(self) -> None:
         """End all."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(60)
+        with self._process:  # closes its input, on which it ends, and waits
+            pass
 
     def _ask(self, *words: str) -> dict[str, Any]:
         if self._process.stdin is None:

@@ -151,3 +151,15 @@ def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> None
             process = one if victim == "worker" else one.parent()
             if process is not None:
                 process.kill()
+
+
+def test_without_the_head_this_machine_goes_on(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
+    """The last test of the file: the cluster does not come back."""
+    until_placed(lab)
+    exact, loose = lab.submit("exact", **TASK), lab.submit("loose", "arithmetic", steps=6)
+    lab.until(loose, 1)
+    ray_nodes.kill_head()
+    finished(lab, [exact, loose])
+    consumed_once(lab.home, loose)
+    lab.sound(exact, loose)
+    assert checksums(lab, exact) == alone
