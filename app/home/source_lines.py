@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ class Excerpt:
     file: str
     """The file's name."""
     line: int
-    """The line that is meant, from 1."""
+    """The line that is meant, from 1; 0: none."""
     first: int
     """The number of the first line of ``lines``."""
     lines: tuple[str, ...]
@@ -165,13 +165,34 @@ def task_place(
 
     ``use`` goes by the full names of environments. Raises ``EnvironmentMissing`` where there is none of that name.
     """
+    return place_to_mend(*_to_mend(task, environments, use))
+
+
+def task_excerpt(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> Excerpt | None:
+    """The lines of a task's environment around the one that is wrong; where no line is known, those that define it.
+
+    None where they cannot be read. Raises ``EnvironmentMissing``. Slow.
+    """
+    row, of = _to_mend(task, environments, use)
+    if found := excerpt(*place_to_mend(row, of)):
+        return found
+    defined = definition(row)
+    return replace(defined, line=0) if defined is not None else None
+
+
+def _to_mend(
+    task: TaskRow, environments: Sequence[EnvironmentRow], use: Mapping[str, EnvironmentUse]
+) -> tuple[EnvironmentRow, EnvironmentUse]:
+    """The environment of a task; of a mixture's the first in which something is wrong, else its first."""
     from marlaas.engine.spec import TOGETHER
     from marlaas.engine.store import EnvironmentUse
     from marlaas.engine.submission import find_environment
 
     found = [find_environment(name, list(environments)) for name in task.environment.split(TOGETHER)]
     used = [(row, use.get(row.name, EnvironmentUse())) for row in found]
-    return place_to_mend(*next((one for one in used if trouble(*one)), used[0]))
+    return next((one for one in used if trouble(*one)), used[0])
 
 
 @lru_cache(256)

@@ -27,7 +27,7 @@ from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.environments import plugin_of
+from ..words.environments import plugin_of, trouble
 from ..words.findings import spoken, verdict
 from ..words.format import line
 from .view import View
@@ -134,10 +134,21 @@ shows which libraries one waits for, and installs them if you agree."""
         """Show the environment under the cursor."""
         self._show_current()
         self.query_one(EnvironmentDetail).scroll_home(animate=False)
+        self.renew_keys()
 
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
         """Focus the details."""
         self.query_one(EnvironmentDetail).focus()
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """What mends the environment under the cursor, where something is wrong with it."""
+        row = self.current
+        if row is None or self.marlaas.web:
+            return ()
+        if row.state == "waiting":
+            return ("allow",)
+        return ("edit",) if trouble(row, self._answer.use_of(row)) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: reading alone, or a browser, allows fewer of them."""

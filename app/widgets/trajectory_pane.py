@@ -6,6 +6,7 @@ the last replies of its whole group.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ from textual.widgets import Static
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TrajectoryRow, Turn
 
-from ..rollouts.answers import answer
+from ..rollouts.answers import Answer, answer
 from ..words.format import advantage, cells, clip, excerpt, line, number, pad, score
 from ..words.policies import who
 
@@ -156,23 +157,27 @@ def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
 
 
 def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
-    """How each conversation of a group ended, in lines of at most ``width`` cells; none where there is one alone.
+    """Each distinct last reply of a group's conversations, with how it was paid and how often it came.
 
-    Every part of it is foreign text.
+    In lines of at most ``width`` cells; none where there is one conversation alone. Every part is foreign text.
     """
     if len(rows) < 2:
         return []
     several = len({row.agent for row in rows}) > 1
-    lines = [Content(""), Content.styled("the last replies of its group", "$text-accent")]
-    for row in rows:
-        said = [turn.text for turn in row.turns if turn.role == "assistant"]
-        one = answer(row.status, row.reward, said[-1] if said else "", len(said))
-        mark, style = one.mark
-        begin = f"{'▸' if row.id == shown.id else ' '} {pad(mark, 5)} "
-        name = f"{line(row.agent, 12)}: " if several else ""
-        reply = clip(f"{name}{one.text}", max(1, width - cells(begin)))
-        lines.append(Content.assemble((begin, style), (reply, "$text-muted" if one.quiet else "")))
+    found = Counter(_last_reply(row, several) for row in rows)
+    own, wide = _last_reply(shown, several), max(cells(one.mark[0]) for one in found)
+    lines = [Content(""), Content.styled("last replies of its group", "$text-accent")]
+    for one, count in found.items():
+        begin = f"{'▸' if one == own else ' '} {pad(one.mark[0], wide)} {pad(f'×{count}', 3)} "
+        said = clip(one.said, max(1, width - cells(begin)))
+        lines.append(Content.assemble((begin, one.mark[1]), (said, "$text-muted" if one.quiet else "")))
     return lines
+
+
+def _last_reply(row: TrajectoryRow, named: bool) -> Answer:
+    said = [turn.text for turn in row.turns if turn.role == "assistant"]
+    one = answer(row.status, row.reward, said[-1] if said else "", len(said))
+    return replace(one, name=line(row.agent, 12)) if named else one
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:

@@ -25,6 +25,8 @@ from .endpoint import SamplerEndpoint
 from .programs.asking import ProgramAsk
 from .programs.hosting import Canned, Hosting
 from .programs.program import FIRST, Program
+from .programs.voice import heard_by
+from .protocol import Turns
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
 from .replicas import Replicas
@@ -324,9 +326,11 @@ class _Run:
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
             async with turns.lock:
-                if isinstance(ask, ProgramAsk) and ask.manner is not None:
+                sampler: Turns = turns.client
+                if isinstance(ask, ProgramAsk):
                     self._adjust(turns.conversation, ask)
-                return await turns.conversation.answer(ask, turns.client, self._rollout.rendering)
+                    sampler = heard_by(ask.listening, sampler, self._rollout.rendering.renderer, ask.stop)
+                return await turns.conversation.answer(ask, sampler, self._rollout.rendering)
 
     async def endpoint(self, listener: Listener) -> Endpoint:
         """See ``Answering``."""
@@ -354,9 +358,9 @@ class _Run:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        """Sample the next reply as the client wishes."""
-        sampling = self._role(ask.agent).sampling
+        """Sample the next reply as the client wishes, where that holds."""
         if ask.manner is not None:
+            sampling = self._role(ask.agent).sampling
             conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
             conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 

@@ -4,6 +4,7 @@ from . import (
 )
 from .data import (
     check_data as check_data,
+    missing_rows as missing_rows,
 )
 from .dependencies import (
     family_of as family_of,
@@ -42,6 +43,7 @@ from .task_names import (
     task_number as task_number,
 )
 from .taskfile import (
+    ToPlay as ToPlay,
     environments_of as environments_of,
     submission as submission,
 )

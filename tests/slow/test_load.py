@@ -186,8 +186,12 @@ def _changed(one: Run, other: Run) -> list[str]:
     return found
 
 
-def test_the_default_settings_lose_no_episode(lab: Lab) -> None:
-    """20 steps of a grader that blocks for 50 ms, and of a plain ``def``, beside each other and six other tasks."""
+def test_the_default_settings_lose_no_episode(lab: Lab, cores: list[int]) -> None:
+    """20 steps of a grader that blocks for 50 ms, and of a plain ``def``, beside each other and six other tasks.
+
+    They take no longer than the cores need to compute it all: these stand idle for a tenth of the time at most. Other
+    programs can only keep them busier, so this fails on no busy machine.
+    """
     watched = {kind: _at_defaults(lab, kind) for kind in ("blocking", "plain")}
     kinds = ("coroutine", "aclass", "tools", "program", "coroutine", "aclass")
     others = [
@@ -196,7 +200,11 @@ def test_the_default_settings_lose_no_episode(lab: Lab) -> None:
         )
         for n, kind in enumerate(kinds)
     ]
+    began, before = time.monotonic(), _idle(cores)
+    assert not unfinished(lab, [watched["blocking"]], 2 * PATIENCE)
+    took, idle = time.monotonic() - began, _idle(cores) - before
     assert not unfinished(lab, [*watched.values(), *others], 2 * PATIENCE)
+    assert idle <= 0.1 * CORES * took, f"of {CORES} cores in {took:.0f} s, {idle:.0f} s were idle"
     for kind, task in watched.items():
         run = run_of(lab, task)
         assert not run.failures, (kind, len(run.failures), next(iter(run.failures.items())))
@@ -209,6 +217,12 @@ def test_the_default_settings_lose_no_episode(lab: Lab) -> None:
         ends = connection.execute("SELECT environment, status, sum(episodes) FROM outcomes GROUP BY 1, 2").fetchall()
     lost = [row for row in ends if row[1] not in ("ok", "invalid", "skip")]
     assert not lost, "every episode ended well at its first try"
+
+
+def _idle(cores: list[int]) -> float:
+    """Seconds in which these cores had nothing to do, since the machine started."""
+    counted = psutil.cpu_times(percpu=True)
+    return sum(counted[core].idle + getattr(counted[core], "iowait", 0.0) for core in cores)
 
 
 def _at_defaults(lab: Lab, kind: str) -> int:

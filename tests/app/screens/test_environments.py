@@ -83,6 +83,7 @@ async def test_broken_first_with_the_line_of_code(
         assert names[0] == "spell" and "arithmetic" in names, "the broken one first, under a short name"
         assert "spell.py:3: NameError: name 'wrod'" in driver.text() and "3 │ return wrod[::-1]" in driver.text()
         assert "spell/spell" in driver.text(), "the whole name in the details"
+        assert driver.text().splitlines()[-1].startswith(" E edit "), "what mends it comes first"
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         monkeypatch.setattr("subprocess.run", run)
         await driver.press("E")

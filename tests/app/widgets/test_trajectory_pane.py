@@ -36,11 +36,12 @@ def test_below_it_stands_what_its_group_replied() -> None:
     long = replace(row(2, member=1), reward=0.0, turns=(Turn("assistant", "no idea " * 50),))
     failed = replace(row(3, member=2), reward=None, status="error", turns=(Turn("user", "17 + 25"),))
     other = replace(row(4, member=2), agent="judge", reward=0.25)
-    said = [each.plain for each in group_lines([failed, long, short], long, 40)]
-    assert said[0] == "" and said[1] == "the last replies of its group"
-    assert said[2] == "  !     error" and said[4] == "  ✓     42 [b]", "in order, and nothing of it is obeyed"
-    assert said[3].startswith("▸ ✗     no idea") and said[3].endswith("…") and cells(said[3]) == 40
+    again = replace(short, id=5, member=4)
+    said = [each.plain for each in group_lines([again, failed, long, short], long, 40)]
+    assert said[:2] == ["", "last replies of its group"]
+    assert said[2:4] == ["  ✓ ×2  42 [b]", "  ! ×1  error"], "distinct ones, and nothing of them is obeyed"
+    assert said[4].startswith("▸ ✗ ×1  no idea") and said[4].endswith("…") and cells(said[4]) == 40 and len(said) == 5
     named = [each.plain for each in group_lines([other, short], short, 40)]
-    assert named[2:] == ["  0.25  judge: answer 0", "▸ ✓     agent: 42 [b]"]
+    assert named[2:] == ["  0.25 ×1  judge: answer 0", "▸ ✓    ×1  agent: 42 [b]"]
     assert group_lines([short], short, 40) == [], "nothing to compare it with"
     assert all(cells(each.plain) <= 9 for each in group_lines([failed, long, short], long, 1)[2:])
