@@ -70,7 +70,7 @@ def measure(quick: bool) -> Section:
             alone,
             "one node",
             higher_is_better=True,
-            goal=f"{count} ×",
+            goal=f"{(1 + CORES * count) / (1 + CORES):g} ×, as there are workers",
         )
         for count in NODES[1:]
     ]

@@ -18,6 +18,7 @@ from .cluster import (
 )
 from .draining import (
     meant as meant,
+    of_each_name as of_each_name,
     why_not_drain as why_not_drain,
 )
 from .inventory import (

@@ -72,8 +72,8 @@ class Bridge(NodeWorkers):
                 facts: NodeFacts = await link.call("describe", cards.get(node, frozenset()), fresh)
         except TimeoutError:
             return Node(node, name, address, refused="It does not answer.")
-        except WorkerDied as error:
-            return Node(node, name, address, refused=f"{error.message[:1].upper()}{error.message[1:].rstrip('.')}.")
+        except WorkerDied:
+            return Node(node, name, address, refused="Its node host has ended, or the network to it is down.")
         except Exception as error:
             return Node(node, name, address, refused=f"It could not be looked at: {type(error).__name__}.")
         return Node(

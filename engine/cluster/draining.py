@@ -1,10 +1,10 @@
-"""Which node a person means, and whether it may be drained. Pure."""
+"""Which nodes there are for people, which one they mean, and whether it may be drained. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 
 class Known(Protocol):
@@ -25,6 +25,18 @@ class Known(Protocol):
     @property
     def refused(self) -> str:
         """Why it is not used; empty where it is."""
+
+
+T = TypeVar("T", bound=Known)
+
+
+def of_each_name(nodes: Sequence[T]) -> tuple[T, ...]:
+    """One node of each name, one that is there before one that is gone: a machine that joins again has another id."""
+    found: dict[str, T] = {}
+    for node in nodes:
+        if node.name not in found or (node.alive and not found[node.name].alive):
+            found[node.name] = node
+    return tuple(node for node in nodes if found[node.name] is node)
 
 
 def meant(word: str, nodes: Sequence[Known]) -> tuple[str, str]:

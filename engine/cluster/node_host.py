@@ -32,8 +32,8 @@ SEEN = 30.0
 """Seconds for which what was seen of the node may be told again."""
 PATIENCE = 1.0
 """Seconds that a child's last words may take after its end; a process that it left behind may hold its output open."""
-OF_RAY = "RAY_"
-"""Variables that Ray sets for its own processes begin so; a child must not take itself for one."""
+OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
+"""Variables that Ray sets for its own processes begin so; it sets one thread for an actor that asks for no processor."""
 
 
 class NodeHost:
@@ -241,6 +241,4 @@ class _Relayed:
 
 def child_environment(own: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """A child's variables: the node's, without what Ray sets for its own processes, and those asked for. Pure."""
-    ours = {name: value for name, value in own.items() if not name.startswith(OF_RAY)}
-    ours.pop("OMP_NUM_THREADS", None)  # Ray sets 1 for an actor that asks for no processor
-    return ours | dict(wanted)
+    return {name: value for name, value in own.items() if not name.startswith(OF_RAY)} | dict(wanted)

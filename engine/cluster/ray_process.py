@@ -190,6 +190,7 @@ def why_not(said: str) -> str:
 
 _SIGNS = (
     ("already running at", "another Ray listens at that address; choose another `port` under [cluster]."),
+    ("timed out during startup", "this machine is too busy for it; the same command may do it in a while."),
     ("Version mismatch", "the cluster runs another version of Python or Ray."),
     ("AuthenticationError", "the head does not accept this machine's token."),
     ("Unauthenticated", "the head does not accept this machine's token."),

@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Protocol
 
-from ..cluster import Node, clock_warning, meant, versions_in_words, why_not_drain
+from ..cluster import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
 from ..errors import MarlaasError, StoreError
+from ..fleet import PlacementPlan
 from ..store import NODE_COMMANDS, Command, NodeRow, Store
 
 INTERVAL = 5.0
@@ -32,8 +34,11 @@ class Placed(Protocol):
     def nodes_of_workers(self) -> Mapping[str, str]:
         """Which node each worker runs on, by name; empty for the engine's machine."""
 
-    async def place_anew(self) -> bool:
-        """Change to a new plan if it puts workers elsewhere. Raises ``MarlaasError`` where there is none."""
+    async def planned_anew(self) -> PlacementPlan | None:
+        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` where there is no plan at all."""
+
+    def move(self, placement_plan: PlacementPlan) -> None:
+        """Change to another plan."""
 
 
 class NodeMonitor:
@@ -61,6 +66,7 @@ class NodeMonitor:
         self._told: set[str] = set()
         """Sentences that were logged: each is said once."""
         self._moving: asyncio.Task[None] | None = None
+        """The planning under way, or the last one."""
         supervisor.draining_nodes(store.nodes.drained())
 
     async def run(self) -> None:
@@ -84,15 +90,18 @@ class NodeMonitor:
 
     async def look(self, commands: Sequence[Command] = ()) -> None:
         """Ask for the nodes, carry out commands, tell people, and have workers move where that follows."""
+        nodes: tuple[Node, ...] | None = None
         try:
-            nodes = tuple(await self._nodes())
+            nodes = of_each_name(await self._nodes())
         except MarlaasError as error:
             self._tell(f"The cluster does not answer: {error.message}", "warning")
-            nodes = ()
-        outcomes = {command.id: self._hear(command, nodes) for command in commands}
+        outcomes = {command.id: self._hear(command, nodes or self._last) for command in commands}
         drained = self._store.nodes.drained()
         self._supervisor.draining_nodes(drained)
-        rows = rows_of(nodes, drained, self._supervisor.nodes_of_workers(), time.time())
+        if nodes is None:
+            rows = tuple(replace(row, alive=row.here) for row in self._last)
+        else:
+            rows = rows_of(nodes, drained, self._supervisor.nodes_of_workers(), time.time())
         for sentence, level in changes(self._last, rows):
             self._log("node", sentence, level)
         for row in rows:
@@ -104,7 +113,7 @@ class NodeMonitor:
         for command, outcome in outcomes.items():
             self._store.tasks.finish_command(command, outcome)
 
-    def _hear(self, command: Command, nodes: Sequence[Node]) -> str:
+    def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
         """Remember what a person asked for; returns why it cannot be, or nothing."""
         word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
         name, unknown = meant(word, nodes)
@@ -125,18 +134,20 @@ class NodeMonitor:
         before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
         if before is None or before == self._works:
             return
-        self._settle(self._move)
+        if self._moving is not None:
+            self._moving.cancel()
+        self._moving = asyncio.ensure_future(self._plan())
 
-    def _move(self) -> None:
-        if self._moving is None or self._moving.done():
-            self._moving = asyncio.ensure_future(self._place())
-
-    async def _place(self) -> None:
+    async def _plan(self) -> None:
+        """Have workers move where the plan says so; where it says no, no task is held up."""
         try:
-            if await self._supervisor.place_anew():
-                self._log("placement", "The workers go elsewhere: other nodes work than before.", "info")
+            placement_plan = await self._supervisor.planned_anew()
         except MarlaasError as error:
             self._tell(f"The workers cannot go elsewhere: {error}", "error")
+            return
+        if placement_plan is not None:
+            self._log("placement", "Other nodes work than before: the workers move between two steps.", "info")
+            self._settle(lambda: self._supervisor.move(placement_plan))
 
     def _tell(self, sentence: str, level: str) -> None:
         if sentence not in self._told:
@@ -177,6 +188,8 @@ def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[st
         was = known.get(row.id)
         if was is None and row.alive:
             found.append((f"Node {row.name} ({row.address}) is in the cluster.", "info"))
+        elif was is not None and row.alive and not was.alive:
+            found.append((f"Node {row.name} ({row.address}) is back.", "info"))
         elif was is not None and was.alive and not row.alive:
             found.append((f"Node {row.name} is gone.", "warning"))
         if row.alive and row.refused and (was is None or was.refused != row.refused):

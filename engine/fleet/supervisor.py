@@ -167,16 +167,23 @@ class WorkerSupervisor:
         self._log("engine", reason, "info")
 
     async def place_anew(self) -> bool:
-        """Plan for what there is, and change to that plan if it uses other cards or nodes; returns whether it does.
+        """Change to a plan for what there is if it uses other cards or nodes; returns whether it does.
+
+        Raises ``MarlaasError`` where nothing can be planned.
+        """
+        placement_plan = await self.planned_anew()
+        if placement_plan is not None:
+            self.move(placement_plan)
+        return placement_plan is not None
+
+    async def planned_anew(self) -> PlacementPlan | None:
+        """A plan for what there is, where that uses other cards or nodes than the present one; else None.
 
         Raises ``MarlaasError`` where nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
-        moves = _where(placement_plan) != _where(self.placement_plan)
         self.hosts = placement_plan.placement.hosts
-        if moves:
-            self.move(placement_plan)
-        return moves
+        return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:
         """Plan for the machine as it is, while no worker lives, and log the plan where it differs."""

@@ -10,6 +10,9 @@ from ...words.format import line
 from ..verbs import Verbs, add_family, add_verb, home_of
 from . import nodes
 
+LONGEST = 8192
+"""Characters of a token's file that are read."""
+
 
 def register(verbs: Verbs) -> None:
     """Add the family."""
@@ -69,7 +72,10 @@ def _token(given: str | None) -> str | None:
     if given is None:
         return None
     try:
-        return (sys.stdin if given == "-" else open(given, encoding="utf-8")).read(8192)
+        if given == "-":
+            return sys.stdin.read(LONGEST)
+        with open(given, encoding="utf-8") as file:
+            return file.read(LONGEST)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise ConfigError(f"The token cannot be read: {why}.", where=given) from error

@@ -24,11 +24,11 @@ def leave(home: Home, force: bool) -> LocalNode:
     """
     node = local_node(home)
     if node is None:
+        shutil.rmtree(ray_folder(home), ignore_errors=True)  # of one that was killed
         address = load_settings(home).cluster.address
         if address in ("", AUTO):
             raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")
         write_cluster(home.config, "")  # the next engine works on this machine alone
-        shutil.rmtree(ray_folder(home), ignore_errors=True)
         return LocalNode(0, address, True, "", "")
     if not force:
         _check_idle(home, node)

@@ -11,6 +11,7 @@ from marlaas.engine.cluster import (
     ask,
     check_listens,
     local_node,
+    of_each_name,
     parse_address,
     ray_environment,
     token_file,
@@ -60,11 +61,13 @@ def cluster_state(home: Home) -> ClusterState | None:
         raise ClusterUnreachable(
             f"The head at {address} does not answer: {why}.", "`marlaas cluster leave` leaves a cluster that is gone."
         )
-    found = (
+    found = [
         NodeRow(
             *(node["id"], node["name"], node["address"], node["alive"], node["address"] == (own.ip if own else "")),
             *(False, "", 0, 0, (), (), None, "", (), 0.0),
         )
         for node in seen["nodes"]
+    ]
+    return ClusterState(
+        address, own, False, tuple(sorted(of_each_name(found), key=lambda row: (not row.alive, row.name))), token
     )
-    return ClusterState(address, own, False, tuple(sorted(found, key=lambda row: (not row.alive, row.name))), token)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.draining import meant, why_not_drain
+from marlaas.engine.cluster.draining import meant, of_each_name, why_not_drain
 
 from ...examples import examples
 
@@ -54,3 +54,12 @@ MACHINES = st.lists(
 def test_somebody_always_works(nodes: list[Machine], drained: set[str], name: str) -> None:
     if not why_not_drain(name, nodes, drained):
         assert any(node.alive and not node.refused and node.name not in drained | {name} for node in nodes)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(st.builds(Machine, st.sampled_from("abc"), st.text("ab"), alive=st.booleans())))
+def test_each_name_is_there_once(nodes: list[Machine]) -> None:
+    found = of_each_name(nodes)
+    assert sorted(node.name for node in found) == sorted({node.name for node in nodes})
+    alive = {node.name for node in nodes if node.alive}
+    assert all(node.alive for node in found if node.name in alive)
