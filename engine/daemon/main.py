@@ -148,6 +148,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     )
     conformance = background(environments, store, supervisor.ruler(), log)
     nodes = planner.monitor(store, supervisor, scheduler.settle)
+    hosts = planner.hosts(environments, supervisor)
     cards = CardMonitor(store, settings.resources, supervisor, log)
     api.serve(serving)
     api.show(FigureReader(home.database, ledger).rows)
@@ -169,6 +170,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
             *(disk.run(), scheduler.run(), supervisor.run(), yielding.run()),
             *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor), api.run()),
             *([nodes.run()] if nodes is not None else []),
+            *([hosts.run()] if hosts is not None else []),
         )
     finally:
         with contextlib.suppress(StoreError):

@@ -22,8 +22,18 @@ from ..devices import (
     survey_machine,
     usable_software,
 )
+from ..environments import EnvironmentService
 from ..errors import ClusterUnreachable
-from ..fleet import PlacementPlan, Times, WorkerSupervisor, decides_precision, decides_weights, on_machine, on_machines
+from ..fleet import (
+    EnvironmentHosts,
+    PlacementPlan,
+    Times,
+    WorkerSupervisor,
+    decides_precision,
+    decides_weights,
+    on_machine,
+    on_machines,
+)
 from ..home import Home, Settings
 from ..store import Store
 
@@ -109,6 +119,7 @@ class Planner:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._told = ""
+        self._hosts: EnvironmentHosts | None = None
 
     def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
         """A plan for what there is at the moment; not in the event loop, since it blocks. Raises ``MarlaasError``."""
@@ -125,9 +136,27 @@ class Planner:
         cluster = self._cluster
         return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
 
+    def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
+        """What has environments played on other nodes; None where there is no cluster."""
+        if self._cluster is None:
+            return None
+        home, _, settings = self._asked
+        self._hosts = EnvironmentHosts(
+            environments,
+            lambda: supervisor.hosts,
+            self._cluster.launcher,
+            home.logs,
+            home.scratch,
+            settings.resources.nice,
+            self._log,
+        )
+        return self._hosts
+
     async def stop(self, workers: Awaitable[None]) -> None:
         """End the workers, then the bridge to the cluster."""
         await workers
+        if self._hosts is not None:
+            await self._hosts.stop()
         if self._cluster is not None:
             await self._cluster.stop()
 

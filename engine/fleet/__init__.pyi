@@ -3,6 +3,9 @@ from .agreement import (
     compare as compare,
     comparison_tokens as comparison_tokens,
 )
+from .environment_hosts import (
+    EnvironmentHosts as EnvironmentHosts,
+)
 from .lone_sampler import (
     BARE as BARE,
     LonePlan as LonePlan,

@@ -113,6 +113,8 @@ class WorkerSupervisor:
     def place(self, placement_plan: PlacementPlan) -> None:
         """Use this plan from the workers' next start on."""
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
+        self.hosts = placement_plan.placement.hosts
+        """Where environments may run."""
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
@@ -180,6 +182,7 @@ class WorkerSupervisor:
         Raises ``MarlaasError`` where nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
+        self.hosts = placement_plan.placement.hosts
         return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:

@@ -28,6 +28,8 @@ PIECE = 64 << 10
 """Bytes that are passed on at once."""
 LOOK = 0.5
 """Seconds between two reports of what a process uses: half of the time between two questions whether it runs."""
+HOSTED = "hosted"
+"""The folder among a node's scratch files: nothing of an engine that the node's home has itself lies there."""
 SHARED = "_scoring"
 """The name of the folder and the log of processes that score several versions, as in ``scoring.pools``."""
 MOST_PRINTED = 64 << 10
@@ -57,7 +59,7 @@ class ProcessHost:
 
     def __init__(self, scratch: str, nice: int = 0) -> None:
         """``scratch``: a folder of this node for files, libraries and logs."""
-        self._scratch = Path(scratch)
+        self._scratch = Path(scratch) / HOSTED
         self._nice = nice
         self._folders: dict[str, tuple[Path, Folders]] = {}
         """What is imported of each version, and where its processes write."""

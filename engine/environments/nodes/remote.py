@@ -52,6 +52,8 @@ class RemoteNode:
         self._prepared: dict[str, Prepared] = {}
         self._preparing: dict[str, asyncio.Task[Prepared]] = {}
         self._numbers = itertools.count(1)
+        self.running = 0
+        """Processes there that have not ended."""
 
     @property
     def alive(self) -> bool:
@@ -160,6 +162,7 @@ class RemoteProcess:
 
     async def begin(self, version: str, scores: bool, shared: bool) -> None:
         """Start it. Raises ``OSError`` where that fails."""
+        self._node.running += 1
         running = self._node.caller.call("run", self._number, version, scores, shared, heard=self._hear)
         for work in (self._up(), self._ask(), self._until_over(running)):
             self._do(work)
@@ -252,11 +255,13 @@ class RemoteProcess:
             sentence = error.message.rstrip(".")
         except ValueError as error:
             sentence = str(error).rstrip(".")
+        if self._door is not None:
+            await self._door.close()
+        self._node.running -= 1
         self._over.set_result(sentence)
         self._heard.put_nowait(b"")
         self._answering.close()
-        if self._door is not None:
-            self._door.close()
+        self.pulse.close()
 
     async def _up(self) -> None:
         """What it says, to whoever reads the socket; the node hears how much was taken."""
@@ -313,10 +318,12 @@ class _RemoteDoor:
         elif (writer := self._writers.get(passed.number)) is not None:
             self._do(self._write(writer, passed.data))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all connections."""
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -337,8 +344,10 @@ class _RemoteDoor:
                     self._post("passed", number, data)
             self._post("passed", number, b"")
         finally:
-            writer.close()
             self._writers.pop(number, None)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
     async def _write(self, opened: asyncio.Future[asyncio.StreamWriter], data: bytes) -> None:
         with contextlib.suppress(OSError, asyncio.CancelledError):

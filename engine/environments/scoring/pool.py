@@ -340,7 +340,7 @@ class ScoringPool:
 
     async def _begin(self, worker: Worker) -> None:
         began = time.monotonic()
-        child = await self._start(worker, any(other.child is not None for other in self._workers))
+        child = await self._start(worker, any(other is not worker for other in self._workers))
         self._price = max(PRICE, time.monotonic() - began)
         worker.child = child
         if worker not in self._workers:  # its version was ended meanwhile

@@ -13,11 +13,12 @@ from marlaas.engine.environments import playing
 from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.plugins.data import Source
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.nodes.conftest import Nodes
 from tests.engine.environments.test_several_processes import Model, begun
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
 WHERE = """
 # /// script
@@ -129,7 +130,7 @@ async def test_a_lost_node_costs_its_episodes_and_blames_nobody(world: World, no
 async def test_a_process_that_dies_there_is_a_death(world: World, nodes: Nodes) -> None:
     lease, _ = await serving(world, nodes)
     model, episodes = await spread(world, lease)
-    (pid,) = {child.pid for child in lease.serving.children if child.node}
+    pid = next(child.pid for child in lease.serving.children if child.node)
     os.kill(pid, signal.SIGKILL)
     model.go.set()
     outcomes = await asyncio.gather(*episodes)
@@ -184,20 +185,27 @@ async def test_rows_that_a_task_names_are_played_here(world: World, nodes: Nodes
         from pathlib import Path
         from marlaas.plugins import env
 
-        @env(rows=True)
-        async def rows(ep):
-            await ep.ask(str(ep.task))
-            return float(Path(__file__).parts[-4] == "b")
+        @env(data=lambda split: [{"a": number} for number in range(40)])
+        async def rows(ep, task):
+            await ep.ask(str(task["a"]))
+            return float(task["a"] >= 100 and Path(__file__).parts[-4] != "b")
         """,
     )
-    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n' * 8)
+    (tmp_path / "mine.jsonl").write_text("".join(f'{{"a": {number}}}\n' for number in range(100, 140)))
     world.service.use_nodes([await nodes.start("b", 64)])
     await world.service.start()
-    info = world.service.infos()
-    assert info[0].failure is None, info
-    lease = await world.service.bind("rows", data={"path": str(tmp_path / "rows.jsonl")})
+    own = await world.service.bind("rows")
+    lease = await world.service.bind("rows", data=Source(tmp_path / "mine.jsonl").record())
+    model = Model()
+    episodes = begun(world, own, model, 6)
+    await model.until(6)  # some are on the node by now
+    assert any(child.node for child in lease.serving.children)
+    model.go.set()
     outcomes = await asyncio.gather(*(world.service.play(lease, a_spec(index=n), echoing) for n in range(8)))
-    assert {outcome.rewards["agent"] for outcome in outcomes} == {0.0}, outcomes
+    assert [outcome.failure for outcome in outcomes if outcome.failure] == []
+    assert {outcome.rewards["agent"] for outcome in outcomes} == {1.0}, outcomes
+    await asyncio.gather(*episodes)
+    own.release()
     lease.release()
 
 
