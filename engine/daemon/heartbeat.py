@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
+from ..clock import monotonic, wall_time
 from ..environments import OutcomeCounts
 from ..errors import StoreError
 from ..fairness import Ledger
@@ -46,7 +46,7 @@ class Heartbeat:
         self._processes = Processes()
         self._thin = 0.0
         """When old samples are merged next."""
-        self._last = time.monotonic()
+        self._last = monotonic()
         self._sampled: dict[str, float] = {}
         """Busy seconds of each sampler, as it last answered."""
 
@@ -59,7 +59,7 @@ class Heartbeat:
 
     async def _beat(self, supervisor: WorkerSupervisor) -> None:
         await self._ask_samplers(supervisor)
-        now = time.monotonic()
+        now = monotonic()
         elapsed, self._last = now - self._last, now
         state = "draining" if supervisor.draining.is_set() else "running"
         self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
@@ -71,7 +71,7 @@ class Heartbeat:
 
     def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
-        processes, now = self._processes.look(supervisor.processes()), time.time()
+        processes, now = self._processes.look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
@@ -121,5 +121,5 @@ def worker_rows(
         share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
         key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
         device = devices.get(one.name, "")
-        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, time.time(), device)
+        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, wall_time(), device)
     return list(rows.values())

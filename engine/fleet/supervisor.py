@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
-from time import monotonic
 
 from ..base import BaseModel
+from ..clock import monotonic
 from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
+from ..clock import monotonic
 from ..errors import MarlaasError
 from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer

@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
+from ..clock import monotonic
 from ..errors import StateLost, WorkerDied
 from ..fairness import Standing, together
 from ..racing import until_first

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Protocol
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
+from ..clock import monotonic
 from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer

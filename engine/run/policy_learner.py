@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic
 
+from ..clock import monotonic
 from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share

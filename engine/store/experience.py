@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..faults import Point, reach
 from ..trajectories import (
     Dropped,
@@ -159,7 +159,7 @@ class ExperienceTable:
             "dropped": json.dumps(asdict(group.dropped)) if group.dropped is not None else None,
             "play": play,
             "rewards": json.dumps([dict(one) for one in rewards]) if rewards is not None else None,
-            "created": time.time(),
+            "created": wall_time(),
         }
         return insert(self._db, "groups", row)
 

@@ -7,12 +7,12 @@ after a month they are removed: about 25,000 rows stay. A request to yield outli
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..fairness import Standing
 from .database import insert_all, transaction
 from .queries.devices import DeviceRow
@@ -112,7 +112,7 @@ class YieldTable:
     def begin(self, until: float | None) -> None:
         """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
         with transaction(self._db):
-            insert_all(self._db, "yields", [{"id": 1, "since": time.time(), "until": until}], replace=True)
+            insert_all(self._db, "yields", [{"id": 1, "since": wall_time(), "until": until}], replace=True)
 
     def end(self) -> None:
         """Take the request back."""
