@@ -346,3 +346,10 @@ def m041_served(db: Database) -> None:
             PRIMARY KEY (day, tenant)
         ) WITHOUT ROWID"""
     )
+
+
+@migrations()
+def m043_timing(db: Database) -> None:
+    """When what happened in an episode, beside its first trajectory: what a simulation draws from."""
+    # JSON [[[agent, asked, answered], …], over, ended] in seconds since it began; NULL: not known
+    db.table("trajectories").add_column("timing", str)
