@@ -35,6 +35,9 @@ from .placement_plan import (
     placed as placed,
     plans_of as plans_of,
 )
+from .processes import (
+    WorkerProcesses as WorkerProcesses,
+)
 from .routing.assignment import (
     Share as Share,
 )

@@ -57,9 +57,12 @@ class WorkerSupervisor:
         log: Callable[[str, str, str], None],
         plan: Plan,
         endpoints: Endpoints | None = None,
+        processes: WorkerProcesses | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
-        ``endpoints``: see ``ServicesFactory``."""
+        ``endpoints``: see ``ServicesFactory``. ``processes`` and ``renderer``: others than those of this machine and
+        base, as a simulation has them."""
         self._home = home
         self._settings = settings
         self._base = base
@@ -81,13 +84,13 @@ class WorkerSupervisor:
         self.environments = environments
         self.shortage = shortage
         self._log = log
-        self._renderer = Renderer(base.path)
+        self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
         self._opening = ServicesFactory(
             home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log, endpoints
         )
-        self._worker_processes = WorkerProcesses(home.logs, settings.resources.nice)
+        self._worker_processes = processes or WorkerProcesses(home.logs, settings.resources.nice)
         self._endpoints: SamplerEndpoints | None = None
         self._services: Services | None = None
         self._preemptible = Preemptible()
