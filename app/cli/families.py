@@ -32,6 +32,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "api": ("api",),
     "engine": ("engine",),
     "home": ("home",),
+    "simulate": ("simulate",),
     "explain": ("explain",),
     "keys": ("keys",),
     "doctor": ("doctor",),

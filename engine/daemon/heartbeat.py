@@ -16,11 +16,13 @@ from ..environments import OutcomeCounts
 from ..errors import StoreError
 from ..fairness import Ledger
 from ..fleet import WorkerSupervisor
+from ..rollout import SamplerStats
 from ..store import Store, WorkerRow
 from .processes import Processes, Seen
 from .stage_meter import StageMeter
 
 INTERVAL = 1.0
+NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 THIN = 600.0
 """Seconds between two times that old samples are merged."""
 
@@ -47,8 +49,8 @@ class Heartbeat:
         self._thin = 0.0
         """When old samples are merged next."""
         self._last = monotonic()
-        self._sampled: dict[str, float] = {}
-        """Busy seconds of each sampler, as it last answered."""
+        self._sampled: dict[str, SamplerStats] = {}
+        """The totals of each sampler, as it last answered."""
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
         """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
@@ -105,8 +107,10 @@ class Heartbeat:
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
         """Record what each sampler did; one that does not answer is asked again at the next beat."""
         for name, stats in (await supervisor.sampler_stats(INTERVAL)).items():
-            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled.get(name, 0.0)), name)
-            self._sampled[name] = stats.busy_seconds
+            before = self._sampled.get(name, NONE_YET)
+            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
+            self._ledger.passes[name] += max(0, stats.passes - before.passes)
+            self._sampled[name] = stats
 
 
 def worker_rows(

@@ -68,6 +68,7 @@ from .worker_specs import (
     TRAINER as TRAINER,
     VLLM as VLLM,
     WorkerSpec as WorkerSpec,
+    numbered as numbered,
     plan_of as plan_of,
     sampler_spec as sampler_spec,
     stored_as as stored_as,

@@ -186,7 +186,8 @@ class SimulatedEnvironments:
 
     def _group(self, lease: SimulatedLease, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
         """The recorded group that an instance is taken for."""
-        groups = lease.recorded.groups
+        recorded = lease.recorded
+        groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
         return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
 
 

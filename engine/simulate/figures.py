@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..fairness import stage_of
 from ..store import Reader, timings
 
 WAITED = 0.95
@@ -43,7 +44,7 @@ class Figures:
 
     def idle_of(self, stage: str) -> float:
         """The mean over a stage's devices; 1 where it has none."""
-        own = [share for name, share in self.idle.items() if name.partition(" ")[0] == stage]
+        own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
         return math.fsum(own) / len(own) if own else 1.0
 
 

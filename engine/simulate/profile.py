@@ -67,6 +67,8 @@ class RecordedEnvironment:
     """The parameters, as JSON with sorted keys."""
     groups: tuple[tuple[RecordedEpisode, ...], ...]
     """Groups of training: members of one instance have much in common, so they are drawn from one of these."""
+    held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
+    """Groups of evaluations, which may take another time; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
 
 
@@ -130,7 +132,8 @@ class Profile:
         if exact or len(own) < 2:
             return (exact or own or [None])[0]
         merged = tuple(group for one in own for group in one.groups)
-        return RecordedEnvironment(environment, config, merged, own[0].failures)
+        held_out = tuple(group for one in own for group in one.held_out)
+        return RecordedEnvironment(environment, config, merged, held_out, own[0].failures)
 
 
 def config_key(config: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
@@ -48,7 +48,7 @@ def record(home: Home) -> Profile:
         stored = list(timings.timed_trajectories(reader))
         episodes = [list(own) for _, own in groupby(stored, key=lambda row: (row.play, row.member))]
         timed = [own for own in episodes if any(row.timing for row in own)]
-        if not timed:
+        if not any(own[0].split == "train" for own in timed):
             raise ConfigError(
                 "no training episode is recorded there with its times.",
                 "Let tasks train in that home; its episodes are recorded by themselves.",
@@ -81,20 +81,30 @@ def _environments(
     plays: defaultdict[tuple[str, str], defaultdict[int, list[RecordedEpisode]]] = defaultdict(
         lambda: defaultdict(list)
     )
+    held_out: defaultdict[tuple[str, str], defaultdict[int, list[RecordedEpisode]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     named: dict[str, dict[str, Any]] = {}
     for rows in episodes:
         first = rows[0]
         config = named.setdefault(first.config, json.loads(first.config))
-        plays[_played(config, first.component)][first.play].append(_episode(rows, turns))
+        into = plays if first.split == "train" else held_out
+        if not first.suite:
+            into[_played(config, first.component)][first.play].append(_episode(rows, turns))
     return tuple(
         RecordedEnvironment(
             name,
             parameters,
-            tuple(tuple(members) for members in list(groups.values())[-GROUPS:]),
+            _newest(groups),
+            _newest(held_out[name, parameters]),
             failures.get(name.rpartition("/")[2], RecordedFailures()),
         )
         for (name, parameters), groups in sorted(plays.items())
     )
+
+
+def _newest(groups: Mapping[int, Sequence[RecordedEpisode]]) -> tuple[tuple[RecordedEpisode, ...], ...]:
+    return tuple(tuple(members) for members in list(groups.values())[-GROUPS:])
 
 
 def _played(config: dict[str, Any], component: str) -> tuple[str, str]:
@@ -153,28 +163,17 @@ def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, Recorded
 
 
 def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequence[str]) -> SamplerRates:
-    """What samplers took: a pass has as many conversations as turns were under way while they computed."""
+    """What samplers took for a pass, for each conversation in it, for what they read, and what turns took besides."""
     windows = timings.sampler_windows(reader)
-    busy, ended = math.fsum(window.busy for window in windows), sum(window.ended for window in windows)
-    usual = math.fsum(turn.seconds for turn in turns) / max(1, len(turns))
-    sampled = sum(window.tokens for window in windows)
-    read_each = max(0.0, timings.read_tokens(reader) - sampled) / max(1, ended)
-    rows = [
-        (
-            window.tokens / max(1.0, window.ended * usual / window.busy),
-            float(window.tokens),
-            window.ended * read_each,
-        )
-        for window in windows
-    ]
+    rows = [(float(window.passes), float(window.tokens), float(window.read)) for window in windows]
     a_pass, row, read = non_negative(rows, [window.busy for window in windows]) or (0.0, 0.0, 0.0)
-    under_way = max(1.0, ended * usual / busy) if busy else 1.0
-    beside = [
-        max(0.0, turn.seconds - (a_pass + row * under_way) * turn.said - read * min(turn.given, read_each))
-        for turn in turns
-    ]
-    span = len(windows) or 1
-    around = (median(beside),) if busy / span > LOADED else thinned(beside)
+    busy, passes = math.fsum(window.busy for window in windows), sum(window.passes for window in windows)
+    together = sum(window.tokens for window in windows) / max(1, passes)
+    each = a_pass + row * together
+    shared = sum(window.read for window in windows) / max(1, sum(turn.given for turn in turns))
+    beside = [max(0.0, turn.seconds - each * turn.said - read * shared * turn.given) for turn in turns]
+    loaded = busy / max(1, len(windows)) > LOADED
+    around = (median(beside),) if loaded else thinned(beside)
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
     return SamplerRates(a_pass, row, read, around, kind, sequences, context)

@@ -156,7 +156,7 @@ class SimulatedSampler(Device):
     async def stats(self) -> SamplerStats:
         """See ``Sampler``."""
         self._advance()
-        return SamplerStats(self._sampled, self._prefilled, self._busy, len(self._rows), 0)
+        return SamplerStats(self._sampled, self._prefilled, self._busy, len(self._rows), 0, int(self._made))
 
     def die(self) -> None:
         """See ``Device``."""

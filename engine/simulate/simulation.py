@@ -29,7 +29,7 @@ from .cluster_file import Case, ChanceSpec
 from .device import Device
 from .environments import SimulatedEnvironments
 from .figures import Figures, measure
-from .layout import Layout, layout
+from .layout import Layout, layout, names_of
 from .network import Network
 from .processor import ProcessorTime, watched
 from .renderer import SimulatedRenderer
@@ -84,8 +84,10 @@ def simulate(case: Case, folder: Path) -> Result:
             world = run_virtually(lambda: _simulated(case, home, base))
     finally:
         gc.set_threshold(*threshold)
+    names = names_of(layout(case.nodes, case.profile.sampler))
+    figures = measure(home.database)
     return Result(
-        measure(home.database),
+        replace(figures, idle={names.get(device, device): idle for device, idle in figures.idle.items()}),
         processor,
         world.ended,
         world.network.head.bytes,
@@ -96,7 +98,7 @@ def simulate(case: Case, folder: Path) -> Result:
 
 
 async def _simulated(case: Case, home: Home, base: BaseModel) -> World:
-    store = Store(home.database, BASE, base.fingerprint, "torch")
+    store = Store(home.database, BASE, base.fingerprint, "torch", durable=False)
     try:
         world = World(case, home, base, store)
         await world.live()
@@ -209,9 +211,8 @@ class World:
 
     def _laid_out(self) -> Layout:
         """The layout of the nodes that are there. Raises ``WorkerDied`` where they do not do."""
-        there = [node for node in self._case.nodes if node.name not in self._away]
         try:
-            return layout(there, self._case.profile.sampler)
+            return layout(self._case.nodes, self._case.profile.sampler, self._away)
         except ValueError as error:
             raise WorkerDied(str(error)) from error
 

@@ -13,10 +13,10 @@ from typing import Any
 from .reader import Reader
 
 _TIMED = """
-SELECT p.task, p.name AS policy, t.config, g.component, coalesce(g.play, g.id) AS play, g.id AS "group", j.member,
-       j.agent, j.spans, j.reward, j.timing
+SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
+       g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
 FROM groups g JOIN policies p ON p.id = g.policy JOIN tasks t ON t.id = p.task JOIN trajectories j ON j."group" = g.id
-WHERE g.split = 'train' AND j.status = 'ok' AND t.kind = 'train'
+WHERE j.status = 'ok' AND j.timing IS NOT NULL OR j.status = 'ok' AND g.split = 'train'
 ORDER BY coalesce(g.play, g.id), j.member, g.id, j.id
 """
 _EPISODES = """
@@ -64,7 +64,9 @@ class TimedTrajectory:
     policy: str
     config: str
     """The task file, as JSON."""
+    split: str
     component: str
+    suite: str
     play: int
     """The same for all policies' groups of one play."""
     group: int
@@ -111,6 +113,8 @@ class DeviceUse:
     busy: float
     ended: int
     tokens: int
+    read: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ class PolicyHistory:
 
 
 def timed_trajectories(reader: Reader) -> Iterator[TimedTrajectory]:
-    """The trajectories of all training groups, those of an episode one after the other."""
+    """The trajectories of all groups, those of an episode one after the other."""
     for row in reader.all(_TIMED):
         told = {**dict(row), "spans": json.loads(row["spans"])}
         yield TimedTrajectory(**told | {"timing": json.loads(row["timing"]) if row["timing"] else None})
@@ -184,8 +188,8 @@ def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
 def sampler_windows(reader: Reader) -> list[DeviceUse]:
     """What samplers did between two heartbeats, where they did something."""
     sql = (
-        "SELECT stage, device, busy, ended, tokens FROM stages WHERE stage = 'rollout' AND busy > 0 AND ended > 0"
-        " AND wall < 5 ORDER BY id"
+        "SELECT stage, device, busy, ended, tokens, read, passes FROM stages"
+        " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < 5 ORDER BY id"
     )
     return [DeviceUse(**dict(row)) for row in reader.all(sql)]
 
@@ -197,11 +201,6 @@ def device_use(reader: Reader, since: float = 0.0) -> list[DeviceUse]:
         " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
     )
     return [DeviceUse(**dict(row)) for row in reader.all(sql, since)]
-
-
-def read_tokens(reader: Reader) -> int:
-    """Tokens that samplers have read and sampled for tasks, in all."""
-    return int(reader.all("SELECT total(tokens) FROM usage WHERE stage = 'rollout'")[0][0])
 
 
 def task_times(reader: Reader, after: int = 0) -> list[TaskTimes]:
