@@ -223,6 +223,11 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
         except ConfigError as error:
             mistakes += error.mistakes
             continue
+        mistakes += [
+            ConfigError(f"the task {why}, which no simulation has.", where=str(file))
+            for submission in own
+            if (why := _beyond(submission))
+        ]
         for number in range(tasks.count):
             for submission in own:
                 if tasks.count > 1:
@@ -234,6 +239,16 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
                     Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
                 )
     return found
+
+
+def _beyond(submission: Submission) -> str:
+    """What a task wants that was made before; empty where it wants nothing."""
+    config = submission.config
+    if config.get("kind") == "eval":
+        return "measures versions"
+    policies = [config.get("policy") or {}, *(config.get("policies") or {}).values()]
+    borrowed = [words for policy in policies for words in (policy.get("start"), policy.get("frozen")) if words]
+    return f"begins from the version {borrowed[0]!r}" if borrowed else ""
 
 
 def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | None:
