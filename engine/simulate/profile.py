@@ -130,7 +130,7 @@ class Profile:
         own = [one for one in self.environments if environment in (one.environment, one.environment.rpartition("/")[2])]
         exact = [one for one in own if one.config == config]
         if exact or len(own) < 2:
-            return (exact or own or [None])[0]
+            return next(iter(exact or own), None)
         merged = tuple(group for one in own for group in one.groups)
         held_out = tuple(group for one in own for group in one.held_out)
         return RecordedEnvironment(environment, config, merged, held_out, own[0].failures)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from ..clock import ruled_by
 from ..errors import MarlaasError
@@ -17,7 +18,9 @@ from ..errors import MarlaasError
 BEGINS = 1_767_225_600.0
 """Seconds since 1970 at which a simulation begins: January 1, 2026, so that days of quotas do not depend on today."""
 
+R = TypeVar("R")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class StoodStill(MarlaasError):
@@ -37,9 +40,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """See ``asyncio``."""
         return self.now
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: Unpack[Ts]
+    ) -> asyncio.Future[R]:
         """Do at once what would go to a thread."""
-        done = self.create_future()
+        done: asyncio.Future[R] = self.create_future()
         try:
             done.set_result(func(*args))
         except Exception as error:
