@@ -41,7 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: Unpack[Ts]
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
     ) -> asyncio.Future[R]:
         """Do at once what would go to a thread."""
         done: asyncio.Future[R] = self.create_future()
