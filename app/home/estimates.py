@@ -116,8 +116,8 @@ def _roughly(
 ) -> TaskEstimate:
     """The same estimate with a rough time, where one can be measured."""
     spec = parse(submission.config, submission.name)
-    (name, config), *_ = environments_of(submission)
-    shape = episode_shape(home, base, name, config, spec.data.record)
+    first, *_ = environments_of(submission)
+    shape = episode_shape(home, base, first.name, first.config, first.data)
     speed = base_speed(home, base, settings, say) if shape else None
     return replace(task, time=rough_time(spec, shape, speed)) if shape and speed else task
 

@@ -131,7 +131,7 @@ def _names(submissions: Sequence[Submission]) -> list[str]:
     """The environments that tasks play or are measured on, as their files call them."""
     from marlaas.engine.submission import environments_of
 
-    played = [name for submission in submissions for name, _ in environments_of(submission)]
+    played = [one.name for submission in submissions for one in environments_of(submission)]
     suites = [suite for submission in submissions for suite in submission.config.get("eval", {}).get("suite", ())]
     return list(dict.fromkeys([*played, *(suite["environment"] for suite in suites)]))
 

@@ -1,4 +1,4 @@
-"""What the environments view shows: all of them, and what came of the last hour's episodes."""
+"""What the environments view shows: all of them with their code, and what came of the last hour's episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
-from ..home.source_lines import Place, source_lines
+from ..home.source_lines import Excerpt, Place, definition, source_lines
 from ..lists.environment_order import broken_first
 from ..reading.home_reader import HomeReader
 
@@ -23,6 +23,8 @@ class EnvironmentsAnswer:
 
     lines: Mapping[str, Mapping[Place, str]] = field(default_factory=dict)
     """By full name, the lines of code at which something went wrong."""
+    definitions: Mapping[str, Excerpt] = field(default_factory=dict)
+    """By full name, the code that defines it, where it can be read."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
         """The last hour's episodes of an environment."""
@@ -36,8 +38,9 @@ class EnvironmentsQuestion:
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def read(self, reader: HomeReader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        """Read the answer with three short queries, and the lines that errors name from the plugins' files."""
+        """Read the answer with three short queries, and from the plugins' files code and the lines that errors name."""
         use = reader.environment_use(self.clock())
         used = broken_first((row, use.get(row.name, EnvironmentUse())) for row in reader.environments())
         lines = {row.name: source_lines(row, of) for row, of in used}
-        return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines)
+        defined = {row.name: found for row, _ in used if (found := definition(row)) is not None}
+        return EnvironmentsAnswer(tuple(row for row, _ in used), use, lines, defined)

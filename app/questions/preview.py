@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
-from ..home.source_lines import Excerpt, excerpt, task_place
+from ..home.source_lines import Excerpt
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import REWARD
+from .blocking_source import blocking_source
 from .learning_curve import LearningCurve, learning_curve
 
 
@@ -67,14 +67,5 @@ class PreviewQuestion:
             {words: next(reversed(reader.evals(task, words)), None) for words in config.get("versions", ())},
             reader.first_step(task, policy),
             config,
-            self._source(reader),
+            blocking_source(reader, task, self.clock()),
         )
-
-    def _source(self, reader: HomeReader) -> Excerpt | None:
-        row = reader.task(self.learners[0].task)
-        if row is None or row.state != "blocked" or row.step:
-            return None
-        try:
-            return excerpt(*task_place(row, reader.environments(), reader.environment_use(self.clock())))
-        except EnvironmentMissing:
-            return None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
 from ..home.comparing import Scored, scored
+from ..home.source_lines import Excerpt
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import REWARD
+from .blocking_source import blocking_source
 from .learning_curve import LearningCurve, learning_curve
 
 AGES_OVER = 50
@@ -45,6 +48,8 @@ class TaskAnswer:
     """Of an evaluation: what it measures, with the newest score of each."""
     first: FirstStep | None = None
     """Before the first step: what it waits for."""
+    source: Excerpt | None = None
+    """Where it is blocked by its environment before that: the lines of it that are wrong."""
 
     @property
     def task(self) -> int:
@@ -61,6 +66,7 @@ class TaskQuestion:
     others: tuple[Learner, ...] = ()
     known: TaskAnswer | None = field(default=None, compare=False, repr=False)
     """An answer to another question, from which parts can be taken over."""
+    clock: Callable[[], float] = field(default=time.time, compare=False, repr=False)
 
     def read(self, reader: HomeReader, before: TaskAnswer | None) -> TaskAnswer:
         """Read what the last answer does not have."""
@@ -85,6 +91,7 @@ class TaskQuestion:
             {each: scored(reader, each.words, each.task, each.policy) for each in everybody if self.others},
             {words: next(reversed(reader.evals(task, words)), None) for words in configs[task].get("versions", ())},
             reader.first_step(task, policy),
+            blocking_source(reader, task, self.clock()),
         )
 
 

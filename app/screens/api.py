@@ -13,7 +13,7 @@ from marlaas.engine.store import ApiKeyRow, ApiRow
 
 from ..context.snapshot import Snapshot
 from ..questions.api import ApiAnswer, ApiQuestion
-from ..widgets.api.lines import head, key_lines, name_lines
+from ..widgets.api.lines import head, key_lines, name_lines, request_lines
 from ..widgets.api.table import KeysTable
 from ..widgets.engine.pane import Pane
 from ..widgets.keyed_table import KeyedTable
@@ -40,7 +40,8 @@ Give it to a program as OPENAI_API_KEY or ANTHROPIC_API_KEY; y copies the variab
 
 
 class ApiScreen(View):
-    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor."""
+    """Two lines on the API, the table of keys, and below it what is known of the one under the cursor, and asked with
+    it."""
 
     HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
 
@@ -48,7 +49,7 @@ o opens the API on this machine, and closes it; tasks do not mind. N makes a key
 use what is that tenant's, and nothing else. x revokes one. y copies the environment variables by which a program finds
 the API. Where an environment runs a program, that has an address and a key of its own, which are not listed.
 
-The log of requests is api.log: 7, then ]."""
+Below are the latest requests of the key under the cursor. All are in api.log: 7, then ]."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "switch", "open or close", id="api.switch"),
         Binding("N", "new", "new key", id="api.new"),
@@ -63,6 +64,7 @@ The log of requests is api.log: 7, then ]."""
         #about { height: 1fr; }
         #about Container { height: auto; layout: grid; grid-size: 1; grid-rows: auto; }
         &.-wide #about Container { grid-size: 2; grid-gutter: 0 1; }
+        &.-wide #requests { column-span: 2; }
         &.-short KeysTable { max-height: 4; }
     }
     """
@@ -95,7 +97,7 @@ The log of requests is api.log: 7, then ]."""
 
     def question(self) -> ApiQuestion:
         """A question about all of it."""
-        return ApiQuestion()
+        return ApiQuestion(self.marlaas.home)
 
     def content(self) -> ComposeResult:
         """Head, table and details; or a hint where there are no keys."""
@@ -105,6 +107,7 @@ The log of requests is api.log: 7, then ]."""
             with VerticalScroll(id="about", can_focus=False), Container():
                 yield Pane("key", id="key")
                 yield Pane("adapters by name", id="names")
+                yield Pane("latest requests", id="requests")
         yield Nothing("")
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
@@ -140,6 +143,8 @@ The log of requests is api.log: 7, then ]."""
         tasks = {task.id: task for task in self.marlaas.snapshot.tasks}
         names = self._answer.names_of(key.tenant) if self._answer and key else ()
         self.query_one("#names", Pane).show(name_lines(names, tasks, key, room))
+        asked = self._answer.requests_of(key) if self._answer and key else ()
+        self.query_one("#requests", Pane).show(request_lines(asked, now, width - 2))
 
     def on_resize(self, event: Resize) -> None:
         """Break the lines at the new width."""

@@ -27,7 +27,7 @@ from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.environments import plugin_of
+from ..words.environments import plugin_of, trouble
 from ..words.findings import spoken, verdict
 from ..words.format import line
 from .view import View
@@ -38,10 +38,10 @@ _TOUCHING = ("reload", "edit", "new", "allow")
 """Actions that change files or the engine."""
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
-ctrl+p, “Start the engine”, or from a shell
+S starts one, N writes a template that runs at once. Or from a shell
 
     marlaas engine start
-    marlaas env new my_env      a template that runs at once; N writes one, too"""
+    marlaas env new my_env"""
 
 
 class EnvironmentsScreen(View):
@@ -127,16 +127,28 @@ shows which libraries one waits for, and installs them if you agree."""
         use = self._answer.use_of(row) if row else EnvironmentUse()
         asked = self._asked.get(row.name) if row else None
         code = self._answer.lines.get(row.name, {}) if row else {}
-        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code)
+        defined = self._answer.definitions.get(row.name) if row else None
+        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now, code, defined)
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
         """Show the environment under the cursor."""
         self._show_current()
         self.query_one(EnvironmentDetail).scroll_home(animate=False)
+        self.renew_keys()
 
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
         """Focus the details."""
         self.query_one(EnvironmentDetail).focus()
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """What mends the environment under the cursor, where something is wrong with it."""
+        row = self.current
+        if row is None or self.marlaas.web:
+            return ()
+        if row.state == "waiting":
+            return ("allow",)
+        return ("edit",) if trouble(row, self._answer.use_of(row)) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: reading alone, or a browser, allows fewer of them."""

@@ -79,6 +79,8 @@ A click on a column's head sorts."""
         self._asked: tuple[Learner, ...] = ()
         self._answers: dict[tuple[Learner, ...], PreviewAnswer] = {}
         self._rest: Timer | None = None
+        self._empty = False
+        """Whether there are no tasks at all."""
 
     def question(self) -> PreviewQuestion | None:
         """A question about the line under the cursor, where the lower part is in sight."""
@@ -125,6 +127,7 @@ A click on a column's head sorts."""
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
         self._share_out(empty)
+        self._empty = empty
         if isinstance(answer, PreviewAnswer):
             self._answers.pop(tuple(answer.curves), None)
             self._answers[tuple(answer.curves)] = answer
@@ -145,8 +148,8 @@ A click on a column's head sorts."""
         current = self.query_one(QueueTable).current
         task, group = self.query_one(TaskLine), self.query_one(GroupLine)
         task.brief = self.query_one(Preview).display and self.app.size.width < _NORMAL
-        task.display = current is None or current.single is not None
-        group.display = not task.display
+        group.display = current is not None and current.single is None
+        task.display = not group.display and not self._empty
         if current is not None and current.single is None:
             group.tasks, group.serving = current.tasks, self.marlaas.snapshot.serving
             self._show_preview(current)

@@ -18,7 +18,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.spec import parse
 from marlaas.engine.store import VersionRow
 from marlaas.engine.submission import environments_of
 
@@ -187,12 +186,11 @@ class SubmitScreen(ModalScreen[None]):
         outlook.show_estimating()
         self._prospects.ask(checked.submissions)
         first = checked.submissions[0]
-        name, config = environments_of(first)[0]
-        data = parse(first.config, first.name).data.record
-        wish = (name, repr((config, data)))
+        one = environments_of(first)[0]
+        wish = (one.name, repr((one.config, one.data)))
         if wish != self._asked:
             self._asked = wish
-            self._peeks.ask((name, config, data))
+            self._peeks.ask((one.name, one.config, one.data))
 
     def _show_prospect(self, found: Prospect) -> None:
         self.query_one(Outlook).show_estimate(found.rows, found.problem)

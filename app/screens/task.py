@@ -19,9 +19,11 @@ from ..chart.score_rows import ScoreRow
 from ..chart.smoothing import WEIGHTS
 from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
+from ..home.source_lines import Excerpt
 from ..lists.learners import Learner, learner, learners
 from ..questions.evidence import evidence
 from ..questions.task import TaskAnswer, TaskQuestion
+from ..widgets.source_excerpt import SourceExcerpt
 from ..widgets.task.metric_chart import MetricChart
 from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.small_multiples import SmallChart, SmallMultiples
@@ -105,7 +107,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             return None
         places = self._look.places if own.task == self._seen else ()
         others = tuple(each for each in places if each is not None and each != own)
-        return TaskQuestion(own, self._metric, others, known=self._answer)
+        return TaskQuestion(own, self._metric, others, known=self._answer, clock=lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
         """Panes below the task's own lines; their places depend on the width."""
@@ -113,6 +115,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             with Container(id="task"):
                 yield VerdictLine()
                 yield TaskLine()
+                yield SourceExcerpt()
                 with Container(id="task-panes"):
                     with Container(id="charts"):
                         yield MetricChart()
@@ -158,6 +161,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             title = words(answer.metric).title
             missing = awaiting(learners(task)[own], answer.first, title, snapshot.now, snapshot.serving)
             self.query_one(MetricChart).missing = missing
+            self._show_source(answer.source)
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
@@ -176,6 +180,13 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
         )
         found = verdict(seen, gone_wrong(row, own.policy))
         self.query_one(VerdictLine).verdict = pointed(found, row, own.policy, "f")
+
+    def _show_source(self, source: Excerpt | None) -> None:
+        """Of a task that is blocked before its first step, the code in the place of all panes."""
+        self.query_one(SourceExcerpt).excerpt = source
+        self.set_class(source is not None, "-source")
+        if source is None and self.focused is None:
+            self.query_one(MetricList).focus()  # the panes are back
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)

@@ -24,8 +24,8 @@ _TEXT = """
 
   a   Add a task: choose an environment, see what it asks, submit.
 
-Each of them is a command, too: marlaas demo, marlaas env new NAME,
-marlaas submit FILE. `marlaas doctor` looks at this machine."""
+Each of them is a command, too: `marlaas demo`, `marlaas env new NAME`,
+`marlaas submit FILE`. `marlaas doctor` looks at this machine."""
 
 
 class Guide(Static, can_focus=True):

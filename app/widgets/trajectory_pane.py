@@ -1,10 +1,12 @@
 """What the model writes: the newest group of a task, one trajectory at a time, as readable turns.
 
-Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one.
+Where the base's template rewrote earlier turns, the trajectories of one conversation are shown as one. Below it stand
+the last replies of its whole group.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,7 +19,8 @@ from textual.widgets import Static
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import TrajectoryRow, Turn
 
-from ..words.format import advantage, cells, excerpt, line, number, score
+from ..rollouts.answers import Answer, answer
+from ..words.format import advantage, cells, clip, excerpt, line, number, pad, score
 from ..words.policies import who
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
@@ -111,7 +114,11 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self.border_title = Content(f"{which}, reward {score(row.reward)}")
         width, height = self.scrollable_content_region.size
         small = 0 < height < _SMALL
-        self._text.update(preview(row, width, height) if small else trajectory_text(row))
+        if small:
+            self._text.update(preview(row, width, height))
+            return
+        parts = [trajectory_text(row), *group_lines(self._rows, row, width)]
+        self._text.update(Content("\n").join(parts))
 
     def on_resize(self) -> None:
         """Fit what is shown to the new size."""
@@ -147,6 +154,30 @@ def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
         words = line(text, max(1, width - cells(role) - 2))
         found.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), words))
     return Content("\n").join(found)
+
+
+def group_lines(rows: Sequence[TrajectoryRow], shown: TrajectoryRow, width: int) -> list[Content]:
+    """Each distinct last reply of a group's conversations, with how it was paid and how often it came.
+
+    In lines of at most ``width`` cells; none where there is one conversation alone. Every part is foreign text.
+    """
+    if len(rows) < 2:
+        return []
+    several = len({row.agent for row in rows}) > 1
+    found = Counter(_last_reply(row, several) for row in rows)
+    own, wide = _last_reply(shown, several), max(cells(one.mark[0]) for one in found)
+    lines = [Content(""), Content.styled("last replies of its group", "$text-accent")]
+    for one, count in found.items():
+        begin = f"{'▸' if one == own else ' '} {pad(one.mark[0], wide)} {pad(f'×{count}', 3)} "
+        said = clip(one.said, max(1, width - cells(begin)))
+        lines.append(Content.assemble((begin, one.mark[1]), (said, "$text-muted" if one.quiet else "")))
+    return lines
+
+
+def _last_reply(row: TrajectoryRow, named: bool) -> Answer:
+    said = [turn.text for turn in row.turns if turn.role == "assistant"]
+    one = answer(row.status, row.reward, said[-1] if said else "", len(said))
+    return replace(one, name=line(row.agent, 12)) if named else one
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:

@@ -40,6 +40,8 @@ NO_ENGINE = "waiting for the engine"
 MENDED = "Once that is mended, the task goes on by itself."
 _PLACE = re.compile(r"(?P<file>[^\s:]{1,400}):(?P<line>\d{1,9}): ")
 """The file and line with which a reason begins that lies in an environment's code."""
+_LIBRARIES = "`marlaas env allow "
+"""What stands in a reason that is about libraries, which the view of environments installs as well."""
 _FILE = 28
 """Cells of a file's name that are shown before a cause: the cause must begin where one looks first."""
 
@@ -79,6 +81,8 @@ def remedy(task: TaskRow) -> str:
     """What to do about a blocked task; empty for others."""
     if task.state != "blocked":
         return ""
+    if _LIBRARIES in task.reason:
+        return "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
     if _PLACE.match(line(task.reason)):
         return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
     return MENDED

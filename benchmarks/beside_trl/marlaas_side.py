@@ -63,9 +63,12 @@ prompts = 1
 """
 
 
-def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Arm) -> Run:
-    """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish."""
-    extra = arm.staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
+def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Arm, whole: bool = False) -> Run:
+    """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish.
+
+    Without ``whole`` it makes a few steps more than are measured.
+    """
+    extra = 0 if whole else arm.staleness  # the last steps live on stock and sample nothing: they are not measured
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         home = Home(Path(name) / "home")
         plugin = home.plugins / workload.environment
@@ -79,24 +82,27 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Ar
             command(home, cores, "submit", str(description))
             load, others = _follow(home, cores)
             with Reader(home.database) as reader:
-                committed = reader.steps(1)
+                committed, task = reader.steps(1), reader.task(1)
         finally:
             with suppress(RuntimeError):
                 command(home, cores, "engine", "stop")
-    return _run(workload, started, committed, load, others)
+    begun = task.started or 0.0 if task else 0.0
+    return _run(workload, (started, begun), committed, load, others)
 
 
 def _run(
-    workload: Workload, started: float, committed: Sequence[StepRow], load: dict[str, float], others: float
+    workload: Workload, began: tuple[float, float], committed: Sequence[StepRow], load: dict[str, float], others: float
 ) -> Run:
+    """``began``: when the command was given, and when the task."""
     return Run(
-        started,
+        began[0],
         tuple(step.created for step in committed),
         tuple(step.metrics["reward"] for step in committed),
         tuple(step.metrics["tokens"] / workload.episodes for step in committed),
         load,
         others,
         fmean(step.metrics["training_seconds"] for step in committed[len(committed) // 4 :]),
+        begun=began[1],
     )
 
 
@@ -160,7 +166,7 @@ def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
                 raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
             if row.state == "done":
                 return _used(first, last) if first and last else ({}, 0.0)
-            if row.steps // 4 <= row.step < row.steps and (stages := _seconds(reader)):
+            if row.started and row.steps // 4 <= row.step < row.steps and (stages := _seconds(reader)):
                 last = _Count(stages, look(cores))
                 first = first or last
             time.sleep(POLL)

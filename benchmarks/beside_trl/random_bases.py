@@ -26,12 +26,12 @@ def beside(name: str, title: str, method: str, shape: str, arms: Mapping[str, Ar
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as folder:
         base = make_base(Path(folder) / "base", "qwen2.5", shape)
         workload = replace(case.workload, base=str(base.path))
-        results = Results(replace(case, workload=workload))
+        results, whole = Results(replace(case, workload=workload)), not case.settled
         for seed in range(case.repetitions):
             theirs = trl_side.run(python, workload, case.steps, seed, case.cores, environment=KEEPING)
             results.add(THEIRS, theirs)
             for arm, settings in arms.items():
-                results.add(arm, marlaas_side.run(workload, case.steps, seed, case.cores, settings))
+                results.add(arm, marlaas_side.run(workload, case.steps, seed, case.cores, settings, whole))
             print(f"    {results.newest()}", flush=True)
     return Section(name=name, title=title, method=method, rows=rows(results), remarks=tables.remarks([results], {}))
 

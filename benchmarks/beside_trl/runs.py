@@ -49,13 +49,15 @@ class Run:
     """Seconds a step that the trainer says it was busy."""
     score: float | None = None
     """Mean reward on held-out prompts at the end, where that was asked for."""
+    begun: float = 0.0
+    """When the first episode could begin: start-up was over."""
 
     def step_seconds(self, first: int, last: int) -> float:
-        """Seconds a step from the end of step ``first`` to that of step ``last``, counted from 1.
+        """Seconds a step from the end of step ``first`` to that of step ``last``, counted from 1; 0 is the beginning.
 
         A mean, not a median: where stages overlap, steps come in bursts, and only their rate means anything.
         """
-        return (self.ends[last - 1] - self.ends[first - 1]) / (last - first)
+        return (self.ends[last - 1] - (self.ends[first - 1] if first else self.begun)) / (last - first)
 
     def wall_seconds(self, last: int) -> float:
         """Seconds from the start, imports and all, to the end of step ``last``."""
@@ -74,7 +76,9 @@ class Case:
     cores: tuple[int, ...]
     steps: int
     settled: int
-    """The step after which time counts."""
+    """The step after which time counts. 0: all steps count, and no others are made. So the stages fill and run empty
+    within the time, and neither side has work in stock at its beginning or its end: for steps so long that few can be
+    made."""
     repetitions: int
     goal: str
 

@@ -24,11 +24,16 @@ from trl import GRPOConfig, GRPOTrainer
 
 
 class Clock(TrainerCallback):
-    """Notes the time, and the processor time used so far, at the end of every step."""
+    """Notes the time, and the processor time used so far, at the end of every step; and when the training begins."""
 
     def __init__(self) -> None:
+        self.begun = 0.0
         self.ends: list[float] = []
         self.used: list[float] = []
+
+    def on_train_begin(self, *unused: Any, **more: Any) -> None:
+        """Called by the trainer."""
+        self.begun = time.time()
 
     def on_step_end(self, *unused: Any, **more: Any) -> None:
         """Called by the trainer."""
@@ -159,6 +164,7 @@ def main(settings_path: str, outcome_path: str) -> None:
     )
     trainer.train()
     outcome: dict[str, Any] = {
+        "begun": clock.begun,
         "ends": clock.ends,
         "used": clock.used,
         "rewards": reward.means,

@@ -66,7 +66,16 @@ def run(
         said = json.loads(outcome.read_text(encoding="utf-8"))
     ends, used, middle = said["ends"], said["used"], len(said["ends"]) // 4
     load = (used[-1] - used[middle]) / (ends[-1] - ends[middle]) if len(ends) > 1 else 0.0
-    return Run(started, ends, said["rewards"], said["lengths"], {"TRL": load}, others, score=said.get("score"))
+    return Run(
+        started,
+        ends,
+        said["rewards"],
+        said["lengths"],
+        {"TRL": load},
+        others,
+        score=said.get("score"),
+        begun=said["begun"],
+    )
 
 
 def _children_seconds() -> float:

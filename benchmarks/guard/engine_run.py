@@ -21,7 +21,7 @@ from marlaas.engine.submission.taskfile import submission
 
 from ..machinery.workers import Workers, workers
 from .lockstep import LockstepLoop, attached
-from .watching import Seen, frames, python_calls, statements
+from .watching import Seen, frames, python_calls, rings, statements
 
 TRAIN = TrainSpec(groups_per_step=4, group_size=4, max_staleness=1)
 EPISODES = TRAIN.groups_per_step * TRAIN.group_size
@@ -68,6 +68,7 @@ async def _counted(made: Workers, folder: Path, tasks: int, steps: int) -> Seen:
     services = replace(made.services, router=made.router())
     services.rollout.rendering.renderer._opened.clear()  # the runs before had the same prompts
     with ExitStack() as stack:
+        stack.enter_context(rings(seen))
         stack.enter_context(loop.lockstep())
         stack.enter_context(frames(seen, folder))
         stack.enter_context(statements(seen, made.services.store))

@@ -205,5 +205,5 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
 def timed(result: Any, shared: int) -> Any:
     """What a trainer returned, with seconds that are the same in every run; ``shared``: results of the same call."""
     if isinstance(result, GroupStats):
-        return replace(result, seconds=PASS / shared + TOKEN * result.tokens)
+        return replace(result, seconds=PASS / shared + TOKEN * result.tokens, step=timed(result.step, 1))
     return replace(result, seconds=PASS) if isinstance(result, StepResult) else result

@@ -1,4 +1,5 @@
-"""Counts while a block runs: Python calls of our code, SQL statements, frames and bytes, operations of torch.
+"""Counts while a block runs: Python calls of our code, SQL statements, frames and bytes, operations of torch, and
+objects that refer to each other in a ring, which stay until Python looks for such.
 
 What is counted is the same on every processor. Calls are told apart by package. Left out is what depends on how bytes
 were cut on their way in, and comprehensions, which are calls in some versions of Python only.
@@ -6,6 +7,7 @@ were cut on their way in, and comprehensions, which are calls in some versions o
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -43,6 +45,8 @@ class Seen:
     calls: Counter[CodeType] = field(default_factory=Counter)
     statements: Counter[str] = field(default_factory=Counter)
     wire: Counter[str] = field(default_factory=Counter)
+    rings: int = 0
+    """Objects that nothing but a look for rings has freed."""
 
     def counts(self) -> dict[str, int]:
         """All of it as one table."""
@@ -52,6 +56,7 @@ class Seen:
                 found[f"Python calls, {package}"] += count
         for kind, count in self.statements.items():
             found[f"SQL, {kind}"] += count
+        found["objects left in rings"] = self.rings
         return dict(found + self.wire)
 
 
@@ -88,6 +93,18 @@ def python_calls(seen: Seen) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(None)
+
+
+@contextmanager
+def rings(seen: Seen) -> Iterator[None]:
+    """Count the objects that are left in rings when the block ends: such a look stops the engine for up to a second."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        seen.rings += gc.collect()
+    finally:
+        gc.enable()
 
 
 @contextmanager

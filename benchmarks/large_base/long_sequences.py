@@ -20,7 +20,8 @@ from tools.random_base.make import make_base
 from ..report.figures import Row, Section, Series
 from .long_pass import Stage, Way, measured
 
-LENGTHS = (2048, 8192, 32_768)
+LENGTHS = {2048: 3, 8192: 2, 32_768: 1}
+"""Tokens of a sequence, and repetitions: the longest takes minutes."""
 SHAPE = replace(SHAPES["0.5b"], layers=2)
 ROWS = 4096
 """Of the vocabulary, which is small: here it is not the output head that is measured."""
@@ -36,7 +37,7 @@ METHOD = """\
 A random base made by `tools.random_base` in the width of Qwen2.5-0.5B ({hidden}, {heads} heads of 64), with {layers}
 layers and {rows:,} tokens. One sequence: the trainer goes forward and backward over a prompt and an answer of half the
 tokens each, with a LoRA of rank 16; the torch sampler reads all of it as a prompt. Each pass is the first of a process
-of its own with one thread, {repetitions} repetitions, turn by turn; seconds are of processor time, memory is the peak
+of its own with one thread, turn by turn (repetitions: {repetitions}); seconds are of processor time, memory is the peak
 of the pass beyond what the base took before it. *Every score held* is attention as it is computed for short sequences;
 it is left out where it would take more memory than is free."""
 REMARKS = """\
@@ -48,9 +49,8 @@ tokens at this width, attention has three quarters, so the rate of products over
 
 
 def measure(quick: bool) -> Section:
-    """All lengths; takes some 40 minutes, or 2 with the shortest two when quick."""
+    """All lengths; takes 10 to 15 minutes, or 2 with the shortest two when quick."""
     rows: list[Row] = []
-    repetitions = 1 if quick else 3
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         folder = Path(name)
         make_base(folder, "qwen2.5", SHAPE, rows=ROWS)
@@ -58,10 +58,11 @@ def measure(quick: bool) -> Section:
         stages: tuple[Stage, ...] = ("training", "sampling")
         for stage in stages:
             for weights in kinds[:1] if quick else kinds:
-                for tokens in LENGTHS[:2] if quick else LENGTHS:
-                    rows += rows_of(folder, stage, weights, tokens, repetitions)
+                for tokens, repetitions in (*LENGTHS.items(),)[:2] if quick else LENGTHS.items():
+                    rows += rows_of(folder, stage, weights, tokens, 1 if quick else repetitions)
+    often = ", ".join(f"{repetitions} of {tokens:,} tokens" for tokens, repetitions in LENGTHS.items())
     method = METHOD.format(
-        hidden=SHAPE.hidden, heads=SHAPE.heads, layers=SHAPE.layers, rows=ROWS, repetitions=repetitions
+        hidden=SHAPE.hidden, heads=SHAPE.heads, layers=SHAPE.layers, rows=ROWS, repetitions="one" if quick else often
     ).replace("\n", " ")
     return Section("long_sequences", "One long sequence", method, tuple(rows), REMARKS)
 

@@ -33,7 +33,7 @@ Arms = Mapping[str, list[FleetRun]]
 
 
 def measure(quick: bool) -> Section:
-    """About 18 minutes, of which those that take tasks one by one take 11; two when quick."""
+    """About 14 minutes, of which those that take tasks one by one take 7; two when quick."""
     with tool_server() as tool:
         workload = load("concurrency").calling(tool)
         if quick:

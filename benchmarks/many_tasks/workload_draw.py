@@ -26,7 +26,7 @@ def concurrency(rng: Random) -> Iterator[dict[str, Any]]:
     """Tasks that wait for tools most of the time, with batches of 8 and 16 episodes."""
     for number in range(TASKS):
         groups, size = rng.choice(((2, 4), (2, 8)))
-        yield _task(number, "tools", 40, groups, size, {"digits": rng.choice((1, 2, 3)), "mean": 0.06, "most": 4})
+        yield _task(number, "tools", 16, groups, size, {"digits": rng.choice((1, 2, 3)), "mean": 0.06, "most": 4})
 
 
 def compute_mix(rng: Random) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What the engine's own code takes at the size of a large cluster: real queue, lines, router and store, simulated devices.
+"""What the engine's own code takes at the size of a large cluster: all of it is real but the devices.
 
-Simulated time stands still while the engine computes, so its processor seconds for each simulated second say how near it
-is to what one process can do. The head's network is counted, too.
+Simulated time stands still while the engine computes, so its processor seconds for each simulated second say how near
+it is to what one process can do. The head's network is counted, too.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ def profile() -> Profile:
 
 
 METHOD = (
-    f"Nodes of {SAMPLERS} samplers and {TRAINERS} trainers, each behind a link of 10 Gbit/s, as is the head. Tasks of 50"
-    " tenants, four groups of eight episodes a step, episodes of four turns of 200 tokens. The devices are made up, so these"
-    " figures are not comparable with what others publish of clusters; what the engine's code takes is real. A simulation"
-    f" ends after {SIMULATED:.0f} s."
+    f"Nodes of {SAMPLERS} samplers and {TRAINERS} trainers, each behind a link of 10 Gbit/s, as is the head. Tasks of"
+    " 50 tenants, four groups of eight episodes a step, episodes of four turns of 200 tokens. The devices are made up,"
+    " so these figures are not comparable with what others publish of clusters; what the engine's code takes is real."
+    f" A simulation ends after {SIMULATED:.0f} s."
 )
 
 
@@ -130,8 +130,7 @@ def rows(found: Sequence[Size]) -> Iterator[Row]:
 def remarks(found: Sequence[Size]) -> str:
     """Where the processor time of the largest went."""
     largest = found[-1]
-    packages = ", ".join(
-        f"{name} {seconds:.1f}" for name, seconds in list(largest.result.processor.by_package().items())[:8]
-    )
+    spent = list(largest.result.processor.by_package().items())[:8]
+    packages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent)
     functions = ", ".join(f"`{name}` {seconds:.1f}" for name, seconds in largest.result.processor.dearest(8).items())
     return f"**{largest.name}.** Processor seconds by package: {packages}. Functions: {functions}."

@@ -139,7 +139,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    serving = Serving(store, supervisor, settings.base)
+    serving = Serving(store, supervisor, settings.base, settings.api.requests_per_minute)
     yielding = YieldLoop(
         store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
     )

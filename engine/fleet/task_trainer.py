@@ -23,14 +23,21 @@ class TaskTrainer:
         result: StepResult = await self._pool.open(call, config)
         return result
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         """See the protocol."""
         config = self._pool.config(policy)
         probed = sum(len(tokens) for tokens, _ in probe.sequences) if probe else 0
         piece = Piece(Shape.of(config), pass_tokens(groups, config) + probed) if config else None
-        job = None if self._alone else Job(policy, groups, probe)
+        job = None if self._alone else Job(policy, groups, probe, path)
         call = Call(
-            self._payer, "accumulate", policy, lambda trainer: trainer.accumulate(policy, groups, probe), job, piece
+            self._payer,
+            "accumulate",
+            policy,
+            lambda trainer: trainer.accumulate(policy, groups, probe, path),
+            job,
+            piece,
         )
         stats: GroupStats = await self._pool.call(call)
         return stats

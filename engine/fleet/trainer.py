@@ -260,6 +260,8 @@ class SharedTrainer:
             call.fail(result.error())
             return
         seconds = result.seconds if isinstance(result, GroupStats | StepResult) else elapsed
+        if isinstance(result, GroupStats) and result.step is not None:
+            seconds += result.step.seconds
         self._line.end(serving, round(1e6 * seconds))
         tokens = result.measured if isinstance(result, GroupStats) else 0
         self._ledger.training(call.payer.task, tokens, seconds, self.name)

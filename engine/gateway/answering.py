@@ -23,6 +23,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 SILENCE = 15.0
 """Seconds after which a stream that waits says that it is alive."""
+OPENING = 30.0
+"""Seconds after which a stream begins of which the engine has said nothing: longer than requests wait for workers that
+start, so that these are refused with a status; shorter than reverse proxies wait for a head."""
 AT_ONCE = 256
 """Messages that are sent together, where so many wait."""
 
@@ -68,7 +71,7 @@ async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds
 
 async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Answered | None:
     heard = Heard()
-    message = await call.next()
+    message = await call.next(OPENING)
     await send({"type": "http.response.start", "status": 200, "headers": _raw(sse.HEADERS)})
     line.status = 200
     answered = None

@@ -176,7 +176,7 @@ class Asking:
                     exchange = self._make(body, Who(line.key, line.agent, once))
                     line.model, line.stream = exchange.asked.model, exchange.asked.stream
                     if gateway.log.prompts:
-                        line.sent = msgspec.Raw(body)
+                        line.sent = msgspec.json.decode(body)
                     seconds = gateway.limits.seconds
                     work = answer(gateway.link, exchange, send, line, seconds)
                     answered = await while_there(work, receive, seconds + GRACE)

@@ -14,14 +14,25 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From a request's head to the end of its answer; one that takes longer is cancelled, with 504."""
     head_seconds: float = 30.0
     """Within which a client sends a request's head, and again its body; what is slower is ended, with 408."""
-    connections: int = 256
+    connections: int = 1024
     """Open at once; on more, requests are refused with 503."""
-    waiting: int = 64
-    """Requests of one key under way at once; more are refused with 429."""
+    waiting: int = 256
+    """Requests of one key under way at once; more are refused with 429. The engine refuses clients and programs by
+    limits of its own, which are no higher; this one keeps the process small while the engine is busy."""
     log_prompts: bool = False
     """Whether the log has what clients and models say."""
     log: str = ""
     """File for a line of JSON per request; empty for standard error."""
+
+    @property
+    def most_connections(self) -> int:
+        """Beyond these a connection is closed without a word."""
+        return 4 * self.connections
+
+    @property
+    def files(self) -> int:
+        """That the process may have to have open at once."""
+        return self.most_connections + 64
 
     @property
     def bodies_bytes(self) -> int:

@@ -1,7 +1,12 @@
-"""One line of JSON for each request; no prompts unless they were asked for, and of keys the beginning alone."""
+"""One line of JSON for each request; no prompts unless they were asked for, and of keys the beginning alone.
+
+What clients send cannot forge a line, nor move a terminal's cursor: all of it is ASCII, and shown up to a length.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,7 +21,13 @@ from .limits import Limits
 LONGEST = 64 << 20
 """Bytes of a log, which is then begun anew; the one before is kept beside it."""
 SHOWN = 8
-"""Characters of a key that are shown."""
+"""Characters that are shown of what is no key of ours: it may be one for somebody else's service."""
+SECRET = 37
+"""Characters at a key's end that are never shown."""
+LONGEST_MODEL = 200
+"""Characters of a model's name that are shown."""
+_OTHERS = re.compile(r"[^ -~]")
+_KEY = re.compile(r"tml-[A-Za-z0-9_.-]{1,64}-[A-Za-z0-9_-]{43}")
 
 
 class Line(Struct, omit_defaults=True):
@@ -55,10 +66,10 @@ class Log:
     def end(self, line: Line, began: float) -> None:
         """Write a line."""
         line.ms = round(1000 * (time.monotonic() - began), 1)
-        line.key = line.key[:SHOWN]
+        line.key = shown_key(line.key)
+        line.model = line.model[:LONGEST_MODEL]
         try:
-            file = self._open()
-            print(msgspec.json.encode(line).decode(), file=file, flush=True)
+            print(_ascii(msgspec.json.encode(line).decode()), file=self._open(), flush=True)
         except OSError as error:  # a full disk is no reason to answer nobody
             print(f"The log of requests cannot be written: {error}.", file=sys.stderr)
 
@@ -77,3 +88,13 @@ class Log:
         if self._file is None:
             self._file = self._path.open("a", encoding="utf-8")
         return self._file
+
+
+def shown_key(key: str) -> str:
+    """A key up to where its secret begins, which is how `marlaas api key list` names it."""
+    return key[:-SECRET] if _KEY.fullmatch(key) else key[:SHOWN]
+
+
+def _ascii(text: str) -> str:
+    """JSON with all but printable ASCII escaped, which stands in strings alone."""
+    return _OTHERS.sub(lambda found: json.dumps(found[0])[1:-1], text)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -22,12 +23,23 @@ PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away."""
-    link, listen, limits = arguments
+    link, listen, told = arguments
+    limits = decode(told)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which ends its processes in order
     if sys.platform == "linux":  # elsewhere the closed link ends it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _open_files(limits.files)
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # our own log has what is worth knowing
-    asyncio.run(serve(socket.socket(fileno=int(link)), socket.socket(fileno=int(listen)), decode(limits)))
+    asyncio.run(serve(socket.socket(fileno=int(link)), socket.socket(fileno=int(listen)), limits))
+
+
+def _open_files(wanted: int) -> None:
+    """Let this process have as many files open, as far as the system allows: a connection is one."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if now != resource.RLIM_INFINITY and wanted > now:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 async def serve(link: socket.socket, listen: socket.socket, limits: Limits) -> None:

@@ -99,7 +99,8 @@ class Messages:
         self._told = Told()
         self._block = 0
         self._open = ""
-        self._finish: str | None = None
+        self._end_of: dict[str, str | None] = {}
+        """Why the choice has ended."""
         messages = [Message("system", text_of(sent.system, "system"))] if sent.system else []
         for index, one in enumerate(sent.messages):
             messages += turns(one, f"messages[{index}]")
@@ -130,8 +131,7 @@ class Messages:
         return {
             **self._head(answer.model),
             "content": blocks,
-            "stop_reason": FINISH.get(choice.finish, choice.finish),
-            "stop_sequence": None,
+            **_why(choice),
             "usage": _usage(answer),
         }
 
@@ -165,12 +165,11 @@ class Messages:
             arguments = msgspec.json.encode(_input(call)).decode()
             yield self._delta({"type": "input_json_delta", "partial_json": arguments})
         yield from self._end()
-        self._finish = FINISH.get(choice.finish, choice.finish)
+        self._end_of = _why(choice)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
         """Why it ends, and what it cost."""
-        delta = {"stop_reason": self._finish, "stop_sequence": None}
-        yield _event("message_delta", delta=delta, usage=_usage(answer))
+        yield _event("message_delta", delta=self._end_of, usage=_usage(answer))
         yield _event("message_stop")
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
@@ -254,6 +253,13 @@ def _tool_choice(choice: ToolChoice | None, tools: Sequence[dict[str, Any]]) -> 
     if choice.type == "any" and not tools:
         raise wrong("tool_choice is 'any', and there are no tools.", "tool_choice")
     return "required" if choice.type == "any" else choice.type
+
+
+def _why(choice: Choice) -> dict[str, str | None]:
+    """Why a choice has ended, and which of the client's texts did that."""
+    if choice.stopped and choice.finish == "stop":
+        return {"stop_reason": "stop_sequence", "stop_sequence": choice.stopped}
+    return {"stop_reason": FINISH.get(choice.finish, choice.finish), "stop_sequence": None}
 
 
 def _input(call: ToolCall) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .limits import Limits
 
 Application = Callable[..., Awaitable[None]]
-FAR_TOO_MANY = 4
-"""As many times the allowed connections are closed without a word."""
 
 
 def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
@@ -29,7 +27,7 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
             super().connection_made(transport)
-            if len(self.connections) > FAR_TOO_MANY * limits.connections:
+            if len(self.connections) > limits.most_connections:
                 transport.abort()
             elif len(self.connections) > limits.connections:
                 self.app = crowded

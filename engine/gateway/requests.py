@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from .answerer import Refusal
 from .limits import Limits
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 AGENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 LONGEST_KEY = 512
+PROXIES = {"forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"}
+"""Headers by which a reverse proxy is known; one that sends none of them asks for the host that it was asked for, or
+for the address here, and has to keep ``/metrics`` to itself."""
 
 
 def key_of(request: Request) -> str:
@@ -39,11 +43,14 @@ def agent_of(request: Request) -> str:
 
 
 def is_local(request: Request) -> bool:
-    """Whether it comes from this machine itself, and not by way of a reverse proxy."""
-    if request.client is None or {"forwarded", "x-forwarded-for", "x-real-ip"} & set(request.headers.keys()):
+    """Whether it comes from this machine itself, not by way of a reverse proxy, and not from a web page whose name
+    leads here: both ask for a host of another name."""
+    if request.client is None or PROXIES & set(request.headers.keys()):
         return False
     try:
-        return ipaddress.ip_address(request.client.host).is_loopback
+        asked = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        hosts = request.client.host, "127.0.0.1" if asked == "localhost" else asked
+        return all(ipaddress.ip_address(host).is_loopback for host in hosts)
     except ValueError:
         return False
 

@@ -142,6 +142,8 @@ class Choice(Struct, frozen=True, tag="choice"):
     tool_calls: tuple[ToolCall, ...] = ()
     tokens: tuple[Token, ...] = ()
     """Where log-probabilities were asked for; with ``echo`` the prompt's before them."""
+    stopped: str = ""
+    """Which of the client's texts has ended it, if one has."""
 
 
 class Done(Struct, frozen=True, tag="done"):

@@ -113,7 +113,10 @@ DOCUMENTED = """\
 # Megabytes of a request's body, seconds that a request may take in all, and connections at the same time.
 # body_mb = 16
 # seconds = 600
-# connections = 256
+# connections = 1024
+# Requests that each client's key may make in a minute, all of which may come at once; 0: any number. Programs of
+# episodes are not counted.
+# requests_per_minute = 0
 # Whether the log of requests has what was asked and answered, too.
 # log_prompts = false
 
@@ -216,7 +219,8 @@ class ApiSettings:
     port: int = between(8777, 0, 65535)
     body_mb: int = between(16, 1, 48)
     seconds: float = between(600.0, 1.0, 86400.0)
-    connections: int = between(256, 1, 10000)
+    connections: int = between(1024, 1, 10000)
+    requests_per_minute: int = between(0, 0, 1000000)
     log_prompts: bool = False
 
     @property

@@ -19,6 +19,9 @@ from .episodes import (
     Rollout as Rollout,
     Settled as Settled,
 )
+from .hearing import (
+    Hearing as Hearing,
+)
 from .llama.base_file import (
     ensure_base_gguf as ensure_base_gguf,
 )
@@ -73,6 +76,7 @@ from .spoken import (
     SPACE as SPACE,
     Spoken as Spoken,
     before_stop as before_stop,
+    first_stop as first_stop,
     opened_thought as opened_thought,
 )
 from .talk import (

@@ -25,6 +25,8 @@ from .endpoint import SamplerEndpoint
 from .programs.asking import ProgramAsk
 from .programs.hosting import Canned, Hosting
 from .programs.program import FIRST, Program
+from .programs.voice import heard_by
+from .protocol import Turns
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
 from .replicas import Replicas
@@ -331,9 +333,11 @@ class _Run:
         asked = monotonic() - self._began
         with self.answering:
             async with turns.lock:
-                if isinstance(ask, ProgramAsk) and ask.manner is not None:
+                sampler: Turns = turns.client
+                if isinstance(ask, ProgramAsk):
                     self._adjust(turns.conversation, ask)
-                reply = await turns.conversation.answer(ask, turns.client, self._rollout.rendering)
+                    sampler = heard_by(ask.listening, sampler, self._rollout.rendering.renderer, ask.stop)
+                reply = await turns.conversation.answer(ask, sampler, self._rollout.rendering)
         self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
         return reply
 
@@ -363,9 +367,9 @@ class _Run:
         return self._rollout.rendering.renderer.vocabulary.decode([token])
 
     def _adjust(self, conversation: Conversation, ask: ProgramAsk) -> None:
-        """Sample the next reply as the client wishes."""
-        sampling = self._role(ask.agent).sampling
+        """Sample the next reply as the client wishes, where that holds."""
         if ask.manner is not None:
+            sampling = self._role(ask.agent).sampling
             conversation.sampling, conversation.wishes = ask.manner.sampling(sampling), ask.manner.wishes
             conversation.seed = ask.manner.noise(noise_seed(sampling.seed, ask.agent, ask.branch), ask.branch)
 

@@ -106,8 +106,13 @@ def stopped_at(tokens: Sequence[int], stops: Sequence[str], decode: Decode) -> i
 
 def before_stop(text: str, stops: Sequence[str]) -> str:
     """``text`` up to the first of ``stops``."""
-    found = [text.index(stop) for stop in stops if stop and stop in text]
-    return text[: min(found)] if found else text
+    stop = first_stop(text, stops)
+    return text[: text.index(stop)] if stop else text
+
+
+def first_stop(text: str, stops: Sequence[str]) -> str:
+    """Which of ``stops`` comes first in ``text``; empty where none does."""
+    return min((stop for stop in stops if stop and stop in text), key=text.index, default="")
 
 
 def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:

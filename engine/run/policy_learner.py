@@ -157,27 +157,31 @@ class PolicyLearner:
         services, started, apart = self._services, monotonic(), self.spec.train.deterministic
         tally = StepTally(self._batch, kl=self.spec.train.kl > 0.0)
         wanted = set(step_groups(step, self._batch))
+        path, result = str(version_path(services, self._task, self.name, step + 1)), None
         while wanted:
             ready = await self.pool.take_ready(wanted, one_by_one=apart)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
             # in a deterministic run the canary's tokens are in no pass with groups: a restart would choose others
             probe = None if apart else self._canary.probe(ready)
-            stats = await services.trainer.accumulate(self._key, groups, probe)
+            # the last groups and the step are one call; in a deterministic run the canary speaks between them
+            last = path if not (wanted or apart) else ""
+            stats = await services.trainer.accumulate(self._key, groups, probe, last)
+            result = stats.step
             self._canary.learn(stats.scores)
             self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
         self._measuring.first(before, background)
         await self._judged()
-        path = version_path(services, self._task, self.name, step + 1)
         shares = services.router.shares(self._task, self.name)
         if apart:  # else how soon it was served would decide what is compared next
             with self._exposed.step():
                 await self.settled()
             await self._probe(tally.groups)
         asked = self._canary.ask({share.sampler for share in shares})
-        result = await services.trainer.step(self._key, str(path))
+        if result is None:
+            result = await services.trainer.step(self._key, path)
         self._notice(result.notice)
         with self._exposed.step():
             await self._served()

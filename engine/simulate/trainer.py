@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,9 @@ class SimulatedTrainer(Device):
         self._policies[policy] = _Open(config, state.step if state else 0)
         return self._result(state or self._states.write(policy, 0, config, path), path, seconds)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         """See ``Trainer``."""
         known = self._known(policy)
         numbers = [group.number for group in groups]
@@ -62,11 +64,12 @@ class SimulatedTrainer(Device):
         seconds = self._seconds(groups)
         await self.rest(seconds)
         await self.carry(ENVELOPE)
-        return self._taken(known, groups, probe, seconds)
+        taken = self._taken(known, groups, probe, seconds)
+        return replace(taken, step=await self.step(policy, path)) if path else taken
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """See ``Trainer``: what is shared in one pass is not known, so it takes as long as one after the other."""
-        return tuple([await self.accumulate(job.policy, job.groups, job.probe) for job in jobs])
+        return tuple([await self.accumulate(job.policy, job.groups, job.probe, job.path) for job in jobs])
 
     async def step(self, policy: str, path: str) -> StepResult:
         """See ``Trainer``: the state file travels to the head before it is committed."""

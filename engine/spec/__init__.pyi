@@ -11,6 +11,7 @@ from .agents import (
 )
 from .data import (
     DataSpec as DataSpec,
+    data_tables as data_tables,
 )
 from .fields import (
     REQUIRED as REQUIRED,

@@ -1,4 +1,7 @@
-"""The table [data] of a task file: the rows that a task draws from, in place of the environment's own."""
+"""The table [data] of a task file: the rows that a task draws from, in place of the environment's own.
+
+Each component of a mixture may have such a table, too, and each suite: [mixture.data], [eval.suite.data].
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,27 @@ class DataSpec:
 
 
 def data_faults(spec: TaskSpec) -> Iterator[Fault]:
-    """Where the keys of [data] contradict each other."""
-    data = spec.data
+    """Where the keys of [data], or of a component's or a suite's, contradict each other."""
+    for table, data in data_tables(spec):
+        yield from _faults(data, table)
+
+
+def data_tables(spec: TaskSpec) -> Iterator[tuple[str, DataSpec]]:
+    """The tables of a task file that may name rows."""
+    yield "data", spec.data
+    yield from ((f"mixture[{place}].data", part.data) for place, part in enumerate(spec.mixture))
+    yield from ((f"eval.suite[{place}].data", suite.data) for place, suite in enumerate(spec.eval.suite))
+
+
+def _faults(data: DataSpec, table: str) -> Iterator[Fault]:
     if not data.path:
         for key in ("columns", "split", "limit"):
             if getattr(data, key):
-                says = f"'data.{key}' is set, but there is no 'data.path'."
-                yield Fault(f"data.{key}", says, "Name the file with the rows.", ("data.path",))
+                says = f"'{table}.{key}' is set, but there is no '{table}.path'."
+                yield Fault(f"{table}.{key}", says, "Name the file with the rows.", (f"{table}.path",))
     wrong, shares = False, []
     for name, value in data.split.items():
-        fault = _split_fault(name, value)
+        fault = _split_fault(name, value, f"{table}.split")
         wrong |= fault is not None
         if fault is not None:
             yield fault
@@ -56,14 +70,14 @@ def data_faults(spec: TaskSpec) -> Iterator[Fault]:
     if wrong:
         return
     if shares and len(shares) < len(data.split):
-        yield Fault("data.split", "'data.split' has names and shares.", "Give either of them to all splits.")
+        yield Fault(f"{table}.split", f"'{table}.split' has names and shares.", "Give either of them to all splits.")
     if math.fsum(shares) >= 1:
-        yield Fault("data.split", "the shares in 'data.split' leave nothing to train on.", code=RANGE)
+        yield Fault(f"{table}.split", f"the shares in '{table}.split' leave nothing to train on.", code=RANGE)
 
 
-def _split_fault(name: str, value: Any) -> Fault | None:
-    """What is wrong with one entry of ``data.split``."""
-    key = f"data.split.{name}"
+def _split_fault(name: str, value: Any, table: str) -> Fault | None:
+    """What is wrong with one entry of ``table``."""
+    key = f"{table}.{name}"
     if name not in SPLITS:
         return Fault(key, f"unknown split {key!r}.", nearest(name, SPLITS), code=UNKNOWN)
     if not isinstance(value, str | int | float) or isinstance(value, bool) or value == "":

@@ -81,7 +81,7 @@ def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
-            yield from _fields(typing.cast(type[Any], kind), f"{field.name}.")
+            yield from _fields(typing.cast(type[Any], kind), f"{table}{field.name}.")
         elif typing.get_origin(kind) is not dict and not _of_tables(kind):
             low, high = field.metadata.get("range", (None, None))
             default = None if field.default is dataclasses.MISSING else field.default

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from .data import DataSpec
 from .validation import MISSING, Fault, between
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class ComponentSpec:
     """The environment's own parameters."""
     name: str = ""
     """What its scores are called; empty: as its environment."""
+    data: DataSpec = field(default_factory=DataSpec)
+    """The rows that it draws from, in place of the environment's own: the keys of [data]."""
 
     @property
     def called(self) -> str:
@@ -85,7 +88,7 @@ def mixture_faults(spec: TaskSpec) -> Iterator[Fault]:
         yield Fault(
             "data.path",
             "'data.path' names the rows of one environment, but [[mixture]] has several.",
-            "Leave it out: each environment of a mixture has rows of its own.",
+            "Write the keys of [data] below the environment that they are for, in [mixture.data].",
         )
     if spec.train.sampling != "uniform":
         yield Fault(
@@ -100,7 +103,9 @@ def components_of(spec: TaskSpec) -> dict[str, TaskSpec]:
     if not spec.mixture:
         return {"": spec}
     return {
-        part.called: replace(spec, environment=part.environment, environment_config=part.config, mixture=())
+        part.called: replace(
+            spec, environment=part.environment, environment_config=part.config, data=part.data, mixture=()
+        )
         for part in spec.mixture
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .data import DataSpec
 from .validation import between, one_of
 
 
@@ -31,3 +32,6 @@ class SuiteSpec:
     decides: bool = False
     """Whether its score chooses the best version, and ends the task by ``target`` and ``patience``, instead of that on
     the task's own environment. At most one suite decides."""
+    data: DataSpec = field(default_factory=DataSpec)
+    """The rows that it draws from, in place of the environment's own: the keys of [data]. Without it, a suite on the
+    task's own environment has the task's."""

@@ -42,6 +42,7 @@ from .task_names import (
     task_number as task_number,
 )
 from .taskfile import (
+    ToPlay as ToPlay,
     environments_of as environments_of,
     submission as submission,
 )

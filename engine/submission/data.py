@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import ConfigError, Mistakes
-from ..spec import REFUSED, parse
+from ..spec import REFUSED, data_tables, parse
 from ..store import Submission
 from .mistakes import of_submission
 
@@ -19,20 +20,26 @@ def check_data(submissions: Sequence[Submission]) -> None:
     seen: set[str] = set()
     mistakes = Mistakes()
     for submission in submissions:
-        record = parse(submission.config, submission.name).data.record
-        if record is None or repr(record) in seen:
-            continue
-        seen.add(repr(record))
-        from marlaas.plugins.data import Source, first_row  # imported only where a task names rows
-
-        source = Source.of(record)
-        for split in ("train", "eval"):
-            try:
-                first_row(source, split)
-            except (ValueError, OSError) as error:
-                says = f"no rows for {split!r}: {error}."
-                hint = "See [data] in the task file; relative paths count from its folder."
-                found = ConfigError(says, hint, where=submission.name, path="data.path", code=REFUSED)
+        for table, data in data_tables(parse(submission.config, submission.name)):
+            record = data.record
+            if record is None or repr(record) in seen:
+                continue
+            seen.add(repr(record))
+            if says := _missing(record):
+                hint = "Relative paths count from the folder of the task file."
+                found = ConfigError(says, hint, where=submission.name, path=f"{table}.path", code=REFUSED)
                 mistakes.found += of_submission(found, submission)
-                break  # the other split has most likely the same reason
     mistakes.refuse()
+
+
+def _missing(record: dict[str, Any]) -> str:
+    """Why there are no rows; empty where there are some, as far as can be seen."""
+    from marlaas.plugins.data import Source, first_row  # imported only where a task names rows
+
+    source = Source.of(record)
+    for split in ("train", "eval"):
+        try:
+            first_row(source, split)
+        except (ValueError, OSError) as error:
+            return f"no rows for {split!r}: {error}."  # the other split has most likely the same reason
+    return ""

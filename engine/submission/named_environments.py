@@ -46,5 +46,6 @@ def _named(entries: Any) -> Iterator[dict[str, Any]]:
         yield {
             "environment": one["environment"],
             "config": _table(one.get("config")),
+            "data": {"path": str(_table(one.get("data")).get("path", ""))},
             "name": str(one.get("name", one["environment"])),
         }

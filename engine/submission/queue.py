@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..errors import ConfigError, EnvironmentMissing, Mistakes, as_one
 from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, components_of, nearest, parse
 from ..store import EnvironmentRow, Submission
 from .mistakes import distinct, of_submission
-from .taskfile import environments_of
+from .taskfile import environments_of, rows_named
 
 PARAMETERS = "environment_config"
 """The table of a task file that its environment reads."""
@@ -65,36 +66,37 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     for its repair.
     """
     config = submission.config
-    mixed, named = bool(config.get("mixture")), bool(config.get("data", {}).get("path"))
+    mixed = bool(config.get("mixture"))
     declares = config.get("policies") or config.get("kind") == "eval"
     mistakes = Mistakes()
-    for place, (name, parameters) in enumerate(environments_of(submission)):
+    for place, one in enumerate(environments_of(submission)):
         with mistakes:
-            found = _component(place, name, environments) if mixed else find_environment(name, environments)
+            found = _component(place, one.name, environments) if mixed else find_environment(one.name, environments)
             with mistakes:
-                _check_parameters(found, parameters, f"mixture[{place}].config" if mixed else PARAMETERS)
+                _check_parameters(found, one.config, f"mixture[{place}].config" if mixed else PARAMETERS)
             with mistakes:
-                _check_rows(found, named, mixed)
+                _check_rows(found, one.data is not None, f"mixture[{place}].data" if mixed else "data")
+            with mistakes:
+                _check_sampling(found, config.get("train", {}).get("sampling", ""))
             if found.version and declares:
                 components = components_of(parse(config, submission.name))
                 check_declared(list(components.values())[place], found.agents)
     for place, suite in enumerate(config.get("eval", {}).get("suite", ())):
         with mistakes:
-            rows = named and suite["environment"] == submission.environment
-            _check_suite(f"eval.suite[{place}]", suite, environments, rows, mixed)
+            as_task = suite["environment"] == submission.environment and rows_named(config) is not None
+            named = rows_named(suite) is not None or as_task
+            _check_suite(f"eval.suite[{place}]", suite, environments, named)
     mistakes.refuse()
 
 
-def _check_suite(
-    table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool, mixed: bool
-) -> None:
+def _check_suite(table: str, suite: Mapping[str, Any], environments: list[EnvironmentRow], named: bool) -> None:
     """Raise ``ConfigError`` for what is wrong with the environment of the suite in ``table``."""
     mistakes = Mistakes()
     with mistakes:
         other = find_environment(suite["environment"], environments)
         with mistakes:
             _check_parameters(other, suite["config"], f"{table}.config")
-        _check_rows(other, named, mixed)
+        _check_rows(other, named, f"{table}.data")
     for place, mistake in enumerate(mistakes.found):
         says = f"The suite {suite['name']!r}: {mistake.cause}"
         path = mistake.path if mistake.path.startswith(table) else f"{table}.environment"
@@ -131,22 +133,27 @@ def _check_parameters(found: EnvironmentRow, config: dict[str, Any], table: str)
     mistakes.refuse()
 
 
-def _check_rows(found: EnvironmentRow, named: bool, mixed: bool) -> None:
-    """Raise ``ConfigError`` where an environment and ``[data]`` do not fit.
-
-    ``named``: the task file names rows; ``mixed``: it has a mixture, which cannot have any.
-    """
+def _check_rows(found: EnvironmentRow, named: bool, table: str = "data") -> None:
+    """Raise ``ConfigError`` where an environment and its table of rows do not fit; ``named``: it names some."""
     if not found.version:
         return
     if named and not found.rows:
-        says = f"The environment {found.name!r} draws its tasks from no rows, so 'data.path' would have no effect."
-        raise ConfigError(says, path="data.path", code=REFUSED)
+        says = f"The environment {found.name!r} draws its tasks from no rows, so '{table}.path' would have no effect."
+        raise ConfigError(says, path=f"{table}.path", code=REFUSED)
     if not named and found.rows == "task":
         says = f"The environment {found.name!r} has no rows of its own."
-        if mixed:
-            hint = "A mixture takes no [data]: leave this environment out, or train on it alone."
-            raise ConfigError(says, hint, path="mixture", code=MISSING)
-        raise ConfigError(says, "Name some as 'path' below [data].", path="data.path", code=MISSING)
+        written = re.sub(r"\[\d+\]", "", table)
+        below = f"[{written}]" if table == "data" else f"[{written}], behind its own table"
+        raise ConfigError(says, f"Name some as 'path' below {below}.", path=f"{table}.path", code=MISSING)
+
+
+def _check_sampling(found: EnvironmentRow, sampling: str) -> None:
+    """Raise ``ConfigError`` where rows are to be drawn by difficulty, and there are none."""
+    if found.version and not found.rows and sampling == "difficulty":
+        says = (
+            f"The environment {found.name!r} draws its tasks from no rows, so 'train.sampling' has none to choose from."
+        )
+        raise ConfigError(says, "Leave 'train.sampling' out.", path="train.sampling", code=REFUSED)
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str, table: str) -> None:

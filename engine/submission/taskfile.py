@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..base import anchored
 from ..errors import ConfigError, as_one
-from ..spec import Member, TaskSpec, members, one_of_each, parse, read_toml, start_folder
+from ..spec import DataSpec, Member, TaskSpec, members, one_of_each, parse, read_toml, start_folder
 from ..store import Submission
 from .mistakes import NOWHERE, distinct, located
 
@@ -88,20 +88,47 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
         name: replace(policy, start=found(policy.start), frozen=found(policy.frozen))
         for name, policy in spec.policies.items()
     }
-    measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
+    measure = replace(
+        spec.eval,
+        agents={agent: found(words) for agent, words in spec.eval.agents.items()},
+        suite=tuple(replace(suite, data=_anchored_data(suite.data, folder)) for suite in spec.eval.suite),
+    )
     policy = replace(spec.policy, start=found(spec.policy.start))
-    data, versions, base = spec.data, tuple(map(found, spec.versions)), anchored(spec.base, folder)
-    if data.path:
-        data = replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
-    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions, data=data)
+    versions, base = tuple(map(found, spec.versions)), anchored(spec.base, folder)
+    parts = tuple(replace(part, data=_anchored_data(part.data, folder)) for part in spec.mixture)
+    spec = replace(spec, data=_anchored_data(spec.data, folder), mixture=parts)
+    return replace(spec, base=base, policy=policy, policies=policies, eval=measure, versions=versions)
 
 
-def environments_of(submission: Submission) -> list[tuple[str, dict[str, Any]]]:
-    """The environments that a task is to play, with their parameters: one, or those of a mixture."""
-    parts = submission.config.get("mixture")
+def _anchored_data(data: DataSpec, folder: Path) -> DataSpec:
+    if not data.path:
+        return data
+    return replace(data, path=str((folder / Path(data.path).expanduser()).absolute()))
+
+
+@dataclass(frozen=True)
+class ToPlay:
+    """An environment that a task is to play."""
+
+    name: str
+    config: dict[str, Any]
+    """Its parameters."""
+    data: dict[str, Any] | None
+    """The rows that the task names for it, as ``plugins.data.Source.record`` writes them; None: its own."""
+
+
+def environments_of(submission: Submission) -> list[ToPlay]:
+    """The environments that a task is to play: one, or those of a mixture."""
+    config, parts = submission.config, submission.config.get("mixture")
     if parts:
-        return [(part["environment"], part["config"]) for part in parts]
-    return [(submission.environment, submission.config.get("environment_config", {}))]
+        return [ToPlay(part["environment"], part["config"], rows_named(part)) for part in parts]
+    return [ToPlay(submission.environment, config.get("environment_config", {}), rows_named(config))]
+
+
+def rows_named(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The rows that a task, or one of its tables, names; None where the environment's own count."""
+    data: dict[str, Any] | None = table.get("data")
+    return data if data and data["path"] else None
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:

@@ -114,6 +114,8 @@ class Job:
     policy: str
     groups: tuple[TrainGroup, ...]
     probe: Probe | None = None
+    path: str = ""
+    """Where the state file of the step goes that these groups complete; empty: they complete none."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,8 @@ class GroupStats:
     """A sentence for the event log, if something happened that people should know; else empty."""
     scores: tuple[Logprobs, ...] = field(default=(), compare=False)
     """Of the probe, if there was one: by sequence, float32 (T-start,), at the policy's temperature."""
+    step: StepResult | None = field(default=None, compare=False)
+    """The step that the groups completed, if it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +200,13 @@ class PolicyTrainer(Protocol):
         Opening an open policy replaces it, unfinished gradients included.
         """
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
+
+        With a ``path`` they are the last ones of their step, and what ``step`` does follows in the same call: on a
+        trainer that others share, a second call would wait once more for passes of others.
 
         A group of equal rewards costs nothing without KL term and entropy bonus. Groups of one call may share passes;
         for a gradient that is the same to the last bit, give the groups one by one, in order, and a ``probe`` without

@@ -138,20 +138,25 @@ class TorchTrainer:
         """
         return await self._run(self._open, policy, config, Path(path), resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
 
         A group whose advantages are all zero is skipped unless there is a KL term or an entropy bonus: its tokens
-        count, the rest is 0.
+        count, the rest is 0. With a ``path``, raises as ``step`` does; the gradients then stay.
         """
-        return await self._run(self._accumulate, policy, groups, probe)
+        stats, made = await self._run(self._accumulate, Job(policy, groups, probe, path))
+        return stats if made is None else replace(stats, step=await self._finish(policy, path, made))
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
 
-        If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
+        If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed. One
+        whose step fails is refused, too.
         """
-        return await self._run(self._jobs.run, jobs)
+        results = await self._run(self._together, jobs)
+        return tuple(await asyncio.gather(*(self._end(job, *one) for job, one in zip(jobs, results, strict=True))))
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
@@ -160,7 +165,10 @@ class TorchTrainer:
         ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
         the call may be made again.
         """
-        made = await self._run(self._make, policy)
+        return await self._finish(policy, path, await self._run(self._make, policy))
+
+    async def _finish(self, policy: str, path: str, made: _Made) -> StepResult:
+        """Write the state file of a step, and let the policy go on from it."""
         written = await _in(self._disk, self._write, Path(path), made.state)
         version, seconds = await self._run(self._adopt, policy, made)
         return StepResult(
@@ -258,11 +266,32 @@ class TorchTrainer:
         stats = self._backoff.make(partial(self._replicas.add_gradients, work), undo)
         return (replace(stats[0], notice=self._backoff.notice()), *stats[1:])
 
-    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None) -> GroupStats:
-        (result,) = self._jobs.run((Job(policy, groups, probe),))
+    async def _end(self, job: Job, result: GroupStats | Refused, made: _Made | None) -> GroupStats | Refused:
+        """What becomes of one of several jobs, whose step may be made."""
+        if made is None or isinstance(result, Refused):
+            return result
+        try:
+            return replace(result, step=await self._finish(job.policy, job.path, made))
+        except AdapterError as error:
+            return Refused(error.message, error.hint)
+
+    def _accumulate(self, job: Job) -> tuple[GroupStats, _Made | None]:
+        (result,) = self._jobs.run((job,))
         if isinstance(result, Refused):
             raise result.error()
-        return result
+        return result, self._make(job.policy) if job.path else None
+
+    def _together(self, jobs: Sequence[Job]) -> list[tuple[GroupStats | Refused, _Made | None]]:
+        found: list[tuple[GroupStats | Refused, _Made | None]] = []
+        for job, result in zip(jobs, self._jobs.run(jobs), strict=True):
+            made = None
+            if job.path and not isinstance(result, Refused):
+                try:
+                    made = self._make(job.policy)
+                except AdapterError as error:
+                    result = Refused(error.message, error.hint)
+            found.append((result, made))
+        return found
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()

@@ -6,12 +6,15 @@ Mistakes in the declaration are raised while the file is imported, so that no ta
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..adapters.library import missing
 from ..definition import Data, Environment, env, paid_on_error
 from ..episode import Episode
 from ..parameters import signature_of
@@ -22,6 +25,7 @@ from .words import name_of, names, words_of
 
 Scorer = Callable[..., Any]
 """``scorer(run)`` or ``scorer(ep, run)``; plain or ``async``."""
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,18 @@ def _reward(reward: object) -> str:
     return reward
 
 
+def _named(reward: str) -> Scorer:
+    """The function of an installed library that a ``.toml`` file names."""
+    module, _, function = reward.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+    if not callable(found):
+        raise ValueError(f"reward: the module {module} has no function {function}")
+    return found  # type: ignore[no-any-return]
+
+
 def _variables(variables: Mapping[str, str]) -> dict[str, str]:
     for name, value in variables.items():
         if not isinstance(name, str) or not name or "=" in name or not isinstance(value, str):
@@ -198,13 +214,16 @@ def program_of_toml(
     agents: list[str] | None = None,
     name: str | None = None,
 ) -> Environment:
-    """The environment of a ``.toml`` file that lies in ``folder``; see ``env.program``."""
+    """The environment of a ``.toml`` file that lies in ``folder``; see ``env.program``. A scorer is named as
+    ``package.module:function``. Raises what importing its module raises."""
     if reward is None:
-        raise ValueError(f'the reward is missing: "{EXIT}", or the file in which the program leaves it')
+        raise ValueError(
+            f'the reward is missing: "{EXIT}", the file in which the program leaves it, or "module:function"'
+        )
     return program(
         command,
         beside=folder,
-        reward=reward,
+        reward=_named(reward) if _FUNCTION.fullmatch(reward) else reward,
         files=files or {},
         variables=env,
         stdin=stdin,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 from .filling import HOSTILE, NOW, Filling
@@ -34,6 +35,9 @@ def fill_api(path: Path) -> Filling:
     name(filling, "physics-lab", "helper", 12)
     name(filling, "physics-lab", "careful-helper", 13)
     name(filling, "bio", "folder", 74)
+    asked(path, "tml-physics-lab-Qx71Zc", 3, tokens=(412, 64))
+    asked(path, "tml-bio-aa01Bd", 20, model="17@twelve", status=404, error="model_not_found")
+    asked(path, "tml-physics-lab-Qx71Zc", 95, route="/v1/messages", model="helper", status=429, error="quota_exceeded")
     return filling
 
 
@@ -46,6 +50,7 @@ def fill_hostile_api(path: Path) -> Filling:
     key(filling, CLEAN, f"tml-{CLEAN}", CLEAN, scopes=("chat", CLEAN), requests=10**15, tokens=(10**18, 10**18))
     key(filling, "x" * 10_000, "y" * 10_000, "z" * 10_000, used=NOW + 1e9)
     name(filling, CLEAN, CLEAN, 1)
+    asked(path, f"tml-{CLEAN}", -1e12, model=CLEAN * 50, status=10**30, error=CLEAN, tokens=(10**30, -5), route=CLEAN)
     return filling
 
 
@@ -73,6 +78,27 @@ def key(
         scopes=json.dumps(scopes), created=NOW - 86_400, last_use=used, revoked=revoked, requests=requests,
         tokens_in=tokens[0], tokens_out=tokens[1],
     )  # fmt: skip
+
+
+def asked(
+    path: Path,
+    prefix: str,
+    ago: float,
+    *,
+    route: str = "/v1/chat/completions",
+    model: str = "12@best",
+    status: int = 200,
+    error: str = "",
+    tokens: tuple[int, int] = (0, 0),
+) -> None:
+    """A request, as the gateway writes it into its log."""
+    began = datetime.fromtimestamp(max(0.0, min(NOW - ago, 4e9)), UTC).isoformat(timespec="milliseconds")
+    told = {"time": began, "route": route, "status": status, "ms": 84.1, "key": prefix, "model": model, "error": error}
+    line = told | {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+    log = path.parent / "logs" / "api.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def name(filling: Filling, tenant: str, name: str, version: int) -> None:

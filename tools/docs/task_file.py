@@ -12,6 +12,7 @@ from marlaas.engine.spec import (
     QueueSpec,
     SamplingSpec,
     SpecField,
+    SuiteSpec,
     TaskSpec,
     TrainSpec,
     WatchSpec,
@@ -77,7 +78,8 @@ def page() -> str:
                 "## `[[eval.suite]]`\n\nFurther environments that the policy is measured on, one in each table."
                 " `config` is a table of the environment's own parameters. See [Evaluation](../guides/evaluation.md)."
             )
-            parts.append(_rows(suite_fields()))
+            parts.append(_rows([field for field in suite_fields() if field.table == "eval.suite"]))
+            parts.append(f"`data` is a table: {docstrings(SuiteSpec)['data']}")
         if name == "data":
             said = docstrings(DataSpec)
             parts += [f"`columns` is a table: {said['columns']}", f"`split` is a table: {said['split']}"]
@@ -92,8 +94,9 @@ def page() -> str:
                 "## `[[mixture]]`\n\nSeveral environments, in place of `environment` and `[environment_config]`. "
                 "See [Task files](../guides/tasks.md#several-environments)."
             )
-            parts.append(_rows(component_fields()))
-            parts.append(f"`config` is a table: {docstrings(ComponentSpec)['config']}")
+            parts.append(_rows([field for field in component_fields() if field.table == "mixture"]))
+            said = docstrings(ComponentSpec)
+            parts.append(f"`config` is a table: {said['config']} `data` is a table: {said['data']}")
     parts.append(_FREE.format(most=MOST_MEMBERS, agents=docstrings(TaskSpec)["agents"]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from marlaas.engine.environments import Peek
     from marlaas.engine.home import Home
     from marlaas.engine.store import Submission
+    from marlaas.engine.submission import ToPlay
 
     from ...home.estimates import Estimates
 
@@ -33,12 +34,12 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
     linked = checked(home, submissions)
     estimates = estimate_all(home, linked, output.talk)
-    first: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {}
+    first: dict[str, ToPlay] = {}
     for submission in linked:
-        for name, config in environments_of(submission):
-            first.setdefault(name, (config, _rows(submission)))
-    looked = list(first.items())[:LOOKED_AT]
-    peeks = [(name, peeked(home, name, config, data=data)) for name, (config, data) in looked]
+        for one in environments_of(submission):
+            first.setdefault(one.name, one)
+    looked = list(first.values())[:LOOKED_AT]
+    peeks = [(one.name, peeked(home, one.name, one.config, data=one.data)) for one in looked]
     if as_json:
         output.result_json(_json(linked, estimates, peeks))
         return output.OK
@@ -49,13 +50,6 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
     output.talk(f"{number} would be queued; nothing was changed.")
     return output.OK
-
-
-def _rows(submission: Submission) -> dict[str, Any] | None:
-    """The rows that a task names; None where its environment's own count."""
-    from marlaas.engine.spec import parse
-
-    return parse(submission.config, submission.name).data.record
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:

@@ -1,4 +1,5 @@
-"""The lines around the table of keys: the state of the API, one key in detail, the names that its tenant may use."""
+"""The lines around the table of keys: the state of the API; one key in detail, the names that its tenant may use, and
+what was asked with it."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store import ApiKeyRow, ApiRow, GivenName, TaskRow
 
+from ...home.request_log import Request
 from ...rollouts.document import wrapped
 from ...words.api import (
     CLOSED,
@@ -19,11 +21,13 @@ from ...words.api import (
     used_text,
     variables,
 )
-from ...words.format import ago, cells, count, line, pad
-from ..engine.pane import Line
+from ...words.format import ago, cells, count, duration, line, pad, short_duration
+from ..engine.pane import Line, table
 
 _STYLES = {OPEN: "bold $text-success", CLOSED: "bold $text-muted"}
 _HINTS = {OPEN: "", CLOSED: " o opens it."}
+REQUESTS = 20
+"""Latest requests of a key that are shown."""
 _LABEL = 10
 """Cells of the labels' column."""
 
@@ -77,6 +81,25 @@ def name_lines(
         lines.append(((pad(line(each.name, 30), widest), "bold"), (told, ""), (gone, "$text-error")))
     more = "`marlaas adapters name` gives a version a name of its own; without one it is 17@best, 17/player@12, base."
     return [*lines, *(((more[start:stop], "$text-muted"),) for start, stop in wrapped(more, width))]
+
+
+def request_lines(requests: Sequence[Request], now: float, width: int) -> list[Line]:
+    """The latest requests of a key in columns, the newest first; nothing without any."""
+    if not requests:
+        return []
+    shown = requests[:REQUESTS]
+    rows = [
+        (
+            short_duration(now - each.when),
+            line(each.route.removeprefix("/v1/").partition("/")[0], 20),
+            line(each.model, 30) or "-",
+            "answered" if each.status == 200 else f"{each.status} {line(each.error, 30)}",
+            duration(each.seconds),
+            f"{count(each.tokens[0])} → {count(each.tokens[1])}",
+        )
+        for each in shown
+    ]
+    return table(("ago", "interface", "model", "outcome", "took", "tokens"), rows, (-4, 11, 14, 21, -7, 20), width)
 
 
 def _labelled(label: str, text: str, width: int) -> list[Line]:

@@ -1,4 +1,4 @@
-"""One environment in detail: requested findings or prompts, what is known of it, and its author's description."""
+"""One environment in detail: requested findings or prompts, what is known of it, its author's description, its code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from textual.widgets import Static
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
-from ...home.source_lines import Place
+from ...home.source_lines import Excerpt, Place
 from ...rollouts.document import wrapped
-from ...words.environments import facts
+from ...words.environments import facts, trouble
 from ...words.format import line, plain
 from .table import used_by
 
@@ -76,10 +76,11 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
         asked: Asked | None,
         now: float,
         code: Mapping[Place, str],
+        defined: Excerpt | None = None,
     ) -> None:
-        """Show an environment; ``code``: the lines of it that errors name."""
+        """Show an environment; ``code``: the lines of it that errors name; ``defined``: those that define it."""
         self.border_title = Content(line(row.name, 60) if row else "environments")  # a plain text is read as markup
-        self._lines = detail_lines(row, use, tasks, asked, now, code) if row else []
+        self._lines = detail_lines(row, use, tasks, asked, now, code, defined) if row else []
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
@@ -114,6 +115,7 @@ def detail_lines(
     asked: Asked | None,
     now: float,
     code: Mapping[Place, str],
+    defined: Excerpt | None = None,
 ) -> list[DetailLine]:
     """All that is known of an environment. Every part of it is foreign text."""
     lines: list[DetailLine] = []
@@ -136,7 +138,20 @@ def detail_lines(
         lines.append(_labelled("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
     if description := plain(row.description).strip():
         lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:LINES])]
+    if defined is not None:
+        of = trouble(row, use)
+        lines += [DetailLine(""), *code_lines(defined, of.line if of and of.file.endswith(defined.file) else 0)]
     return lines
+
+
+def code_lines(defined: Excerpt, wrong: int) -> list[DetailLine]:
+    """Lines of code with their numbers under the name of their file; the one that is ``wrong`` stands out."""
+    digits = len(str(defined.first + len(defined.lines)))
+    shown = [DetailLine(line(defined.file, 60), style="bold")]
+    for number, text in enumerate(defined.lines, defined.first):
+        style = "bold $text-error" if number == wrong else ""
+        shown.append(DetailLine(f"{number:>{digits}} │ {plain(text)}", style=style))
+    return shown
 
 
 def drawn(one: DetailLine, width: int) -> Iterator[Content]:

@@ -24,12 +24,12 @@ from ...words.measured import score_text
 from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
 from ...words.tasks import short_name
 from ...words.verdict import Verdict, verdict
+from ..source_excerpt import SourceExcerpt
 from ..task.metric_chart import MetricChart
 from ..task.metric_list import MetricList, MetricRow
 from ..task.small_multiples import SmallChart, SmallMultiples
 from ..task.verdict_line import VerdictLine
 from .newest_rollout import NewestRollout
-from .source_excerpt import SourceExcerpt
 
 LOOK = Look()
 
@@ -45,7 +45,7 @@ class Preview(Vertical):
     Preview NewestRollout { width: 1fr; height: 100%; }
     Preview SourceExcerpt { width: 1fr; height: 100%; display: none; }
     Preview.-slim NewestRollout { display: none; }
-    Preview.-source NewestRollout { display: none; }
+    Preview.-source NewestRollout, Preview.-source VerdictLine { display: none; }
     Preview.-source SourceExcerpt { display: block; }
     """
 

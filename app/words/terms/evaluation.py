@@ -44,7 +44,8 @@ TERMS = (
         healthy="far below the score that is hoped for",
         otherwise="where it is near the score, the policy may have learned one answer: read its rollouts, take prompts"
         " whose answers differ",
-        formula="max over the answers seen of their score, if each were given to every prompt",
+        formula="max over the answers seen of their score, if each were given to every prompt; all are tried on 8"
+        " prompts, the better half on twice as many, and so on",
         source="engine/run/evaluation/constant_answers.py",
         important=True,
     ),

@@ -11,9 +11,17 @@ from typing import TypeVar
 
 from ...gateway import Answered, Tell
 from ...gateway.wire import Chat, Choice, Complete, Piece, Token
-from ...rollout import Renderer, Rollout, SampleRequest, before_stop, forced_call, opened_thought
+from ...rollout import (
+    Hearing,
+    Renderer,
+    Rollout,
+    SampleRequest,
+    before_stop,
+    first_stop,
+    forced_call,
+    opened_thought,
+)
 from ...trajectories import Tokens
-from .hearing import Hearing
 from .loaded import Lent
 from .messages import calls, forced, messages, refused, tools
 from .prompts import of_chat, of_prompt
@@ -100,12 +108,13 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
         made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
         text = "" if wanted and made else spoken.text if offered else spoken.shown
+        stopped = first_stop(text, how.stops)
         text = before_stop(text, how.stops)
         if voice is not None:
             voice.end(spoken.thinking, text)
         finish = "tool" if made else sampled.finish
         shown = sampled.shown
-        return Choice(request.id, number, text, finish, spoken.thinking, calls(made), shown), sampled
+        return Choice(request.id, number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
 
     found = await _all(partial(choice, number) for number in range(how.choices))
     return _answered(desk, [len(prompt)], found)

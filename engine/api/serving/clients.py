@@ -22,6 +22,7 @@ from .answering import Desk, answer_chat, answer_prompts
 from .limits import Limits
 from .loaded import LoadedVersions, Machine
 from .names import Names
+from .rates import Rates
 from .workers import PATIENCE, SOON, Workers, lost, machine_of
 
 
@@ -40,13 +41,16 @@ class Client(Protocol):
 class Serving:
     """All clients of one engine."""
 
-    def __init__(self, store: Store, workers: Workers, base: str, patience: float = PATIENCE) -> None:
-        """``base``: its name, as the settings have it. ``patience``: seconds for which a request waits for workers."""
+    def __init__(
+        self, store: Store, workers: Workers, base: str, per_minute: int = 0, patience: float = PATIENCE
+    ) -> None:
+        """``base``: its name, as the settings have it. ``per_minute``: requests of a key, 0 for any number.
+        ``patience``: seconds for which a request waits for workers."""
         self.store = store
         self.workers = workers
         self.patience = patience
         self.loaded = LoadedVersions(store.served)
-        self.limits = Limits(store)
+        self.limits = Limits(store, Rates(per_minute))
         self.base = PurePath(base).name if base.startswith((".", "/", "~")) else base
         self._machine: Machine | None = None
         self._rollouts: dict[str, Rollout] = {}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ...gateway import Refusal
 from ...store import Store
+from .rates import Rates
 
 MOST_OF_KEY = 128
 """Requests of one key that are under way or wait for their turn."""
@@ -22,9 +23,10 @@ DAY = 86_400
 
 @dataclass(eq=False)
 class Limits:
-    """Counts requests under way, and looks at tenants' quotas."""
+    """Counts requests under way and requests a minute, and looks at tenants' quotas."""
 
     store: Store
+    rates: Rates = field(default_factory=lambda: Rates(0))
     most_of_key: int = MOST_OF_KEY
     most: int = MOST
     _of_key: Counter[int] = field(default_factory=Counter)
@@ -46,6 +48,9 @@ class Limits:
             message = f"The engine answers {self.most} requests at the moment, as many as it can. Try again."
             raise Refusal(429, "too_many_requests", message, retry_after=SOON)
         self._check_quota(tenant)
+        if seconds := self.rates.wait(key):
+            message = "This key has made as many requests in a minute as it may; the next one is possible soon."
+            raise Refusal(429, "rate_limit", message, retry_after=seconds)
         self._of_key[key] += 1
         self._all += 1
         try:

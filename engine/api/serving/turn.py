@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...gateway.wire import Token
-from ...rollout import Extras, Heard, Likeliest, SamplerClient, SampleRequest, SampleResult
+from ...rollout import Extras, Heard, Hearing, Likeliest, SamplerClient, SampleRequest, SampleResult
 from ...trajectories import Logprobs
-from .hearing import Hearing
 
 TextOf = Callable[[int], str]
 """The text of a token."""

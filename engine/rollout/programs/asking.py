@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marlaas.plugins.messages import Ask, Message, ToolCall, within_limits
@@ -22,6 +22,7 @@ from ..toolcalls.forced import forces, schema_of_call
 from ..truncation import Truncation
 from ..wishes import NONE, Wishes
 from .history import tools_by_call
+from .voice import Listening
 
 MOST_CHOICES = 16
 """Choices of one request."""
@@ -61,6 +62,8 @@ class ProgramAsk(Ask):
 
     manner: Manner | None = None
     """None where the task's sampling holds."""
+    listening: Listening | None = field(default=None, compare=False)
+    """None where the program hears the whole reply alone."""
 
 
 def check_text(request: wire.Complete) -> tuple[str, ...]:

@@ -21,10 +21,11 @@ class Hosting:
     def __init__(self, endpoints: Endpoints | None, make: Callable[[Listener], Program]) -> None:
         """``make``: makes what answers there; None of ``endpoints``: there are none."""
         self._endpoints = endpoints
-        self._make = make
+        self._make: Callable[[Listener], Program] | None = make
+        """None once the episode is over: it knows the episode, which knows this. As a ring they would stay until Python
+        looks for such, in the middle of its work, and each episode would leave one."""
         self._program: Program | None = None
         self._address: Address | None = None
-        self._closed = False
         self._opening = asyncio.Lock()
 
     async def open(self, listener: Listener) -> Endpoint:
@@ -32,10 +33,12 @@ class Hosting:
         if self._endpoints is None:
             raise ConfigError("The engine serves no endpoint.", "Play the episode in an engine that serves endpoints.")
         async with self._opening:
+            if self._make is None:
+                raise ConfigError("The episode is over.")
             if self._address is None:
                 program = self._make(listener)
                 address = await self._endpoints.open(program)
-                if self._closed:
+                if self._make is None:
                     self._endpoints.close(address)
                     raise ConfigError("The episode is over.")
                 self._program, self._address = program, address
@@ -43,9 +46,10 @@ class Hosting:
 
     def close(self) -> None:
         """The episode is over: what its programs still wait for, or ask later, is refused."""
-        self._closed = True
+        self._make = None
         if self._program is not None:
             self._program.close()
+            self._program = None
         if self._address is not None and self._endpoints is not None:
             self._endpoints.close(self._address)
             self._address = None

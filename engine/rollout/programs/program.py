@@ -22,9 +22,11 @@ from ...environments import Listener
 from ...errors import MarlaasError
 from ...gateway import Answered, Refusal, Tell, wire
 from ..conversation import Overfull, Sampled, Unplayable
+from ..spoken import first_stop
 from ..toolcalls.forced import forced_call, forces
 from .asking import Manner, ProgramAsk, check, check_text, ignored, manner, messages_of, plain, tools_of
 from .history import Branch, History, Place
+from .voice import Listening, Utterance
 
 CALLS = 1000
 """Calls of one episode."""
@@ -119,11 +121,7 @@ class Program:
             self._note(name)
         turns = self._planned(request, agent) if isinstance(request, wire.Chat) else self._texts(request, agent)
         self._count += 1
-        answered = await self._answer(request, agent, turns)
-        if request.stream:
-            for choice in answered.choices:
-                tell(wire.Piece(request.id, choice.choice, choice.text, choice.thinking, choice.tokens))
-        return answered
+        return await self._answer(request, agent, turns, tell)
 
     def _planned(self, request: wire.Chat, agent: str) -> list[_Turn]:
         """What is asked for each choice, each in a branch of its own. Raises ``Refusal``."""
@@ -194,10 +192,11 @@ class Program:
             self._histories[name], self._branches[name] = History(), []
         return name
 
-    async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn]) -> Answered:
+    async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn], tell: Tell) -> Answered:
         self._running += 1
         self._tell(agent)
-        asking = [asyncio.ensure_future(self._listener.answer(turn.ask)) for turn in turns]
+        asks = [self._heard(turn.ask, request, place, tell) for place, turn in enumerate(turns)]
+        asking = [asyncio.ensure_future(self._listener.answer(ask)) for ask in asks]
         self._asking.update(asking)
         try:
             replies = await asyncio.gather(*asking)
@@ -255,9 +254,25 @@ class Program:
         tokens: tuple[wire.Token, ...] = ()
         if request.wishes.logprobs:
             tokens = self._tokens(sampled)
-        return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens)
+        stopped = first_stop(sampled.shown, request.wishes.stop)
+        return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
-    def _tokens(self, sampled: Sampled) -> tuple[wire.Token, ...]:
+    def _heard(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
+        """The ask of a choice, whose reply is told while it is sampled where the request is for a stream. A call that
+        is forced comes whole."""
+        if not request.stream or (ask.manner is not None and ask.manner.forced):
+            return ask
+
+        def say(said: Utterance) -> None:
+            tokens = self._tokens(said) if request.wishes.logprobs else ()
+            if said.text or said.thinking or tokens:
+                tell(wire.Piece(request.id, place, said.text, said.thinking, tokens))
+
+        chat = isinstance(request, wire.Chat)
+        tools = chat and bool(tools_of(request))
+        return dataclasses.replace(ask, listening=Listening(say, tools, plain=not chat))
+
+    def _tokens(self, sampled: Sampled | Utterance) -> tuple[wire.Token, ...]:
         """With their log-probabilities, and the likeliest in their places where these were asked for."""
         text = self._floor.text
         near: list[tuple[tuple[int, str, float], ...]] = [()] * len(sampled.tokens)

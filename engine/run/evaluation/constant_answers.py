@@ -13,11 +13,21 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
-from ...environments import EpisodeOutcome, EpisodeSpec, HeldOut, Lease, Listener, endpoint_of, no_endpoint
+from ...environments import (
+    EpisodeOutcome,
+    EpisodeSpec,
+    HeldOut,
+    Lease,
+    Listener,
+    best_constant,
+    endpoint_of,
+    no_endpoint,
+)
 from ...errors import Replaced
 from ...fleet import Services
 from ...rollout import Roles
@@ -93,25 +103,22 @@ class ConstantAnswers:
         ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
+        measure = partial(self._scores, lease, episodes)
         if all(self._alone(episode.match) for episode in episodes):
-            held_out = _of_lease(lease, episodes)
-            answers = dict.fromkeys([*often, *USUAL])
-            return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, episodes, text))
-        answers = dict.fromkeys([*often[:MOST_BESIDE], *USUAL_BESIDE])
-        means = [await self._mean(lease, episodes, text) for text in answers]
-        return max((mean for mean in means if mean is not None), default=None)
+            return await self._services.baselines.of(_of_lease(lease, episodes), [*often, *USUAL], measure, _mean)
+        return await best_constant([*often[:MOST_BESIDE], *USUAL_BESIDE], len(episodes), {}, measure, _mean)
 
     def _alone(self, match: Match) -> bool:
         return set(match.agents.values()) <= {self._policy}
 
-    async def _mean(self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str) -> float | None:
-        """The mean score of a text; None where it has too few rewards for one."""
-        scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes))
+    async def _scores(
+        self, lease: Lease, episodes: Sequence[HeldOutEpisode], text: str, begin: int, end: int
+    ) -> list[float | None]:
+        """The scores of a text on some of the prompts."""
+        scores = await asyncio.gather(*(self._score(lease, episode, text) for episode in episodes[begin:end]))
         if lease.cut:
             raise Replaced
-        found = [score for score in scores if score is not None]
-        few = len(scores) - len(found) > MOST_FAILURES * len(scores)
-        return math.fsum(found) / len(found) if found and not few else None
+        return scores
 
     async def _score(self, lease: Lease, episode: HeldOutEpisode, text: str) -> float | None:
         environments, own = self._services.environments, episode.match.agents_of(self._policy)
@@ -128,6 +135,13 @@ class ConstantAnswers:
         name = f"{episode.match.versions[self._policy].name}/c{episode.spec.index}.{next(self._numbers)}"
         played = await self._services.rollout.play(play, episode.spec, episode.roles, name)
         return told[-1].score(played.outcome)
+
+
+def _mean(scores: Sequence[float | None]) -> float | None:
+    """The mean score of a text; None where it has too few rewards for one."""
+    found = [score for score in scores if score is not None]
+    few = len(scores) - len(found) > MOST_FAILURES * len(scores)
+    return math.fsum(found) / len(found) if found and not few else None
 
 
 def _of_lease(lease: Lease, episodes: Sequence[HeldOutEpisode]) -> HeldOut:

@@ -45,7 +45,8 @@ def on_suite(spec: TaskSpec, suite: SuiteSpec) -> TaskSpec:
         target=spec.eval.target if suite.decides else None,
         patience=spec.eval.patience if suite.decides else 0,
     )
-    data = spec.data if suite.environment == spec.environment else DataSpec()  # other environments have their own rows
+    as_task = spec.data if suite.environment == spec.environment else DataSpec()  # others have rows of their own
+    data = suite.data if suite.data.path else as_task
     alone = replace(spec, environment=suite.environment, environment_config=suite.config, policies={}, agents={})
     return replace(alone, eval=measure, data=data)
 

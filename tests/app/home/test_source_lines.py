@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.source_lines import place_to_mend, source_file, source_line, source_lines, task_place
+from marlaas.app.home.source_lines import definition, place_to_mend, source_file, source_line, source_lines, task_place
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.spec import TOGETHER
 from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure
@@ -93,3 +93,56 @@ def test_the_editor_opens_a_task_s_environment_where_it_is_wrong(plugins: Path) 
     assert task_place(mixed, [sums, shop], {}) == (plugins / "sums.py", 0), "nothing is wrong: the first"
     with pytest.raises(EnvironmentMissing, match="There is no environment 'pig'"):
         task_place(task(1, environment="pig"), [sums], {})
+
+
+SEVERAL = """import random
+
+# how many
+MOST = 3
+def helper():
+    return MOST
+# Sums.
+@env(
+    on_error=0.0,
+)
+async def sums(
+    ep,
+):
+    reply = await ep.ask("1 + 1")
+
+    return reply.text == "2"
+
+
+@env
+class Other:
+    pass
+"""
+
+
+def test_an_environment_is_shown_as_it_is_defined(plugins: Path) -> None:
+    path = plugins / "sums.py"
+    path.write_text(SEVERAL)
+    sums = replace(row(path, "", 0, ""), name="sums/sums")
+    found = definition(sums)
+    assert found is not None and (found.file, found.first, found.line) == ("sums.py", 7, 11)
+    assert found.lines[:2] == ("# Sums.", "@env(") and found.lines[-1] == '    return reply.text == "2"'
+    other = definition(replace(sums, name="sums/Other"))
+    assert other is not None and other.lines == ("@env", "class Other:", "    pass") and other.line == 20
+    unnamed = definition(replace(sums, name="sums/renamed"))
+    assert unnamed is not None and unnamed.lines[0] == "import random" and unnamed.line == 0, "the plugin's beginning"
+    path.write_text("async def sums(ep):\n    return 1\n")
+    os.utime(path, ns=(1, 1))
+    again = definition(sums)
+    assert again is not None and again.lines == ("async def sums(ep):", "    return 1"), "as it is now"
+
+
+def test_a_definition_is_looked_for_in_all_files_of_a_plugin(plugins: Path) -> None:
+    (plugins / "shop" / "buying.py").write_text("def buy(ep):\n    pass\n")
+    (plugins / "shop" / "link.py").symlink_to(plugins.parent / "secret.py")
+    found = definition(replace(row(plugins / "shop", "", 0, ""), name="shop/buy"))
+    assert found is not None and found.file == "buying.py"
+    nowhere = definition(replace(row(plugins / "shop", "", 0, ""), name="shop/password"))
+    assert nowhere is not None and nowhere.file == "__init__.py", "and in no file of others"
+    for gone in (plugins / "gone.py", plugins / "gone", Path("a\0b"), Path("")):
+        assert definition(row(gone, "", 0, "")) is None
+    assert definition(replace(row(plugins, "", 0, ""), path="")) is None

@@ -20,7 +20,7 @@ from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import Filling, fill_full
-from ..filling_api import URL, fill_api, fill_hostile_api, key, opened
+from ..filling_api import URL, asked as requested, fill_api, fill_hostile_api, key, opened
 
 KEY = next(str(place) for place, mode in enumerate(ALL_MODES, 1) if mode.name == "api")
 
@@ -101,6 +101,19 @@ async def test_why_it_could_not_be_opened_is_said(home: Home, filling: Filling) 
         assert "closed, although it should be open: Port 8777 of 127.0.0.1 is taken." in driver.text()
         await driver.press("y")
         assert "The API is closed, so it has no address: o opens it." in driver.notices()
+
+
+async def test_the_latest_requests_of_a_key_are_below(home: Home) -> None:
+    filling = fill_api(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press(KEY)
+        assert "404 model_not_found" in driver.text() and "429 quota_exceeded" not in driver.text()
+        await driver.press("j")
+        assert "429 quota_exceeded" in driver.text() and "412 → 64" in driver.text()
+        requested(home.database, "tml-physics-lab-Qx71Zc", 1, model="just-now")
+        filling.event("The database has changed, too.")
+        await driver.read()
+        assert "just-now" in driver.text()
 
 
 async def test_an_engine_that_ended_has_no_address(home: Home) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.widgets.task.metric_list import MetricList
 from marlaas.app.words.format import cells
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
@@ -210,6 +211,38 @@ async def test_the_queue_shows_the_lines_that_are_wrong(home: Home, filling: Fil
         await driver.read()
         await driver.settle()
         assert "expected_sum" not in driver.text()
+
+
+@pytest.mark.parametrize("size", [(60, 15), *SIZES])
+async def test_its_view_has_the_code_until_it_runs(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    task = blocked(filling, home)
+    async with driving(home, size) as driver:
+        driver.app.open_task(task)
+        await driver.settle()
+        text = driver.text()
+        assert "sums.py, line 12  E opens it here" in text and "▸ 12      return expected_sum" in text
+        assert "No trajectory" not in text and "Blocked before" not in text, "what is empty, or said above, goes"
+        filling.execute("UPDATE tasks SET state = 'running', reason = '', reason_code = '' WHERE id = ?", task)
+        await driver.read()
+        await driver.settle()
+        assert "expected_sum" not in driver.text() and isinstance(driver.app.focused, MetricList)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_libraries_are_a_key_away(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    task = blocked(filling, home)
+    why = "sums: needs numpy: allow with `marlaas env allow sums`."
+    filling.execute("UPDATE tasks SET reason = ? WHERE id = ?", why, task)
+    filling.execute("UPDATE environments SET state = 'waiting', message = ?, file = '', line = 0", why)
+    (home.plugins / "sums.py").write_text("import numpy\n\n\nasync def sums(ep):\n    return numpy.sum(1)\n")
+    async with driving(home, size) as driver:
+        driver.app.open_task(task)
+        await driver.settle()
+        text = driver.text()
+        assert "i in the environments (4) shows its libraries" in " ".join(text.split())
+        assert "sums.py  E opens it here" in text and "return numpy.sum(1)" in text and "▸" not in text
+        await driver.press("4")
+        assert "i allow libraries" in driver.text().splitlines()[-1]
 
 
 async def test_without_its_file_there_is_none(home: Home, filling: Filling) -> None:

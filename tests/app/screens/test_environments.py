@@ -15,6 +15,7 @@ from textual.widgets import Input
 from marlaas.app.context import foreground
 from marlaas.app.frame.modes import ALL_MODES
 from marlaas.app.screens.submit import SubmitScreen
+from marlaas.app.widgets.environments.detail import EnvironmentDetail
 from marlaas.app.widgets.environments.table import EnvironmentsTable
 from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.engine.home.paths import Home
@@ -82,10 +83,25 @@ async def test_broken_first_with_the_line_of_code(
         assert names[0] == "spell" and "arithmetic" in names, "the broken one first, under a short name"
         assert "spell.py:3: NameError: name 'wrod'" in driver.text() and "3 │ return wrod[::-1]" in driver.text()
         assert "spell/spell" in driver.text(), "the whole name in the details"
+        assert driver.text().splitlines()[-1].startswith(" E edit "), "what mends it comes first"
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         monkeypatch.setattr("subprocess.run", run)
         await driver.press("E")
     assert started == [["vi", "+3", str(home.plugins / "spell.py")]]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_code_fills_what_room_there_is(home: Home, size: tuple[int, int]) -> None:
+    fill_broken(home)
+    async with driving(home, size) as driver:
+        await driver.press(KEY)
+        detail = driver.app.screen.query_one(EnvironmentDetail)
+        assert "1 │ async def spell(ep):\n2 │     word = 'ozzi'\n3 │     return wrod[::-1]" in detail.text
+        if size[1] > 24:
+            assert "2 │     word = 'ozzi'" in driver.text()
+        (home.plugins / "spell.py").unlink()
+        await driver.read()
+        assert "ozzi" not in detail.text and "NameError" in detail.text
 
 
 async def test_without_any_editor_the_place_is_said(

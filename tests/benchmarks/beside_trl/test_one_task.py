@@ -119,3 +119,9 @@ def test_what_is_not_ours_is_the_others() -> None:
     assert used_by_others(before, after, 2.0) == pytest.approx(0.5)
     assert used_by_others(before, after, 3.5) == 0.0, "counts have a grain"
     assert used_by_others(before, before, 0.0) == 0.0
+
+
+def test_where_all_steps_count_time_begins_with_the_training() -> None:
+    one = Run(100.0, [107.0, 110.0, 113.0], [0.5] * 3, [6.0] * 3, begun=104.0)
+    whole = Results(Case(SHORT, (0, 1), 3, 0, 1, "4 ×"), {THEIRS: [one]})
+    assert whole.steps(THEIRS).values == (pytest.approx(3000.0),)

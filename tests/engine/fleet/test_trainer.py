@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import numpy as np
@@ -75,11 +75,14 @@ class Device:
             self.under_way.popleft().set_result(None)
         await settle()
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         await self.work(policy)
         if policy == self.broken:
             raise AdapterError("It is broken.")
-        return stats(tokens_of(groups), self.fixed)
+        step = StepResult(1, path, "", 0, 0.0, 0.5) if path else None
+        return replace(stats(tokens_of(groups), self.fixed), step=step)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         await self.work("+".join(job.policy for job in jobs))
@@ -205,6 +208,14 @@ async def test_steps_are_paid_for() -> None:
     await settle()
     await bench.finish(*held, *calls)
     assert bench.device.calls[0] == "bob0" and bench.device.calls.index("ann1") > bench.device.calls.index("bob2")
+
+
+async def test_a_step_in_the_call_of_its_groups_is_paid_for() -> None:
+    bench = Bench()
+    last = asyncio.ensure_future(bench.task(ANN).accumulate("a", (group(10),), path="1"))
+    await bench.finish(last)
+    assert bench.device.calls == ["a"] and last.result().step is not None
+    assert bench.ledger.take() == [Usage(1, TRAINING, 10, 0.51)]
 
 
 async def test_a_cancelled_call_is_paid_for_once_it_runs() -> None:

@@ -68,7 +68,9 @@ class Device:
         self.states[policy] = 0
         return StepResult(0, path, "", 0, 0.0, 0.0)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         await self.work(policy)
         if policy not in self.states:
             raise AdapterError(f"Policy {policy} is not open in this trainer.")

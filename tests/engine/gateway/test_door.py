@@ -12,8 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from marlaas.engine.gateway import wire
+from marlaas.engine.api.serving.limits import MOST_OF_KEY
+from marlaas.engine.gateway import answering, wire
 from marlaas.engine.gateway.limits import Limits
+from marlaas.engine.rollout.programs.program import AT_ONCE
 
 from .scripted import KEY, Engine, echo, gateway, refusing, silence
 
@@ -69,6 +71,8 @@ async def test_health_figures_and_the_document() -> None:
         assert f'marlaas_gateway_requests_total{{route="{CHAT}",status="200"}} 1\n' in text
         assert 'marlaas_gateway_tokens_total{kind="prompt"} 11\n' in text
         assert (await client.get("/metrics", X_Forwarded_For="9.9.9.9"))[0] == 403
+        for host, status in (("models.example.org", 403), ("localhost:8777", 200), ("[::1]:8777", 200), ("[", 403)):
+            assert (await client.get("/metrics", Host=host))[0] == status
         document = json.loads((await client.get("/openapi.json"))[1])
     assert set(BODIES) < set(document["paths"])
     assert "temperature" in document["components"]["schemas"]["ChatBody"]["properties"]
@@ -106,6 +110,34 @@ async def test_an_engine_that_goes_away_in_the_middle(path: str) -> None:
     async with gateway(leave) as client:
         events = await client.stream(path, {**BODIES[path], "stream": True})
         assert any("ended" in json.dumps(data) for _, data in events)
+
+
+async def test_a_stream_begins_before_a_proxy_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a word of the engine by then, it says that it is alive; what is refused later is an event."""
+    monkeypatch.setattr(answering, "OPENING", 0.0)
+    monkeypatch.setattr(answering, "SILENCE", 0.0)
+    asked = asyncio.Event()
+
+    async def late(engine: Engine, request: Any) -> None:
+        await asked.wait()
+        await refusing(engine, request)
+
+    async with gateway(late) as client:
+        async with client.session.post(
+            client.url(CHAT), json={**SAY, "stream": True}, headers=client.headers
+        ) as response:
+            assert response.status == 200
+            heard = b""
+            while b": \n\n" not in heard:
+                heard += await response.content.readany()
+            asked.set()
+            heard += await response.read()
+        assert heard.startswith(b'data: {"id":"chatcmpl-') and b"Your quota is used up." in heard
+
+
+def test_the_engine_refuses_before_the_gateway_does() -> None:
+    """So that what the docs say of a key and of an episode holds."""
+    assert Limits().waiting >= max(MOST_OF_KEY, AT_ONCE)
 
 
 async def test_an_answer_that_takes_too_long() -> None:

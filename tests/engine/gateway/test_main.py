@@ -57,6 +57,19 @@ def test_what_the_engine_imports_of_it_is_light() -> None:
     assert not {"starlette", "uvicorn", "h11", "asyncio"} & set(done.stdout.split())
 
 
+def test_it_may_open_as_many_files_as_it_has_connections() -> None:
+    limits = Limits(connections=30)
+    code = (
+        "import resource as r; from marlaas.engine.gateway import main as m;"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, {most}));"
+        "m._open_files({files}); print(*r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    for most, now in ((limits.files + 1, limits.files), (100, 100)):
+        told = [sys.executable, "-P", "-c", code.format(most=most, files=limits.files)]
+        done = subprocess.run(told, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [str(now), str(most)]
+
+
 def test_limits_travel_as_json() -> None:
     limits = Limits(connections=3, log="x.log")
     assert decode(encode(limits)) == limits

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.gateway import wire
 from marlaas.engine.gateway.messages import Messages
 
-from .scripted import KEY, echo, gateway, refusal_of, refusing, tool
+from .scripted import KEY, Engine, echo, gateway, refusal_of, refusing, tool
 
 PATH = "/v1/messages"
 SAY: dict[str, Any] = {"model": "base", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
@@ -101,6 +101,20 @@ async def test_a_call_of_a_tool(stream: bool) -> None:
         {"type": "text_delta", "text": "Well"},
         {"type": "input_json_delta", "partial_json": '{"a":1}'},
     ]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_text_that_ended_it_is_named(stream: bool) -> None:
+    async def stopped(engine: Engine, request: Any) -> None:
+        engine.say(wire.Choice(request.id, 0, "he", "stop", stopped="END"), wire.Done(request.id, "base", 3, 5))
+
+    body = {**SAY, "stop_sequences": ["END"], "stream": stream}
+    async with gateway(stopped) as client:
+        if stream:
+            told = (await client.stream(PATH, body))[-2][1]["delta"]
+        else:
+            _, told = await client.post(PATH, body)
+    assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")
 
 
 @pytest.mark.parametrize(

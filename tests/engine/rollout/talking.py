@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, SamplingParameters
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Hear, Heard, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.rendering import Rendering
 from marlaas.plugins.messages import Ask, Message, Reply
@@ -43,12 +44,18 @@ class Parrot(FakeSampler):
         self.saying: list[int] = []
         self.requests: list[SampleRequest] = []
         self.released: list[str] = []
+        self.at_once = 1
+        """Tokens that are heard together."""
 
     async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         self.requests.append(request)
         said = self.saying[: request.max_tokens]
         finish = "stop" if said and said[-1] in request.stop else "length"
         ids, logprobs = np.array(said, np.int32), -np.arange(1.0, len(said) + 1, dtype=np.float32)
+        for begin in range(0, len(said), self.at_once) if heard is not None else ():
+            some = slice(begin, begin + self.at_once)
+            heard(Heard(ids[some], logprobs[some]))  # type: ignore[misc]
+            await asyncio.sleep(0)
         return SampleResult(ids, logprobs, finish, request.version, "sum")  # type: ignore[arg-type]
 
     async def release(self, conversation: str) -> None:

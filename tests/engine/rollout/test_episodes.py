@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -79,6 +80,17 @@ async def test_episodes_of_several_agents_do_not_wait_for_each_other(stage: Stag
         assert [t.agent for t in one.episode.trajectories] == ["a", "b"]
         for mine, other in zip(one.episode.trajectories, alone[0].episode.trajectories, strict=True):
             assert mine.tokens.tolist() == other.tokens.tolist() and len(mine.spans) == 3
+
+
+async def test_an_episode_that_is_over_leaves_no_ring(stage: Stage) -> None:
+    """A ring stays until Python looks for such, and that stops the engine's loop."""
+    gc.collect()
+    gc.disable()
+    try:
+        await play_all(stage, 1)
+        assert not [one for one in gc.get_objects() if type(one).__name__ in ("_Run", "Conversation", "SamplerClient")]
+    finally:
+        gc.enable()
 
 
 async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:

@@ -19,7 +19,9 @@ from marlaas.engine.run.evaluation.mixed import mixed
 from marlaas.engine.run.groups.bias_watch import BiasWatch
 from marlaas.engine.run.groups.members import PLAYS, Member
 from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.data import DataSpec
 from marlaas.engine.spec.mixture import ComponentSpec
+from marlaas.engine.spec.suites import SuiteSpec
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store import Evaluation
 from marlaas.engine.trajectories import Episode, Failure, Transcript
@@ -42,10 +44,13 @@ class Several(FakeEnvironments):
         self.begun_with: set[tuple[str, str, int]] = set()
         self.broken: tuple[str, int] | None = None
         """Of which environment which held-out instance fails."""
+        self.drawn_from: set[tuple[str, str]] = set()
+        """Of which environment which file of rows."""
 
     async def bind(
         self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
     ) -> Any:
+        self.drawn_from.add((name, data["path"] if data else ""))
         return await super().bind(name, version or self.versions.get(name), config, data)
 
     async def look(self, lease: Any, spec: EpisodeSpec, opens: object = None) -> Ask | EpisodeOutcome:
@@ -156,6 +161,15 @@ async def test_held_out_prompts_of_each_are_kept_out_of_training(world: World) -
     assert await ends(world) == Ending("done")
     held = SPEC.eval.prompts
     assert drawn(world) == [(n, i + STRIDE * (n == "words" and i < held)) for n, i in EXPECTED]
+
+
+async def test_each_draws_from_the_rows_that_are_named_for_it(world: World) -> None:
+    assert isinstance(world.environments, Several)
+    parts = (replace(PARTS[0], data=DataSpec("/d/sums.jsonl")), PARTS[1])
+    suite = SuiteSpec("hard", "words", prompts=2, data=DataSpec("/d/hard.jsonl"))
+    world.spec = replace(MIXED, mixture=parts, steps=2, eval=EvalSpec(every=0, prompts=3, suite=(suite,)))
+    assert await ends(world) == Ending("done")
+    assert world.environments.drawn_from == {("sums", "/d/sums.jsonl"), ("words", ""), ("words", "/d/hard.jsonl")}
 
 
 async def test_each_follows_its_own_versions(world: World) -> None:

@@ -156,7 +156,9 @@ class FakeTrainer:
         self.pending[policy], self.configs[policy] = {}, config
         return self._result(policy, Path(path), write=not resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         await self.workers.turn()
         assert groups or probe, "a call for nothing"
         numbers = [group.number for group in groups]
@@ -169,13 +171,17 @@ class FakeTrainer:
         )
         wanted = probe.sequences if probe else ()
         scores = tuple(np.zeros(len(tokens) - start, np.float32) for tokens, start in wanted)
-        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights, scores=scores)
+        step = self._step(policy, path) if path else None
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens, weights, scores=scores, step=step)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        return tuple([await self.accumulate(job.policy, job.groups, job.probe) for job in jobs])
+        return tuple([await self.accumulate(job.policy, job.groups, job.probe, job.path) for job in jobs])
 
     async def step(self, policy: str, path: str) -> StepResult:
         await self.workers.turn()
+        return self._step(policy, path)
+
+    def _step(self, policy: str, path: str) -> StepResult:
         batch = len(self.pending[policy])
         first = self.steps[policy] * batch
         assert sorted(self.pending[policy]) == list(range(first, first + batch)), "a step of the wrong groups"

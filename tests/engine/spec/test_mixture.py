@@ -68,6 +68,18 @@ def table(**more: Any) -> dict[str, Any]:
         ({"mixture": [GUESS], "kind": "eval", "versions": ["base"]}, "mixture", "is about training"),
         ({"mixture": [GUESS], "data": {"path": "rows.jsonl"}}, "data.path", "names the rows of one environment"),
         ({"mixture": [GUESS], "train": {"sampling": "difficulty"}}, "train.sampling", "cannot be drawn by"),
+        ({"mixture": [GUESS, {**EASY, "data": {"limit": 3}}]}, "mixture[1].data.limit", "no 'mixture[1].data.path'"),
+        (
+            {"mixture": [{**GUESS, "data": {"path": "x", "split": {"evl": 0.1}}}]},
+            "mixture[0].data.split.evl",
+            "unknown",
+        ),
+        (
+            {"mixture": [{**GUESS, "data": {"path": "x", "split": {"eval": 0.5, "test": 0.5}}}]},
+            "mixture[0].data.split",
+            "nothing to train on",
+        ),
+        ({"mixture": [{**GUESS, "data": "rows.jsonl"}]}, "mixture[0].data", "must be a table"),
         ({"mixture": [{"environment": f"e{n}"} for n in range(65)]}, "mixture", "has 65 tables"),
         ({"mixture": [{"share": 1.0}]}, "mixture[0].environment", "is missing"),
         ({"mixture": [{**GUESS, "share": 0}]}, "mixture[0].share", "must lie between 0.001 and 1000"),
@@ -78,6 +90,19 @@ def test_what_cannot_be_mixed_is_refused(more: dict[str, Any], path: str, says: 
     with pytest.raises(ConfigError, match=r"^task\.toml: ") as caught:
         parse(table(**more), "task.toml")
     assert says in caught.value.message and caught.value.path == path
+
+
+def test_each_component_has_its_own_rows() -> None:
+    rows = {"path": "/d/x.jsonl", "columns": {"question": "prompt"}, "split": {"eval": 0.2}, "limit": 5}
+    spec = parse(table(mixture=[{**EASY, "data": rows}, {**HARD, "data": {"path": "/d/y.jsonl"}}, GUESS]), "task.toml")
+    parts = components_of(spec)
+    assert parts["easy"].data.record == rows and parts["guess"].data.record is None
+    assert parts["arithmetic"].data.path == "/d/y.jsonl"
+    assert parse(tomllib.loads(written(spec.to_json())), "again") == spec == parse(spec.to_json(), "again")
+    old = spec.to_json()
+    for part in old["mixture"]:
+        del part["data"]
+    assert not any(part.data.record for part in components_of(parse(old, "of an older program")).values())
 
 
 def test_a_mixture_is_written_and_read_back() -> None:

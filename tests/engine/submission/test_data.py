@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.submission.data import check_data
-from marlaas.engine.submission.taskfile import load
+from marlaas.engine.submission.taskfile import environments_of, load
 
 TASK = 'tenant = "lab"\nname = "sums"\nenvironment = "sums"\n[data]\n'
 ROW = json.dumps({"prompt": "1+1", "solution": "2"}) + "\n"
@@ -27,6 +27,42 @@ def check(folder: Path, data: str) -> str:
 def test_rows_are_found_beside_the_task_file(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(ROW)
     assert check(tmp_path, 'path = "rows.jsonl"\ncolumns = {question = "prompt"}\n') == str(tmp_path / "rows.jsonl")
+
+
+MIXED = """tenant = "lab"
+name = "both"
+[[mixture]]
+environment = "sums"
+data = { path = "rows.jsonl" }
+[[mixture]]
+environment = "words"
+[mixture.data]
+path = "%s"
+columns = { question = "%s" }
+"""
+
+
+def test_each_component_of_a_mixture_has_its_file(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROW)
+    (tmp_path / "more.jsonl").write_text(ROW)
+    task = tmp_path / "task.toml"
+    for file, column, says in (
+        ("more.jsonl", "prompt", ""),
+        ("gone.jsonl", "prompt", r"task\.toml:9:\d+: no rows for 'train': there is no .*gone\.jsonl"),
+        ("more.jsonl", "text", "line 1: there is no column 'text'"),
+    ):
+        task.write_text(MIXED % (file, column))
+        (given,) = load(task)
+        assert [one.data and one.data["path"] for one in environments_of(given)] == [
+            str(tmp_path / "rows.jsonl"),
+            str(tmp_path / file),
+        ]
+        if not says:
+            check_data([given])
+            continue
+        with pytest.raises(ConfigError, match=says) as caught:
+            check_data([given])
+        assert caught.value.path == "mixture[1].data.path"
 
 
 def test_what_only_pyarrow_reads_is_left_to_the_environment(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.spec.data import DataSpec
-from marlaas.engine.spec.task import TaskSpec, parse
+from marlaas.engine.spec.mixture import ComponentSpec
+from marlaas.engine.spec.task import TaskSpec, TrainSpec, parse
 from marlaas.engine.spec.validation import UNKNOWN
 from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
 from marlaas.engine.store.submissions import Submission
@@ -83,6 +84,35 @@ def test_rows_are_named_where_the_environment_takes_them(rows: str, path: str, s
         check_environment(given, [replace(served("a/add"), rows=rows)])
 
 
+def test_difficulty_needs_rows_to_choose_from() -> None:
+    given = submission(replace(task("add"), train=TrainSpec(sampling="difficulty")))
+    for environment in (replace(served("a/add"), rows="own"), served("a/add", version="")):
+        check_environment(given, [environment])
+    with pytest.raises(ConfigError, match=r"so 'train.sampling' has n") as caught:
+        check_environment(given, [replace(served("a/add"), rows="")])
+    assert caught.value.path == "train.sampling"
+
+
+@pytest.mark.parametrize(
+    ("rows", "path", "says"),
+    [
+        ("", "x.jsonl", r"no rows, so 'mixture\[1\].data.path' would have no effect"),
+        ("task", "", r"no rows of its own. Name some as 'path' below \[mixture.data\], behind its own table"),
+        ("", "", None),
+        ("task", "x.jsonl", None),
+    ],
+)
+def test_each_component_names_its_own_rows(rows: str, path: str, says: str | None) -> None:
+    parts = (ComponentSpec("guess"), ComponentSpec("add", data=DataSpec(path)))
+    given = submission(replace(task(""), mixture=parts))
+    environments = [served("a/guess"), replace(served("a/add"), rows=rows)]
+    if says is None:
+        return check_environment(given, environments)
+    with pytest.raises(ConfigError, match=says) as caught:
+        check_environment(given, environments)
+    assert caught.value.path == "mixture[1].data.path"
+
+
 def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     rows = [served("a/add", DIGITS)]
     check_environment(submission(task("add", digits=3)), rows)
@@ -155,6 +185,12 @@ def test_environments_of_suites_are_checked() -> None:
         check_environment(measured(environment="fra"), rows)
     with pytest.raises(ConfigError, match=r"The suite 'far': .* has no parameter 'size'"):
         check_environment(measured(config={"size": 3}), rows)
+    table = [rows[0], replace(rows[1], rows="task")]
+    check_environment(measured(data={"path": "x.jsonl"}), table)
+    with pytest.raises(ConfigError, match=r"The suite 'far': .* Name some as 'path' below \[eval.suite.data\]"):
+        check_environment(measured(), table)
+    with pytest.raises(ConfigError, match=r"so 'eval.suite\[0\].data.path' would have no effect"):
+        check_environment(measured(data={"path": "x.jsonl"}), [rows[0], replace(rows[1], rows="")])
 
 
 def test_agents_of_an_evaluation_are_checked() -> None:

@@ -151,6 +151,22 @@ class TrainerContract:
             assert getattr(together, name) == pytest.approx(sums, rel=self.relative), name
         assert together.gap_max == pytest.approx(max(stats.gap_max for stats in apart), rel=self.relative)
 
+    async def test_a_step_in_the_call_of_its_last_groups_has_the_same_bits(
+        self, trainer: Trainer, tmp_path: Path
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        first = await train(trainer, "a", (group(1), group(2)), tmp_path / "apart 1")
+        second = await train(trainer, "a", (group(3),), tmp_path / "apart 2")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        assert (await trainer.accumulate("a", (group(1),))).step is None
+        stats = await trainer.accumulate("a", (group(2),), path=str(tmp_path / "joined 1"))
+        last = await trainer.accumulate("a", (group(3),), path=str(tmp_path / "joined 2"))
+        assert stats.measured > 0 and stats.step is not None and last.step is not None
+        assert (stats.step.step, stats.step.grad_norm) == (1, first.grad_norm)
+        assert (last.step.step, last.step.checksum) == (2, second.checksum)
+        for number in "12":
+            assert (tmp_path / f"joined {number}").read_bytes() == (tmp_path / f"apart {number}").read_bytes()
+
     async def test_a_call_without_groups_adds_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         stats = await trainer.accumulate("a", ())

@@ -154,6 +154,25 @@ class SharingContract:
                 await trainer.accumulate("b", (group(1),))
             assert (await trainer.step(policy, str(tmp_path / policy))).checksum == expected.checksum
 
+    async def test_of_policies_in_a_pass_those_step_that_are_to(self, trainer: Trainer, tmp_path: Path) -> None:
+        policies = ("a", "waits", "sick", "b")
+        for policy in policies:
+            await trainer.open(policy, CONFIG, str(tmp_path / f"{policy} 0"), resume=False)
+        paths = {"a": tmp_path / "1", "sick": tmp_path / "gone" / "2", "b": tmp_path / "2"}
+        jobs = (Job(policy, (group(1),), path=str(paths.get(policy, ""))) for policy in policies)
+        found = dict(zip(policies, await trainer.accumulate_together(tuple(jobs)), strict=True))
+        refused = found.pop("sick")
+        assert isinstance(refused, Refused), "its folder is not there"
+        with pytest.raises(AdapterError):
+            raise refused.error()
+        steps = {policy: stats.step for policy, stats in found.items() if isinstance(stats, GroupStats)}
+        assert steps["waits"] is None and {*steps} == {"a", "waits", "b"}
+        late = await trainer.step("waits", str(tmp_path / "3"))
+        again = await trainer.step("sick", str(tmp_path / "4"))
+        for step in (steps["a"], steps["b"], late, again):
+            assert step is not None and step.step == 1 and read_state(Path(step.path)).header.step == 1
+        assert len({step.checksum for step in (steps["a"], steps["b"], late, again) if step}) == 1
+
     async def test_a_loss_that_is_no_number_stays_with_its_policy(
         self, trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

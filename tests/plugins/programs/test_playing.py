@@ -239,6 +239,20 @@ A = "{index}"
 """
 
 
+async def test_a_toml_file_names_a_scorer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "judges").mkdir()
+    (tmp_path / "judges" / "of_agents.py").write_text("def right(run):\n    return run.stdout == 'yes\\n'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = tmp_path / "told.toml"
+    for words, reward in (("echo yes", 1.0), ("echo no", 0.0)):
+        told.write_text(f'adapter = "program"\nname = "told"\ncommand = "{words}"\nreward = "judges.of_agents:right"\n')
+        assert (await rewards(load(told)["told"])).by_agent == {"agent": reward}
+    for named, says in (("judges.of_agents:wrong", "has no function wrong"), ("no_such_judge:right", "no_such_judge")):
+        told.write_text(f'adapter = "program"\ncommand = "true"\nreward = "{named}"\n')
+        with pytest.raises((SyntaxError, ModuleNotFoundError), match=says):
+            load(told)
+
+
 async def test_a_toml_file_is_a_whole_environment(tmp_path: Path) -> None:
     (tmp_path / "told.toml").write_text(TOML.replace("{config}", "5"))
     told = load(tmp_path / "told.toml")["told"]

@@ -14,7 +14,7 @@ from marlaas.engine.store import Evaluation, NewVersion
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.submission import check_environments, environments_of, submission
+from marlaas.engine.submission import ToPlay, check_environments, environments_of, submission
 
 from ...commanding import Commander
 from ...filling import Filling
@@ -73,7 +73,10 @@ def test_a_repaired_component_wakes_the_task(task: int, filling: Filling, names:
 def test_every_component_is_checked(task: int, filling: Filling) -> None:
     with Reader(filling.path) as reader:
         rows = reader.environments()
-    assert environments_of(submission(MIXED)) == [("arithmetic", {"digits": 2}), ("guess/guess", {})]
+    assert environments_of(submission(MIXED)) == [
+        ToPlay("arithmetic", {"digits": 2}, None),
+        ToPlay("guess/guess", {}, None),
+    ]
     for parts, path in (
         ((*PARTS, ComponentSpec("gess")), "mixture[2].environment"),
         ((ComponentSpec("arithmetic"), ComponentSpec("guess", config={"diggits": 2})), "mixture[1].config.diggits"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.api.serving.names import reference
+from marlaas.engine.api.serving.rates import Rates
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import ROLLOUT
 from marlaas.engine.fleet.bare import write_bare
@@ -79,7 +80,8 @@ async def test_a_stream_is_what_is_said_without_one(clientele: Clientele, stop: 
 async def test_a_text_ends_the_reply_and_the_turn(clientele: Clientele) -> None:
     sampler = Scripted(clientele, "one two three four", end=False)
     answered, _ = await talk(lab(clientele, sampler), chat("base", max_tokens=400, stop=("two",)))
-    assert (answered.choices[0].text, answered.choices[0].finish) == ("one ", "stop")
+    (said,) = answered.choices
+    assert (said.text, said.finish, said.stopped) == ("one ", "stop", "two")
     assert answered.completion_tokens == len(clientele.renderer.vocabulary.encode("one two"))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -232,6 +234,18 @@ async def test_a_key_has_so_many_requests_at_once(clientele: Clientele) -> None:
     with pytest.raises(Refusal, match="as many as it can"):
         await answerer.chat(chat("1"), print)
     serving.limits.most = 1
+    await serving.answerer(Identity("lab", 6)).chat(chat("1"), print)
+
+
+async def test_a_key_has_so_many_requests_a_minute(clientele: Clientele) -> None:
+    serving, _ = clientele.serving()
+    serving.limits.rates = Rates(2, lambda: 0.0)
+    answerer = serving.answerer(Identity("lab", 5))
+    for _ in range(2):
+        await answerer.chat(chat("1"), print)
+    with pytest.raises(Refusal, match="in a minute") as caught:
+        await answerer.chat(chat("1"), print)
+    assert (caught.value.status, caught.value.code, caught.value.retry_after) == (429, "rate_limit", 30.0)
     await serving.answerer(Identity("lab", 6)).chat(chat("1"), print)
 
 

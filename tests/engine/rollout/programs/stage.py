@@ -36,6 +36,7 @@ FOLDED = FakeRenderer()
 class Caller(FakeRenderer):
     """Where there are tools, every third reply calls one."""
 
+    thinks = False
     vocabulary = SimpleNamespace(
         decode=lambda tokens: " ".join(map(str, tokens)),
         encode=lambda text: FOLDED.open([Said("user", text)]),
@@ -124,10 +125,10 @@ class Line:
         )
         return await self.answerer.chat(request, self.pieces.append)
 
-    async def complete(self, *prompts: Any, echo: bool = False, **wishes: Any) -> Answered:
+    async def complete(self, *prompts: Any, echo: bool = False, stream: bool = False, **wishes: Any) -> Answered:
         """One call with plain prompts."""
         wished = Wishes(**{"logprobs": True, **wishes})
-        request = Complete(next(numbers), self.endpoint.key, "any", prompts, wished, echo)
+        request = Complete(next(numbers), self.endpoint.key, "any", prompts, wished, echo, stream)
         return await self.answerer.complete(request, self.pieces.append)
 
     async def refused(self, *messages: Message, **given: Any) -> Refusal:

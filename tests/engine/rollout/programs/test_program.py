@@ -181,20 +181,6 @@ async def test_choices_share_their_history() -> None:
     assert spans(await stage.play(program)) == [1, 1, 1, 2, 1, 1]
 
 
-async def test_streams_are_told_in_pieces() -> None:
-    stage = Stage()
-
-    async def program(line: Line) -> None:
-        answered = await line.chat(user("a"), stream=True, n=2)
-        assert [(p.choice, p.text) for p in line.pieces] == [(c.choice, c.text) for c in answered.choices]
-        assert {piece.id for piece in line.pieces} == {choice.id for choice in answered.choices}
-        line.pieces.clear()
-        await line.chat(user("a"))
-        assert not line.pieces
-
-    await stage.play(program)
-
-
 async def test_in_training_the_tasks_sampling_holds() -> None:
     stage = Stage()
 

@@ -161,6 +161,9 @@ def test_rows_that_a_task_names_are_those_of_its_own_environment() -> None:
     task = replace(LONG, data=DataSpec(path="rows.jsonl"))
     assert on_suite(task, FAR).data == DataSpec()
     assert on_suite(task, replace(FAR, environment=task.environment)).data == task.data
+    own = DataSpec(path="others.jsonl")
+    for name in ("products", task.environment):
+        assert on_suite(task, replace(FAR, environment=name, data=own)).data == own
 
 
 def test_suites_of_a_task_file() -> None:
@@ -176,6 +179,7 @@ def test_suites_of_a_task_file() -> None:
     assert "eval.suite[0].promts" in refused(suite=[{**one, "promts": 3}])
     assert "list of tables" in refused(suite="far")
     assert "samples of a prompt" in refused(suite=[{**one, "samples": 4}])
+    assert "'eval.suite[1].data.limit' is set" in refused(suite=[one, {**one, "name": "near", "data": {"limit": 4}}])
     assert "split" in refused(split="test")
 
 

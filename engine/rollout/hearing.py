@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ...rollout import CLOSE, OPEN, SPACE
+from .spoken import CLOSE, OPEN, SPACE
 
 CALL = "<tool_call>"
 """How a call begins, in the form that has tags; other forms are whole replies."""

@@ -1,4 +1,4 @@
-"""The lines of an environment around the one that is wrong, in the queue's lower part: why a task is blocked."""
+"""The lines of an environment around the one that is wrong: why a task is blocked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...home.source_lines import Excerpt
-from ...words.format import clip, line, plain
+from ..home.source_lines import Excerpt
+from ..words.format import clip, line, plain
 
 _OPENS = "E opens it here"
 
@@ -29,10 +29,12 @@ class SourceExcerpt(Widget):
 
 
 def excerpt_lines(excerpt: Excerpt, width: int, height: int) -> list[Content]:
-    """At most ``height`` lines, the wrong one among them. All text is foreign."""
+    """At most ``height`` lines, the wrong one among them where there is one. All text is foreign."""
     if width < 1 or height < 1:
         return []
-    name = line(f"{excerpt.file}, line {excerpt.line}", max(1, width - len(_OPENS) - 2))
+    name = line(
+        f"{excerpt.file}, line {excerpt.line}" if excerpt.line else excerpt.file, max(1, width - len(_OPENS) - 2)
+    )
     head = Content.assemble((name, "bold"), "  ", (clip(_OPENS, width), "$text-muted"))
     begin = max(0, min(excerpt.line - excerpt.first - (height - 1) // 2, len(excerpt.lines) - height + 1))
     digits = len(str(excerpt.first + len(excerpt.lines)))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.hearing import Decoder, Hearing
 from marlaas.engine.home.paths import TINY_BASE
+from marlaas.engine.rollout.hearing import Decoder, Hearing
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import before_stop, read_plain, read_reply
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes
