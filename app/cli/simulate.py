@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NOTABLE = 0.5
 """Processor seconds for each simulated second from which people are told that the engine comes near to its limit."""
+MOST_REASONS = 5
+"""Reasons that are told why tasks did not go on."""
 MOST_DEVICES = 24
 """Devices that are listed one by one; of more, each stage has one line."""
 
@@ -91,6 +93,8 @@ def _simulate(args: argparse.Namespace) -> int:
             "The profile was recorded on a processor: these figures are not comparable with those that others publish"
             " of clusters with cards."
         )
+    for reason in result.figures.reasons[:MOST_REASONS]:
+        output.talk(f"A task did not go on: {line(reason)}")
     wrong = result.figures.gaps or result.figures.beyond
     if wrong:
         output.complain("The simulation broke a promise: see gaps and staleness above.", "This is a bug of marlaas.")

@@ -88,7 +88,7 @@ def task(number: int) -> TaskSpec:
         "turns",
         steps=50,
         train=TrainSpec(groups_per_step=4, group_size=8, max_staleness=1, seed=number),
-        sampling=SamplingSpec(max_tokens=512),
+        sampling=SamplingSpec(max_tokens=256, max_episode_tokens=1024),
         eval=EvalSpec(every=0, prompts=1),
     )
 

@@ -262,9 +262,7 @@ def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | 
 def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[ConfigError]:
     """A mistake for each environment that a task plays and that was never recorded."""
     played = {
-        (environment, config_key(config))
-        for arrival in arrivals
-        for environment, config in environments_of(arrival.submission)
+        (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
     }
     lacking = sorted({name for name, config in played if profile.find(name, config) is None})
     return [

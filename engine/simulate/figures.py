@@ -41,6 +41,8 @@ class Figures:
     """Consumed groups that were older than their task allows."""
     gaps: int = 0
     """Groups, steps and versions that are missing or came twice."""
+    reasons: tuple[str, ...] = ()
+    """Why tasks failed or paused, each once."""
 
     def idle_of(self, stage: str) -> float:
         """The mean over a stage's devices; 1 where it has none."""
@@ -74,6 +76,7 @@ def measure(database: Path, after: int = 0) -> Figures:
             staleness=staleness,
             beyond=sum(count for age, count in staleness.items() if not 0 <= age <= bound),
             gaps=sum(history.gaps for history in histories),
+            reasons=tuple(dict.fromkeys(task.reason for task in tasks if task.state in ("failed", "paused"))),
         )
 
 

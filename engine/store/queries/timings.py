@@ -127,6 +127,8 @@ class TaskTimes:
     created: float
     started: float | None
     finished: float | None
+    reason: str = ""
+    """Why it waits, or ended early."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ def device_use(reader: Reader, since: float = 0.0) -> list[DeviceUse]:
 
 def task_times(reader: Reader, after: int = 0) -> list[TaskTimes]:
     """All tasks above a number."""
-    sql = "SELECT id, tenant, state, created, started, finished FROM tasks WHERE id > ? ORDER BY id"
+    sql = "SELECT id, tenant, state, created, started, finished, reason FROM tasks WHERE id > ? ORDER BY id"
     return [TaskTimes(**dict(row)) for row in reader.all(sql, after)]
 
 

@@ -45,5 +45,6 @@ def test_mixes_have_as_many_tasks_as_they_say() -> None:
 
 def test_a_small_cluster_runs_for_some_seconds(tmp_path: Path) -> None:
     result = scale.simulated(1, 3.0)
-    assert result.simulated == pytest.approx(10.0 + 3.0 + 1.0) and result.figures.tasks == scale.TASKS_A_NODE
+    assert result.simulated == pytest.approx(10.0 + 3.0 + 1.0)
+    assert result.figures.tasks == scale.TASKS_A_NODE and not result.figures.reasons
     assert result.figures.gaps == result.figures.beyond == 0 and result.head_bytes > 0
