@@ -36,12 +36,15 @@ class Cluster:
         address: str,
         home: Home,
         environment: Mapping[str, str],
+        base: str,
         named: Callable[[dict[str, Any]], dict[str, Any]],
         *,
         sync: bool = True,
         delay: float = 0.0,
     ) -> None:
-        """``environment`` is that of a Ray driver (``ray_environment``); ``named``: see ``NodeLauncher``.
+        """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here.
+
+        ``named``: see ``NodeLauncher``.
 
         ``sync``: whether state files at home survive a power cut. ``delay``: see ``Bridge``.
         """
@@ -52,6 +55,7 @@ class Cluster:
         self._address = address
         self._home = home
         self._environment = environment
+        self._base = base
         self._named = named
         self._sync = sync
         self._delay = delay
@@ -118,8 +122,19 @@ class Cluster:
         )
 
     async def usable(self, ours: Ours = NOTHING) -> list[UsableNode]:
-        """Nodes as the placement sees them. Raises ``ClusterUnreachable``."""
-        return usable_nodes(await self.nodes(ours, fresh=True), self.drained)
+        """Nodes as the placement sees them; one without the base is refused. Raises ``ClusterUnreachable``."""
+        found = await asyncio.gather(*(self._with_base(node) for node in await self.nodes(ours, fresh=True)))
+        return usable_nodes(found, self.drained)
+
+    async def _with_base(self, node: Node) -> Node:
+        if node.here or node.refused or not node.alive:
+            return node
+        bridge = await self.bridge()
+        try:
+            await bridge.call("resolve", node.id, self._named({"base": self._base}))
+        except (MarlaasError, ValueError) as error:
+            return replace(node, refused=str(error))
+        return node
 
     async def launcher(self, node: str) -> Launcher:
         """Starts workers on a node; empty: the engine's machine. Raises ``ClusterUnreachable``."""

@@ -33,7 +33,7 @@ SEEN = 30.0
 PATIENCE = 1.0
 """Seconds that a child's last words may take after its end; a process that it left behind may hold its output open."""
 OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
-"""Variables that Ray sets for its own processes begin so; it sets one thread for an actor that asks for no processor."""
+"""Variables that Ray sets for its own processes begin so; actors that ask for no processor get one thread."""
 
 
 class NodeHost:

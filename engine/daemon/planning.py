@@ -6,6 +6,7 @@ Where the home is in a cluster the plan is over its nodes, and over this machine
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,6 +41,10 @@ from ..store import Store
 if TYPE_CHECKING:
     from ..cluster import Cluster
     from .nodes import NodeMonitor
+
+
+DELAY = "MARLAAS_LINK_DELAY"
+"""A variable for tests: seconds that are added to every way to a node."""
 
 
 def plan(
@@ -92,7 +97,7 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
     """The cluster that this machine is in; None where it is in none. Raises ``ConfigError`` where it is not safe."""
     if not settings.cluster.address and not home.node_lock.exists():
         return None
-    from ..cluster import AUTO, Cluster, local_node, named, ray_environment
+    from ..cluster import Cluster, local_node, named, ray_environment
 
     own = local_node(home)
     address = own.head if own is not None else settings.cluster.address
@@ -100,7 +105,8 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
         return None
     environment = ray_environment(home, settings.cluster)
     kept = partial(named, base=base, home=home)
-    return Cluster(AUTO if own is None else address, home, environment, kept, sync=settings.training.sync)
+    delay = float(os.environ.get(DELAY, "0"))
+    return Cluster(address, home, environment, str(base.path), kept, sync=settings.training.sync, delay=delay)
 
 
 class Planner:

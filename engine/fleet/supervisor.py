@@ -160,8 +160,10 @@ class WorkerSupervisor:
                     self.failed += (sharing,)
                     self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
                     await self._plan_anew()
-                elif last or not isinstance(error, WorkerDied):
+                elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
+                elif self.cluster is not None:  # a node may have left
+                    await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
         """Tell people why the workers are not started yet."""

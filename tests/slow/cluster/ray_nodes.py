@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[3]
 MEMORY = 100 * 2**20
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 """Fixed, so that they can be told to Ray before its agents do: see ``tell_ports``."""
+ONE_CORE = "[resources]\ncores = 1\n"
+"""A trainer's bits follow from its threads: on a node it has as many as beside a sampler on two cores."""
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
@@ -51,7 +53,10 @@ class RayNodes:
     def home(self, name: str) -> Path:
         """The home of a node."""
         home = self.folder / name
-        home.mkdir(exist_ok=True)
+        if not home.exists():
+            home.mkdir()
+            if name != "head":
+                (home / "marlaas.toml").write_text(ONE_CORE)
         return home
 
     def add(self, name: str) -> str:
@@ -102,7 +107,7 @@ def ports() -> dict[str, int]:
 def tell_ports() -> None:
     """Have a node's ports known before it starts.
 
-    Ray ends a node whose agent has not said within 15 s at which ports it listens (ray#65983), and on a busy machine the
+    Ray ends a node whose agent has not said within 15 s at which ports it listens (ray#65983). On a busy machine the
     agent's imports alone take as long.
     """
     from ray._private.node import Node
