@@ -33,7 +33,7 @@ def rows_named(file: str, environment: str) -> dict[str, Any] | None:
     path = Path(file).expanduser().absolute()
     record = _of_task_file(path, environment) if path.suffix == ".toml" else DataSpec(path=str(path)).record
     if record is None:
-        raise ConfigError(f"{file} names no rows for {environment}.", "Name some as 'path' below its [data].")
+        raise ConfigError(f"names no rows for {environment}.", "Name some as 'path' below its [data].", where=file)
     if missing := missing_rows(record):
         raise ConfigError(missing, "--rows takes a file of rows, or a task file that names some.")
     return record

@@ -60,6 +60,6 @@ def test_what_is_missing_is_a_sentence(rows: Path, marlaas: Commander) -> None:
     task = rows.with_name("task.toml")
     task.write_text('tenant = "lab"\nname = "sums"\nenvironment = "arithmetic"\n')
     said = marlaas("env", "check", "repeats", "--rows", str(task))
-    assert said.code == 2 and "task.toml names no rows for repeats/repeats" in said.err
+    assert said.code == 2 and "task.toml: names no rows for repeats/repeats" in said.err
     said = marlaas("env", "check", "arithmetic", "--rows", str(rows))
     assert said.code == 1 and "draws its tasks from no rows" in said.out
