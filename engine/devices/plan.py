@@ -94,10 +94,13 @@ class Placement:
     @property
     def devices(self) -> frozenset[tuple[str, str]]:
         """All cards that are assigned to a worker: the node and ``Gpu.uuid`` of each."""
-        found = [(each.node, each.place) for each in (*self.samplers, *self.trainers)]
-        return frozenset((node, uuid) for node, place in found for uuid in place.gpus)
+        return frozenset((each.node, uuid) for each in self._workers for uuid in each.place.gpus)
 
     @property
     def nodes(self) -> frozenset[str]:
         """Nodes that have a worker, the engine's own machine as the empty name."""
-        return frozenset(each.node for each in (*self.samplers, *self.trainers))
+        return frozenset(each.node for each in self._workers)
+
+    @property
+    def _workers(self) -> tuple[SamplerAssignment | TrainerAssignment, ...]:
+        return (*self.samplers, *self.trainers)

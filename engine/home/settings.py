@@ -47,6 +47,7 @@ DOCUMENTED = """\
 # Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
 # which gives sampling and training different cards where there are two, in proportion to how long both take. With
 # ["gpu 0", "cpu"] the processor samples beside the card; [] lets it where it adds a tenth or more, by measured rates.
+# Of another node of a cluster: "NODE/gpu 0", or "NODE" for all of it.
 # devices = []
 # The sampler's copy of the base: with llama.cpp "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m", with torch "f32" or
 # "bf16"; "auto" chooses by the base's size and the processor. Smaller ones need less memory; what they say differently

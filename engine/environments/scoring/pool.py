@@ -306,7 +306,7 @@ class ScoringPool:
         """A further worker, where what waits asks for it, or in the place of an idle one that does not fit."""
         idle = [one for one in self._workers if not one.busy]
         room, weight = self._room(), self._weight
-        left = self._budget.left_with(self._elsewhere(request.version))
+        left: float = self._budget.left_with(self._elsewhere(request.version))
         left += max(0, self._due - math.ceil(weight)) + math.ceil(weight) - weight
         spare = room if room is not None else int(left / request.version.requests.weight)
         price = self._price + request.version.loading

@@ -8,12 +8,14 @@ pool.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ..budget import ProcessBudget
 from ..nodes.reach import Reach
+from ..process.child import BrokenPlugin
 from ..process.launch import HERE, Folders, PluginLauncher, Runtime
 from ..process.scorer import ScoringChild
 from .pool import ScoringPool, Worker
@@ -68,8 +70,9 @@ class _Starting:
     async def __call__(self, owner: Worker, further: bool) -> ScoringChild:
         path = owner.version.loadable.path
         if further:
-            with self.reach.place(path) as launcher:
-                return await self._started(path if launcher.node else self.path, owner, launcher)
+            with self.reach.place(path) as launcher, suppress(BrokenPlugin):  # the node may just have been lost
+                if launcher.node:
+                    return await self._started(path, owner, launcher)
         return await self._started(self.path, owner, HERE)
 
     async def _started(self, path: Path, owner: Worker, launcher: PluginLauncher) -> ScoringChild:

@@ -112,7 +112,7 @@ def plans_on(
     ``wanted`` says how many trainers there are. Raises ``BaseModelError`` where what is to be computed on the processor
     does not fit.
     """
-    if any(own.place.gpus for own in (*samplers, *trainers)):
+    if any(own.place.gpus for own in samplers) or any(own.place.gpus for own in trainers):
         if trainers:
             return memory_plans(Placement(tuple(samplers), trainers[0], more=tuple(trainers[1:])), wanted, free)
         return tuple(_memory(sampler, (), _beside(wanted), free) for sampler in samplers)

@@ -35,7 +35,7 @@ def test_the_only_machine_is_planned_as_ever() -> None:
 
 def test_a_drained_node_is_named_beside_the_only_machine() -> None:
     plan = on_machines(BASE, Settings(), [THREE[0], replace(THREE[1], draining=True)])
-    assert {own.node for own in (*plan.placement.samplers, *plan.placement.trainers)} == {""}
+    assert plan.placement.nodes == {""}
     assert plan.placement.reasons[-1] == "b drains, so it gets nothing new."
 
 

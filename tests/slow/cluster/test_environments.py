@@ -55,14 +55,14 @@ async def test_scores_come_from_all_nodes_and_survive_one(spread: World, ray_nod
         await asyncio.sleep(0.05)
     workers = lease.serving._scoring._used[-1]._workers
     at = [worker.process.node for worker in workers]
-    assert all(at.count(ray_nodes.ids[name]) >= CORES for name in ("ada", "grace"))
+    assert set(at) == {"", ray_nodes.ids["ada"], ray_nodes.ids["grace"]}
     ray_nodes.remove("grace")
     gone = ray_nodes.ids["grace"]
     while any(one.child and one.child.node == gone and not one.child.dead for one in workers):
         await asyncio.sleep(0.05)
     go.touch()
     outcomes = await asyncio.gather(*plays)
-    assert {outcome.status for outcome in outcomes} == {"ok"}, outcomes
+    assert [outcome.failure for outcome in outcomes if outcome.failure] == []
     assert not any(event.kind in ("died", "quarantined") for event in spread.told)
     again = await spread.service.play(lease, a_spec(marker=str(go)), echoing)
     assert again.status == "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from marlaas.engine.devices.machine import Cpu, Link, Machine, Software, UsableNode
 from marlaas.engine.devices.plan import Placement
@@ -13,20 +14,20 @@ HEAD = "head"
 PAIR = replace(LAPTOP, cores=(0, 1), count=2)
 
 
-def node(name: str, found: Machine, software: Software = ALL, **more: object) -> UsableNode:
+def node(name: str, found: Machine, software: Software = ALL, **more: Any) -> UsableNode:
     """A node with all of its memory free; ``HEAD`` is the engine's machine."""
     made = UsableNode("" if name == HEAD else f"id-{name}", name, found, software, found.cpu.memory)
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
-def plain(name: str, cpu: Cpu = LAPTOP, **more: object) -> UsableNode:
+def plain(name: str, cpu: Cpu = LAPTOP, **more: Any) -> UsableNode:
     """A node without cards."""
     return node(name, machine(cpu=cpu), NOTHING, **more)
 
 
-def cards(name: str, *kinds: str, **more: object) -> UsableNode:
+def cards(name: str, *kinds: str, **more: Any) -> UsableNode:
     """A node with these cards."""
-    return node(name, machine(*kinds), **more)
+    return node(name, machine(*kinds), ALL, **more)
 
 
 def slow(call: float, bytes_a_second: float) -> Link:
