@@ -10,12 +10,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
 from ...errors import EnvironmentFailure, MarlaasError
@@ -32,6 +31,7 @@ from .outgoing import (
     encode_reply,
     encode_start,
 )
+from .play import EpisodeListener, Play
 from .pulse import Silence
 from .wire import (
     Asked,
@@ -86,42 +86,6 @@ class Owner(Protocol):
         """The last episode under way has ended."""
 
 
-@dataclass
-class _Play:
-    """An episode under way, or another request."""
-
-    answer: Answer | None
-    """None where nothing may be asked."""
-    outcomes: tuple[type, ...]
-    """The types of outcome with which it may end."""
-    ended: asyncio.Future[Outcome]
-    began: float
-    asks: set[asyncio.Task[None]] = field(default_factory=set)
-    final: set[str] = field(default_factory=set)
-    """Agents whose rewards are final."""
-
-
-@dataclass(frozen=True)
-class _Listener:
-    """Implements ``protocol.Listener`` for an episode under way."""
-
-    play: _Play
-    ask: Answer
-    agents: tuple[str, ...]
-    tell: Callable[[str, int, int], None]
-
-    async def answer(self, ask: Ask) -> Reply:
-        return await self.ask(ask)
-
-    def calls(self, agent: str, under_way: int, replies: int) -> None:
-        if not self.play.ended.done():
-            self.tell(agent, under_way, replies)
-
-    def failed(self, error: BaseException) -> None:
-        if not self.play.ended.done():
-            self.play.ended.set_exception(error)
-
-
 class Child:
     """A process that has said hello, until it is dead. This kind plays; see ``scorer`` for the one that scores."""
 
@@ -150,7 +114,7 @@ class Child:
         self._owner: Owner | None = owner
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
-        self._plays: dict[int, _Play] = {}
+        self._plays: dict[int, Play] = {}
         self._cancelled: dict[int, int] = {}
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
@@ -239,7 +203,7 @@ class Child:
         number = self._started
         self._send(request(number))
         ended: asyncio.Future[Outcome] = self._loop.create_future()
-        play = self._plays[number] = _Play(answer, outcomes, ended, time.monotonic())
+        play = self._plays[number] = Play(answer, outcomes, ended, time.monotonic())
         try:
             return await ended
         finally:
@@ -360,13 +324,13 @@ class Child:
             raise WireError(f"a request of episode {opening.episode} for an address out of turn")
         play.asks.add(self._loop.create_task(self._open(play, play.answer, opening)))
 
-    async def _open(self, play: _Play, answer: Answer, opening: Opening) -> None:
+    async def _open(self, play: Play, answer: Answer, opening: Opening) -> None:
         def tell(agent: str, under_way: int, replies: int) -> None:
             if self.dead is None:
                 self._send(encode_calls(opening.episode, agent, under_way, replies))
 
         try:
-            endpoint = await endpoint_of(answer)(_Listener(play, answer, opening.agents, tell))
+            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening.agents, tell))
             door = self._process.door
             self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
@@ -386,7 +350,7 @@ class Child:
         if isinstance(play.answer, Answering):
             play.answer.settle(settled.final)
 
-    async def _reply(self, play: _Play, answer: Answer, asked: Asked) -> None:
+    async def _reply(self, play: Play, answer: Answer, asked: Asked) -> None:
         try:
             reply = await answer(asked.ask)
             self._send(encode_reply(asked.id, reply))

@@ -189,7 +189,7 @@ async def test_where_nothing_can_be_confined_it_stays_here(tmp_path: Path, monke
     await nodes.stop()
 
 
-def test_the_next_process_goes_where_the_fewest_are_for_each_core() -> None:
+def test_the_next_process_goes_where_there_is_the_most_room() -> None:
     here = Candidate("", 2, 0)
     assert fewest([here, Candidate("b", 2, 0, 0.01)]) == "", "of equal ones the nearest"
     assert fewest([replace(here, busy=1), Candidate("b", 2, 0, 0.01)]) == "b"
