@@ -35,6 +35,9 @@ from .screens.view import View
 from .words.format import short_path
 from .words.tasks import liveness
 
+TEXTUALS = ("Theme", "Quit", "Screenshot")
+"""Commands of Textual's own in the palette; for its others there are keys."""
+
 
 class MarlaasApp(Acting):
     """The application of one home."""
@@ -306,7 +309,8 @@ class MarlaasApp(Acting):
         yield SystemCommand("New key for the API", "For a program; it is shown once", self._new_key)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield SystemCommand("Explain a word or a metric", "What it means and what is healthy", self.action_explain)
-        yield from super().get_system_commands(screen)
+        yield SystemCommand("Keys", "What the keys of this view do", self.action_help)
+        yield from (each for each in super().get_system_commands(screen) if each.title in TEXTUALS)
 
 
 if TYPE_CHECKING:

@@ -19,6 +19,8 @@ from .plot import Curve, Plot
 from .scale import Scale, linear, logarithmic
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
+_FEW_STEPS = 8
+"""Steps that an axis has at least, where so many are planned."""
 _ROWS_PER_TICK = 3
 _LABELLED = 8
 """With at least this many rows, one is used for the labels of marks."""
@@ -86,10 +88,13 @@ def _decimated(curve: Curve, most: int, last: float, positive: bool) -> _Decimat
 
 
 def last_step(plot: Plot) -> float:
-    """The step at the right edge: a quarter, a half or all of the planned steps, so that a young curve is not a dot."""
+    """The step at the right edge: the planned steps, halved as often as the curve still fits, so that a young one is no
+    dot at the left."""
     made = float(max((*(c.steps[-1] for c in plot.curves if c.steps), *(p.step for p in plot.points)), default=0))
-    part = next((part for part in (0.25, 0.5) if 0 < made <= plot.end * part), 1.0)
-    return max(plot.end * part, made, 1.0)
+    end = float(plot.end)
+    while 0 < made <= end / 2 and end / 2 >= _FEW_STEPS:
+        end /= 2
+    return max(math.ceil(end), made, 1.0)
 
 
 def _paint(picture: Picture, plot: Plot, curves: Sequence[_Decimated]) -> None:

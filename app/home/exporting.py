@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from marlaas.engine.home import Home
     from marlaas.engine.store import VersionRow
 
+    from ..reading.home_reader import HomeReader
+
 
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
@@ -29,8 +31,12 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 
 
 def _prompt(home: Home, version: VersionRow) -> str:
-    """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
     with reading(home) as reader:
-        said = reader.newest_group(version.task, version.policy) if reader else []
+        return task_prompt(reader, version) if reader else ""
+
+
+def task_prompt(reader: HomeReader, version: VersionRow) -> str:
+    """The first prompt of one of the policy's newest episodes; empty where none is stored. It is foreign text."""
+    said = reader.newest_group(version.task, version.policy)
     own = (turn.text for row in said if row.policy == version.policy for turn in row.turns if turn.role == "user")
     return next(own, "")

@@ -25,6 +25,8 @@ from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of
 from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
 from ..context.snapshot import Snapshot
+from ..home.exporting import task_prompt
+from ..reading.home_reader import HomeReader
 from ..reading.opening import opened
 from ..widgets.adapters.chat_column import ChatColumn
 from ..widgets.elapsed import Elapsed
@@ -34,6 +36,8 @@ from .view import View
 
 LONGEST = 20_000
 """Most characters of a message: somebody may paste a megabyte."""
+_PROPOSED = 28
+"""Cells of a prompt that is proposed."""
 _PLACES = count(1)
 """Seeds the noise of each conversation anew."""
 
@@ -105,8 +109,15 @@ temperature, length, top-p, top-k, min-p."""
         """Look up how the task samples, and what a sampler takes."""
         super().on_mount()
         with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
+            self._propose(reader)
             self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
+
+    def _propose(self, reader: HomeReader) -> None:
+        """Say what the version's task asked it: a small base knows little else."""
+        version = self._sides[0].version
+        if version is not None and (asked := line(task_prompt(reader, version), _PROPOSED)):
+            self.query_one("#say", Input).placeholder = f"Say something, such as “{asked}”; enter sends it"
 
     def on_unmount(self) -> None:
         """End the sampler."""

@@ -299,8 +299,9 @@ A click on a column's head sorts."""
         self.ask_again()
 
     def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
-        """Show the line under the cursor."""
+        """Show the line under the cursor, and which keys can act on it."""
         self._show_current()
+        self.renew_keys()
 
     def on_queue_table_marked(self, message: QueueTable.Marked) -> None:
         """Say how many tasks are marked."""

@@ -60,6 +60,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #beyond { height: auto; max-height: 3; padding: 0 1; color: $text-warning; }
     SubmitScreen #body { height: 1fr; layout: horizontal; }
     SubmitScreen.-wide FieldRow Input { width: 48; }
+    SubmitScreen.-narrow.-short FieldRow Input { width: 20; }
     SubmitScreen Fields { width: 3fr; }
     SubmitScreen Outlook { width: 2fr; border-left: solid $panel; }
     SubmitScreen.-narrow Outlook { display: none; width: 1fr; border-left: none; }

@@ -16,7 +16,7 @@ from marlaas.engine.submission import TRANSITIONS
 
 from ..reading.opening import reading
 from ..words.format import line
-from ..words.tasks import task_json, tasks_named
+from ..words.tasks import mended_in_file, task_json, tasks_named
 from .view import View
 
 _VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
@@ -38,7 +38,7 @@ class TasksView(View):
         Binding("A", "add_like", "add one like it", show=False, id="task.add_like"),
         Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
         Binding("l", "open_logs", "logs", show=False, id="task.logs"),
-        Binding("E", "edit_environment", "edit the environment", show=False, id="task.edit"),
+        Binding("E", "edit_environment", "edit code", show=False, id="task.edit"),
         Binding("y", "copy_row", "copy", show=False, id="task.copy"),
         Binding("Y", "copy_json", "copy JSON", show=False, id="task.copy_json"),
     ]
@@ -47,6 +47,11 @@ class TasksView(View):
     @abstractmethod
     def targets(self) -> Sequence[TaskRow]:
         """The tasks that keys act on; the first is the one under the cursor."""
+
+    @property
+    def first_keys(self) -> tuple[str, ...]:
+        """The key that mends what blocks the task under the cursor, where that is a line of its environment."""
+        return ("edit_environment",) if self.targets and mended_in_file(self.targets[0]) else ()
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: it needs a task in a state that it can start from."""

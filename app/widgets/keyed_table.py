@@ -103,6 +103,10 @@ class KeyedTable(DataTable[Text]):
         """Watch the theme: cells hold their colours, so another theme writes them anew."""
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._repaint())
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Name no key that opens a row where there are none."""
+        return action != "select_cursor" or bool(self._keys)
+
     @property
     def key(self) -> str | None:
         """The key under the cursor."""
@@ -112,7 +116,7 @@ class KeyedTable(DataTable[Text]):
         self, columns: tuple[Column, ...], rows: Sequence[Row], sort: str = "", backwards: bool = False
     ) -> None:
         """Show these rows; the cursor stays on its key as long as that is there."""
-        key = self.key
+        key, empty = self.key, not self._keys
         self._choose_columns((columns, sort, backwards))
         wanted = {row.key: row.below is not None for row in rows}
         for gone in self._keys:
@@ -129,6 +133,8 @@ class KeyedTable(DataTable[Text]):
             self.sort(first, key=lambda cell: place[id(cell)])
         if key is not None and key in self._rows and self.key != key:
             self.go_to(key)
+        if empty is bool(self._keys):
+            self.refresh_bindings()  # the key that opens a row comes or goes
 
     def go_to(self, key: str, scroll: bool = False) -> None:
         """Move the cursor to a row, if it is there; with ``scroll`` until it is in sight."""

@@ -77,13 +77,18 @@ def blocking(task: TaskRow) -> str:
     return f"{clip_start(place['file'], _FILE)}:{place['line']}: {reason[place.end() :]}"
 
 
+def mended_in_file(task: TaskRow) -> bool:
+    """Whether what blocks a task is a line of its environment."""
+    return task.state == "blocked" and _PLACE.match(line(task.reason)) is not None
+
+
 def remedy(task: TaskRow) -> str:
     """What to do about a blocked task; empty for others."""
     if task.state != "blocked":
         return ""
     if _LIBRARIES in task.reason:
         return "i in the environments (4) shows its libraries, and installs them if you agree; the task then goes on."
-    if _PLACE.match(line(task.reason)):
+    if mended_in_file(task):
         return "E opens the file at this line. Once it is saved without the mistake, the task goes on by itself."
     return MENDED
 

@@ -108,3 +108,5 @@ class Section:
     remarks: str = ""
     """Markdown below the table: a profile, what fell short and why."""
     pictures: tuple[Picture, ...] = ()
+    timed: bool = True
+    """Whether a busy machine moves its figures, as it does times and rates; bytes it leaves alone."""

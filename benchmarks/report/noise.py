@@ -1,8 +1,9 @@
 """What is too noisy to be published: results flow in, what may be shown flows out, with what is left out and why.
 
 Two things decide. Where the time of one and the same product wavered by more than ``MOST`` just before, the machine was
-not quiet, and the whole section is left out. A row is left out where its repetitions waver by more than that, on either
-side or in their ratio, and so are the pictures that show it. All values stay in the results' own files.
+not quiet, and the whole section is left out, unless its figures are no times. A row is left out where its repetitions
+waver by more than that, on either side or in their ratio, and so are the pictures that show it. All values stay in the
+results' own files.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Published:
 def published(result: Result) -> Published:
     """Rows that are quiet enough, measured on a machine that is."""
     section = result.section
-    if result.machine.noise > MOST:
+    if section.timed and result.machine.noise > MOST:
         reason = (
             f"**Left out.** Nothing of this section is published: the machine had a noise of {result.machine.noise:.0%}"
             f" just before, and the limit is {MOST:.0%}."

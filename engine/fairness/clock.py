@@ -57,7 +57,7 @@ class FairClock(Generic[K]):
         """
         if not 0 < weight < math.inf:
             raise ValueError(f"A weight is {weight}; it must be a number above 0.")
-        self._account(key).weight = weight
+        (self._accounts.get(key) or self._account(key)).weight = weight
 
     def counter(self, key: K) -> float:
         """A key's counter: what it was charged and has reserved, divided by its weight, plus what it was lifted by."""
@@ -88,7 +88,16 @@ class FairClock(Generic[K]):
 
         Raises ``ValueError`` if there are none.
         """
-        return min(self._waiting if among is None else among, key=self.counter)
+        found: K | None = None
+        accounts, least = self._accounts, math.inf
+        for key in self._waiting if among is None else among:
+            account = accounts.get(key) or self._account(key)
+            level = account.spent + account.reserved / account.weight  # no call: with many tasks this is a long line
+            if level < least:
+                found, least = key, level
+        if found is None:
+            raise ValueError("Nobody waits.")
+        return found
 
     def begin(self, key: K, cost: int = 0) -> None:
         """Mark that the key is being served, in turn or not, and reserve ``cost``, which is about what it will cost.
@@ -97,10 +106,11 @@ class FairClock(Generic[K]):
         is known.
         """
         account = self._lifted(key)
-        level = account.counter()
+        level = account.spent + account.reserved / account.weight
         if level > self._time:
             for other in self._waiting:
-                level = min(level, self._accounts[other].counter())
+                ahead = self._accounts[other]
+                level = min(level, ahead.spent + ahead.reserved / ahead.weight)
             self._time = max(self._time, level)
         account.reserved += cost
 
@@ -110,7 +120,7 @@ class FairClock(Generic[K]):
 
     def settle(self, key: K, reserved: int, cost: int) -> None:
         """End a reservation, and charge what was served."""
-        account = self._account(key)
+        account = self._accounts.get(key) or self._account(key)
         account.reserved -= reserved
         account.spent += cost / account.weight
 
@@ -120,8 +130,8 @@ class FairClock(Generic[K]):
         account.spent += cost / account.weight
 
     def _lifted(self, key: K) -> _Account:
-        account = self._account(key)
-        missing = self._time - account.counter()
+        account = self._accounts.get(key) or self._account(key)
+        missing = self._time - (account.spent + account.reserved / account.weight)
         if missing > 0:
             account.spent += missing
         return account

@@ -56,9 +56,16 @@ def is_local(request: Request) -> bool:
 
 
 async def read(request: Request, body: Body, limits: Limits) -> bytes:
-    """The body's bytes. Raises ``Refusal`` where they are too many, or too slow."""
+    """The body's bytes. Raises ``Refusal`` where they are too many, too slow, or compressed: a few bytes could hide
+    more than is ever read."""
     from starlette.requests import ClientDisconnect
 
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        sentence = (
+            f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
+        )
+        raise Refusal(415, "compressed", sentence)
     said = request.headers.get("content-length", "")
     if said.isdecimal():
         body.expect(int(said[:18]))

@@ -18,6 +18,9 @@ from .slots import SamplerSlots
 COMING = 0.05
 """Seconds for which an episode that has begun counts as one whose turn will wait. By then it has asked, and waits; or
 it is busy in its environment, and others are to begin meanwhile."""
+LOOKS = 10
+"""Turns of the event loop that these seconds last at least: on a busy machine the loop may stand still for longer than
+that, and an episode that could not go on has not asked."""
 
 
 @dataclass(eq=False)
@@ -43,7 +46,14 @@ class Crowd:
     def begin(self, payer: Payer, episodes: int) -> None:
         """A task begins so many episodes."""
         self._count(payer.task, episodes)
-        asyncio.get_running_loop().call_later(COMING, self._arrived, payer.task, episodes)
+        self._wait(payer.task, episodes, LOOKS)
+
+    def _wait(self, task: int, episodes: int, looks: int) -> None:
+        """Let so many parts of ``COMING`` pass, one after the other, until the episodes count as arrived."""
+        if looks:
+            asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, episodes, looks - 1)
+        else:
+            self._arrived(task, episodes)
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
         """Wait until it is of use that the payer's task begins further episodes, whose turns any of ``slots`` can take:

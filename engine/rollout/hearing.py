@@ -133,7 +133,7 @@ class Hearing:
         """The thought without the space around it, and without the beginning of its closing tag."""
         end = len(self._text) if self._closed is None else self._closed
         if self._closed is None:
-            end -= _overlap(self._text[begin:][-len(CLOSE) :], CLOSE)
+            end -= _overlap(self._end(begin, len(CLOSE)), CLOSE)
         begin = max(begin, self._told[0])
         part = self._text[begin:end]
         if not self._told[0]:
@@ -148,7 +148,7 @@ class Hearing:
         """The answer up to what may yet turn out to be no part of it."""
         end = len(self._text)
         if self._stops and self.kept is None:
-            end -= max(_overlap(self._text[begin:][-len(stop) :], stop) for stop in self._stops)
+            end -= max(_overlap(self._end(begin, len(stop)), stop) for stop in self._stops)
         if self._tools:
             end = min(end, self._before_calls(begin))
         at = max(begin, self._told[1])
@@ -162,9 +162,14 @@ class Hearing:
         first = self._text[begin : begin + 1]
         if not first or first.isspace() or first in "{<":
             return begin
+        begin = max(begin, self._told[1])  # what was told is no call
         at = self._text.find(CALL, begin)
-        end = at if at >= 0 else len(self._text) - _overlap(self._text[begin:][-len(CALL) :], CALL)
+        end = at if at >= 0 else len(self._text) - _overlap(self._end(begin, len(CALL)), CALL)
         return begin + len(self._text[begin:end].rstrip())
+
+    def _end(self, begin: int, most: int) -> str:
+        """At most so many characters of the text's end, of those behind ``begin``."""
+        return self._text[max(begin, len(self._text) - most) :]
 
 
 def _overlap(text: str, wanted: str) -> int:

@@ -52,13 +52,10 @@ class Replicas:
     def __init__(self, endpoints: Sequence[SamplerEndpoint]) -> None:
         """``endpoints``: at least one, the one that is to serve most of the policy's groups first."""
         self.endpoints = tuple(endpoints)
+        self.context = min(endpoint.context for endpoint in self.endpoints)
+        """Tokens that a conversation may have at any of them."""
         self._opened: Counter[tuple[str, bytes]] = Counter()
         """Conversations that begin with a prompt, by the sampler that remembers them and by the prompt's tokens."""
-
-    @property
-    def context(self) -> int:
-        """Tokens that a conversation may have at any of them."""
-        return min(endpoint.context for endpoint in self.endpoints)
 
     def choose(
         self, tokens: Tokens, reply: float, here: SamplerEndpoint | None = None, held: int = 0

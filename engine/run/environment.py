@@ -5,9 +5,11 @@ A task that follows stays on the last version that takes its parameters and has 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from marlaas.plugins.messages import Answer
@@ -20,6 +22,8 @@ from ..trajectories import Failure
 from .evaluation.series import series_of
 
 T = TypeVar("T")
+LOOKING = 5.0
+"""Seconds of looking through a file of rows after which people are told why their task does not begin."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class TaskEnvironment:
         history: History = History(),
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``tell`` is told once of each version that the task does not follow to."""
+        """``tell`` is told of each version that the task does not follow to, and of rows that take long to find."""
         self._service = service
         self._spec = spec
         self._tell = tell
@@ -133,8 +137,16 @@ class TaskEnvironment:
     async def _digest(self, lease: Lease) -> str:
         """The hash of the evaluation rows that the task names: other rows are another series of scores."""
         if lease.rows not in self._digests:
-            self._digests[lease.rows] = (await self._service.facts(lease)).digest
+            telling = asyncio.get_running_loop().call_later(LOOKING, self._tell_of_rows)
+            try:
+                self._digests[lease.rows] = (await self._service.facts(lease)).digest
+            finally:
+                telling.cancel()
         return self._digests[lease.rows]
+
+    def _tell_of_rows(self) -> None:
+        name = Path(self._spec.data.path).name
+        self._tell(f"The rows of {name} are looked through, once for each content of it; the task begins after that.")
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """The result of ``attempt`` on the version that the task plays on: the pinned one, else the newest, else, where

@@ -6,6 +6,7 @@ And its place at the router, which decides which of them serve it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from ..environments import EnvironmentService
@@ -24,7 +25,8 @@ async def check_ready(
     check_room(shortage)
     first = agent_map_of(spec).trained[0] if spec.kind == "train" else spec.versions[0]
     policy = store.versions.policy(task, first, {}, cast(Split, spec.eval.split))
-    mixture = Mixture(environments, spec, store.experience, policy)
+    tell = partial(store.telemetry.event, "environment", task=task)
+    mixture = Mixture(environments, spec, store.experience, policy, tell)
     await mixture.check()
     for component in mixture.components:
         async with component.environment.bound():

@@ -4,6 +4,7 @@ from . import (
 )
 from .data import (
     check_data as check_data,
+    missing_rows as missing_rows,
 )
 from .dependencies import (
     family_of as family_of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, Mistakes
@@ -25,15 +25,18 @@ def check_data(submissions: Sequence[Submission]) -> None:
             if record is None or repr(record) in seen:
                 continue
             seen.add(repr(record))
-            if says := _missing(record):
+            if says := missing_rows(record):
                 hint = "Relative paths count from the folder of the task file."
                 found = ConfigError(says, hint, where=submission.name, path=f"{table}.path", code=REFUSED)
                 mistakes.found += of_submission(found, submission)
     mistakes.refuse()
 
 
-def _missing(record: dict[str, Any]) -> str:
-    """Why there are no rows; empty where there are some, as far as can be seen."""
+def missing_rows(record: Mapping[str, Any]) -> str:
+    """Why there are no rows where ``record`` says, in a sentence; empty where there are some, as far as can be seen.
+
+    ``record``: as ``plugins.data.Source.record`` writes it.
+    """
     from marlaas.plugins.data import Source, first_row  # imported only where a task names rows
 
     source = Source.of(record)

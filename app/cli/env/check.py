@@ -12,6 +12,7 @@ from ... import output
 from ...words.format import line
 from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
+from .rows import add_rows, rows_named
 
 if TYPE_CHECKING:
     from marlaas.engine.environments import EnvironmentInfo, Finding, Meant, Ruler
@@ -42,6 +43,7 @@ def register(family: Verbs) -> None:
         "name", metavar="NAME", help="an environment, a plugin (all of its environments), or a path (./my_env.py)"
     )
     add_config(check)
+    add_rows(check)
     check.add_argument(
         "--prompts",
         type=_prompts,
@@ -76,7 +78,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     from ...words.findings import spoken, verdict
 
     found: dict[str, list[Finding]] = {}
-    async with aclosing(_checked(home_of(args), args.name, args.config, args.prompts, args.alive)) as checks:
+    async with aclosing(_checked(home_of(args), args)) as checks:
         async for name, findings in checks:
             if not args.json:
                 output.result(f"{line(name)}: {verdict(findings)}")
@@ -87,7 +89,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     return found
 
 
-async def _checked(home: Home, name: str, pairs: list[str], prompts: int, alive: int) -> Checks:
+async def _checked(home: Home, args: argparse.Namespace) -> Checks:
     """Serve the environments in a temporary folder, and check one after the other."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -97,15 +99,16 @@ async def _checked(home: Home, name: str, pairs: list[str], prompts: int, alive:
 
     from .config import typed
 
-    wish = meant(name, (BUNDLED_PLUGINS, home.plugins))
+    wish = meant(args.name, (BUNDLED_PLUGINS, home.plugins))
     with TemporaryDirectory(prefix="marlaas-check-", ignore_cleanup_errors=True) as folder:
         interpreters = Interpreters(home.venvs, load_settings(home).environments)
         service = EnvironmentService(wish.folders, Path(folder), only=wish.plugins, interpreters=interpreters)
         try:
             await settled(service)
-            scope = Scope(prompts, alive=alive, ruler=_ruler(home))
+            scope = Scope(args.prompts, alive=args.alive, ruler=_ruler(home))
             for info in _chosen(wish, service.infos()):
-                yield info.name, await check(service, info.name, typed(pairs, info.parameters), scope)
+                config, data = typed(args.config, info.parameters), rows_named(args.rows, info.name)
+                yield info.name, await check(service, info.name, config, scope, data)
         finally:
             await service.stop()
 

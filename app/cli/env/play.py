@@ -9,6 +9,7 @@ from ... import output
 from ...chat.sampling_options import add_sampling, truncation
 from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
+from .rows import add_rows
 
 if TYPE_CHECKING:
     from ..waiting import Waiting
@@ -30,6 +31,7 @@ def register(family: Verbs) -> None:
     )
     play.add_argument("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)")
     add_config(play)
+    add_rows(play)
     play.add_argument("--split", choices=("train", "eval", "test"), default="train", help="whose instances")
     play.add_argument("--index", type=_whole, default=0, metavar="N", help="the first instance (default 0)")
     play.add_argument("--seed", type=_whole, default=0, metavar="S", help="the run's seed (default 0)")
@@ -82,6 +84,7 @@ def _play(args: argparse.Namespace, waiting: Waiting) -> int:
     wish = Wish(
         environment=args.name,
         config=tuple(args.config),
+        rows=args.rows,
         split=args.split,
         index=args.index,
         seed=args.seed,

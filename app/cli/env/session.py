@@ -38,6 +38,7 @@ from .config import typed
 from .game import Game, show_help
 from .players import Players, Speaking, players
 from .policies import Policies, loaded
+from .rows import rows_named
 
 CHOICES = ("next", "again", "quit")
 
@@ -50,6 +51,8 @@ class Wish:
     """A name, or the path of a plugin."""
     config: tuple[str, ...] = ()
     """Pairs NAME=VALUE."""
+    rows: str = ""
+    """A file of rows, or a task file that names some; empty: the environment's own."""
     split: Split = "train"
     index: int = 0
     seed: int = 0
@@ -70,7 +73,8 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard, waiting: Waiting) -> 
             interpreters = Interpreters(home.venvs, load_settings(home).environments)
             serving = serve_alone(wish.environment, (BUNDLED_PLUGINS, home.plugins), scratch, interpreters)
             service, info = await stack.enter_async_context(serving)
-            lease = await service.bind(info.name, config=typed(wish.config, info.parameters))
+            config, data = typed(wish.config, info.parameters), rows_named(wish.rows, info.name)
+            lease = await service.bind(info.name, config=config, data=data)
             lease.release()  # errors in the environment have been shown before a sampler is started
             waiting.end()
             policies = None
@@ -150,7 +154,8 @@ class _Session:
     async def _episode(self) -> None:
         await settled(self._service)
         info = self._service.resolve(self._name)
-        with await self._service.bind(self._name, config=typed(self._wish.config, info.parameters)) as lease:
+        config, data = typed(self._wish.config, info.parameters), rows_named(self._wish.rows, self._name)
+        with await self._service.bind(self._name, config=config, data=data) as lease:
             for row in self._prints("at load"):
                 output.quote(row)
             self._head(info, lease.config)

@@ -65,9 +65,15 @@ class Scope:
 
 
 async def check(
-    service: EnvironmentService, name: str, config: Mapping[str, Any] | None = None, scope: Scope | None = None
+    service: EnvironmentService,
+    name: str,
+    config: Mapping[str, Any] | None = None,
+    scope: Scope | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """Check an environment of ``service`` under ``config``; its defaults fill what is not given.
+
+    ``data``: rows in place of its own (``Source.record``).
 
     Raises ``EnvironmentMissing`` where there is none of that name. One that does not serve, or refuses the
     configuration, is a finding.
@@ -78,8 +84,11 @@ async def check(
         return broken or [Finding("load", "error", f"{info.name} does not serve: it is {info.state}.")]
     if missing := unset(info, config or {}):
         return [*broken, Finding("config", "error", missing)]
+    if info.rows == "task" and data is None:
+        text = f"{info.name} has no rows of its own: name some as in `marlaas env check NAME --rows FILE`."
+        return [*broken, Finding("config", "error", text)]
     try:
-        with await service.bind(info.name, config=config or {}) as lease:
+        with await service.bind(info.name, config=config or {}, data=data) as lease:
             return [*broken, *await check_version(lease, scope or Scope())]
     except ConfigError as error:
         return [*broken, Finding("config", "error", error.message)]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.app.chart.draw import draw
+from marlaas.app.chart.draw import draw, last_step
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
 from marlaas.app.words.format import cells
 
@@ -43,9 +43,12 @@ def test_nothing_to_draw() -> None:
         assert text(Plot([line(0.5)]), width, height) == [" " * width] * height
 
 
-def test_a_young_curve_has_a_quarter_of_the_steps() -> None:
-    for made, last in ((9, "15"), (29, "30"), (70, "70")):
-        assert text(Plot([line(0.1, *[0.3] * made)], end=60), 40, 8)[-1].endswith(last)
+def test_a_young_curve_is_no_dot_at_the_left() -> None:
+    for made, end, last in ((9, 60, "15"), (29, 60, "30"), (70, 60, "70"), (1, 60, "15"), (2, 6, "6"), (1, 32, "8")):
+        assert text(Plot([line(0.1, *[0.3] * made)], end=end), 40, 8)[-1].endswith(last)
+    for made in (9, 16, 1000, 30_000):
+        assert made <= last_step(Plot([line(0.1, *[0.3] * made)], end=40_000)) < 2 * made + 8
+    assert last_step(Plot(end=40_000)) == 40_000
 
 
 def test_a_band_lies_around_the_mean() -> None:

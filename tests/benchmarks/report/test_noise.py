@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks import ROOT
@@ -55,6 +57,11 @@ def test_a_noisy_row_is_left_out_and_named() -> None:
     assert shown.reason == "**Left out**, because it was measured with more than 20% noise: a step: long (80.0%)."
     page = pages.sections([result(STEADY, WILD)], "BENCHMARKS.md")["one_task"]
     assert shown.reason in page and "| a step: long |" not in page and "20.0 [10.0–30.0]" not in page
+
+
+def test_a_noisy_machine_publishes_what_is_no_time() -> None:
+    noisy = result(STEADY, WILD, machine=LOUD)
+    assert published(replace(noisy, section=replace(noisy.section, timed=False))).section.rows == (STEADY,)
 
 
 def test_a_noisy_machine_publishes_nothing() -> None:

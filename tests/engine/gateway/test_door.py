@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -158,6 +159,14 @@ async def test_a_body_that_is_too_large(said: dict[str, str]) -> None:
         async with client.session.post(client.url(CHAT), data=large(), headers=headers) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (413, "too_large")
         assert (await client.post(CHAT, SAY))[0] == 200
+
+
+async def test_a_body_that_is_compressed() -> None:
+    async with gateway(echo) as client:
+        bomb = gzip.compress(json.dumps(SAY).encode() + b" " * (1 << 20))
+        status, answer = await client.post(CHAT, bomb, Content_Encoding="gzip")
+        assert (status, answer["error"]["code"]) == (415, "compressed") and "'gzip'" in answer["error"]["message"]
+        assert (await client.post(CHAT, SAY, Content_Encoding="identity"))[0] == 200
 
 
 async def test_slow_clients_are_ended() -> None:

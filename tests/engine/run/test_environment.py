@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -43,6 +44,8 @@ class PublishedVersions:
     """What groups on a replaced version are told to wait for."""
     stamp: str = ""
     """Of the file that a task names."""
+    found: asyncio.Event | None = None
+    """Set once its rows are found; None: they are, at once."""
 
     def resolve(self, name: str) -> Any:
         found = [full for full in self.served if name in (full, full.rpartition("/")[2])]
@@ -67,6 +70,8 @@ class PublishedVersions:
         return config
 
     async def facts(self, lease: Any, survey: bool = False) -> DataFacts:
+        if self.found is not None:
+            await self.found.wait()
         return DataFacts(1, 1, f"of {self.stamp}")
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Any, counts: bool) -> None:
@@ -139,6 +144,20 @@ async def test_other_rows_in_the_file_are_another_digest(told: Told) -> None:
         async with environment.bound() as lease:
             digests.append(lease.digest)
     assert digests == ["of 1", "of 1", "of 2"]
+
+
+async def test_rows_that_take_long_to_find_are_told_of(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.run.environment.LOOKING", 0.0)
+    playing = told.of(replace(TASK, data=DataSpec("/d/rows.jsonl")))
+    told.published.found = asyncio.Event()
+    binding = asyncio.ensure_future(version_of(playing))
+    while not told.sentences:
+        await asyncio.sleep(0)
+    assert told.sentences == [
+        "The rows of rows.jsonl are looked through, once for each content of it; the task begins after that."
+    ]
+    told.published.found.set()
+    assert await binding == "v1" == await version_of(playing) and len(told.sentences) == 1
 
 
 @pytest.mark.parametrize("engine", ["the same", "a new one"])

@@ -202,9 +202,11 @@ async def test_the_canary_rides_with_groups_that_are_trained_on(
     world.spec = replace(SPEC, train=replace(SPEC.train, deterministic=deterministic))
     calls, accumulate = list[tuple[int, int]](), world.workers.trainer.accumulate
 
-    async def noting(policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None) -> GroupStats:
+    async def noting(
+        policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
         calls.append((len(groups), len(probe.sequences) if probe else 0))
-        return await accumulate(policy, groups, probe)
+        return await accumulate(policy, groups, probe, path)
 
     monkeypatch.setattr(world.workers.trainer, "accumulate", noting)
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")

@@ -16,7 +16,7 @@ from tests.end_to_end.conftest import Lab
 from .conftest import add_program, lines, long_lab, metric, stored, trained
 
 __all__ = ["long_lab"]
-pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 STEPS, GROUPS, MEMBERS = 2, 1, 4
 
@@ -61,7 +61,7 @@ def test_what_is_stored_is_what_was_told(long_lab: Lab, name: str) -> None:
         sampling={"max_tokens": 16, "max_episode_tokens": 4096},
         eval={"prompts": 1, "every": 0},
     )
-    trained(long_lab, task, 300)
+    trained(long_lab, task, 1500)
     assert (long_lab.show(task)["state"], long_lab.show(task)["step"]) == ("done", STEPS), long_lab.show(task)
 
     episodes = stored(long_lab, task)

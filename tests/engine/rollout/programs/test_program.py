@@ -319,6 +319,24 @@ async def test_a_full_context_is_an_error_that_clients_know() -> None:
     assert [len(t.spans) for t in played.episode.trajectories] == [1, 1]
 
 
+async def test_an_agent_whose_tokens_are_used_up_is_refused() -> None:
+    """Over all its conversations; another agent has its own."""
+    stage = Stage(sampling=replace(SAMPLING, max_tokens=4, max_episode_tokens=4))
+
+    async def program(line: Line) -> None:
+        said = 0
+        while said < 4:
+            said += (await line.chat(user(f"a{said}"))).completion_tokens
+        assert said == 4
+        refusal = await line.refused(user("b"))
+        assert (refusal.status, refusal.code) == (400, "context_length_exceeded")
+        assert "the agent's tokens for the episode are used up" in refusal.message
+        assert ids(await line.chat(user("a"), agent="helper"))
+
+    played = await stage.play(program, ("agent", "helper"))
+    assert sum(len(tokens) for tokens in told(played)) > 4
+
+
 async def test_what_the_template_refuses_is_the_clients_error() -> None:
     class Strict(Caller):
         def open(self, messages: Any, *given: Any) -> list[int]:
