@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import ConfigError, as_one
 from ..home import Home, is_home
@@ -234,7 +235,10 @@ def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> lis
                     submission = replace(submission, name=f"{submission.name}-{number + 1}")
                 if tasks.tenants:
                     submission = replace(submission, tenant=f"{submission.tenant}-{number % tasks.tenants + 1}")
-                named = {"name": submission.name, "tenant": submission.tenant}
+                train = submission.config.get("train") or {}
+                named: dict[str, Any] = {"name": submission.name, "tenant": submission.tenant}
+                if tasks.count > 1:  # else all of them would meet the same instances, one as lucky as the other
+                    named |= {"train": train | {"seed": train.get("seed", 0) + number}}
                 found.append(
                     Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
                 )

@@ -134,8 +134,9 @@ class SimulatedEnvironments:
         if random.random() < failures.share:
             outcome = await _failed(random, lease.recorded)
         else:
-            outcome = await self._played(random.choice(self._group(lease, spec)), lease, spec, answer)
-        outcome = EpisodeOutcome(outcome.status, outcome.rewards, failure=outcome.failure, seconds=loop.time() - began)
+            outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
+        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
+        outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
         if counts:
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
         return outcome
@@ -189,6 +190,15 @@ class SimulatedEnvironments:
         recorded = lease.recorded
         groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
         return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
+
+    def _member(self, random: Random, lease: SimulatedLease, spec: EpisodeSpec, play: int) -> RecordedEpisode:
+        """What a member of a group does: each something else, for as long as there are others, so that rewards are as
+        often equal as they were; where it is played again, anything."""
+        group = list(self._group(lease, spec))
+        if play > 1:
+            return random.choice(group)
+        Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}/members").shuffle(group)
+        return group[spec.member % len(group)]
 
 
 def _about(lease: SimulatedLease, spec: EpisodeSpec) -> str:

@@ -74,7 +74,8 @@ def layout(nodes: Sequence[NodeSpec], recorded: SamplerRates, away: Set[str] = f
 
 def names_of(plan: Layout) -> dict[str, str]:
     """What each device is called by the store, and how people know it: the worker and its node."""
-    placed = (*plan.plan.placement.samplers, *plan.plan.placement.trainers)
+    placement = plan.plan.placement
+    placed: list[SamplerAssignment | TrainerAssignment] = [*placement.samplers, *placement.trainers]
     return {
         f"{stage_of(one.name)} on {numbered('core', one.place.cores)}": f"{one.name} on {plan.sites[one.name].node}"
         for one in placed

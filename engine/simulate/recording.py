@@ -29,8 +29,9 @@ from .profile import (
 
 GROUPS = 400
 """Groups that are kept of an environment with some parameters: the newest."""
-LOADED = 0.5
-"""Share of the time from which a sampler counts as loaded: then turns also waited, which a simulation adds itself."""
+FASTEST = 4
+"""One in so many turns counts for what a turn takes beside its passes, the fastest: the others also waited for a slot,
+or shared passes with many, which a simulation adds itself."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +168,10 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
     windows = timings.sampler_windows(reader)
     rows = [(float(window.passes), float(window.tokens), float(window.read)) for window in windows]
     a_pass, row, read = non_negative(rows, [window.busy for window in windows]) or (0.0, 0.0, 0.0)
-    busy, passes = math.fsum(window.busy for window in windows), sum(window.passes for window in windows)
-    together = sum(window.tokens for window in windows) / max(1, passes)
-    each = a_pass + row * together
     shared = sum(window.read for window in windows) / max(1, sum(turn.given for turn in turns))
-    beside = [max(0.0, turn.seconds - each * turn.said - read * shared * turn.given) for turn in turns]
-    loaded = busy / max(1, len(windows)) > LOADED
-    around = (median(beside),) if loaded else thinned(beside)
+    alone = a_pass + row
+    beside = sorted(max(0.0, turn.seconds - alone * turn.said - read * shared * turn.given) for turn in turns)
+    around = thinned(beside[: max(1, len(beside) // FASTEST)])
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
     return SamplerRates(a_pass, row, read, around, kind, sequences, context)

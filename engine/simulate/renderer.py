@@ -57,7 +57,7 @@ class SimulatedRenderer:
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
         """See ``Renderer``."""
-        text = "." * (CHARACTERS * len(tokens))
+        text = f"{tokens[0] if tokens else ''}".ljust(CHARACTERS * len(tokens), ".")
         return Spoken(tuple(tokens), text, (), text)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:

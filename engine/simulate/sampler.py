@@ -124,6 +124,7 @@ class SimulatedSampler(Device):
         await self.rest(self.draw(self._around))
         await self.carry(ENVELOPE + 8 * made)
         tokens = np.ones(made, np.int32)
+        tokens[:1] = 2 + self._random.getrandbits(16)  # replies differ, as those of a model do
         ended = made == wanted
         if ended and wanted < request.max_tokens:
             tokens[-1] = STOP

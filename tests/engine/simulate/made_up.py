@@ -46,10 +46,12 @@ tenants = 2
 """
 
 
-def episode(random: Random) -> RecordedEpisode:
-    """One of one to three turns."""
+def episode(random: Random, slow: float = 0.8) -> RecordedEpisode:
+    """One of one to three turns, before each of which at most ``slow`` seconds pass."""
     turns = tuple(
-        RecordedTurn("agent", place - 1, random.expovariate(2.0), random.randint(4, 30), random.randint(2, 40))
+        RecordedTurn(
+            "agent", place - 1, random.uniform(0.25 * slow, slow), random.randint(4, 30), random.randint(2, 40)
+        )
         for place in range(random.randint(1, 3))
     )
     return RecordedEpisode(turns, 0.01, 0.02, {"agent": float(random.random() < 0.5)})
@@ -59,7 +61,8 @@ def profile(failing: float = 0.05) -> Profile:
     """Of one environment, whose failures are as often as ``failing`` says."""
     random = Random(1)
     groups = tuple(tuple(episode(random) for _ in range(3)) for _ in range(20))
-    talk = RecordedEnvironment("plugin/talk", "{}", groups, failures=RecordedFailures(failing, 0.5, (0.1, 0.5)))
+    held_out = tuple((episode(random, slow=0.0),) for _ in range(20))
+    talk = RecordedEnvironment("plugin/talk", "{}", groups, held_out, RecordedFailures(failing, 0.5, (0.1, 0.5)))
     return Profile(
         "made up for a test",
         (talk,),

@@ -95,7 +95,7 @@ def test_the_only_node_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_simulation_may_end_before_its_tasks(tmp_path: Path) -> None:
-    result = simulated(tmp_path, "seconds = 8.0\n" + NODES + TASKS)
+    result = simulated(tmp_path, "seconds = 3.0\n" + NODES + TASKS)
     assert result.figures.done < 4 and result.figures.gaps == 0
 
 
