@@ -23,6 +23,7 @@ ONE_CORE = "[resources]\ncores = 1\n"
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
     "RAY_raylet_start_wait_time_s": "300",
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",

@@ -111,7 +111,7 @@ def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list
 def test_whatever_dies_nothing_is_lost_or_doubled(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
     until_placed(lab)
     draw = random.Random(24)
-    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=KILLS, tenant=f"tenant {n}") for n in range(2)]
+    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=5 * KILLS, tenant=f"tenant {n}") for n in range(2)]
     for _ in range(KILLS):
         victim = draw.choice(("worker", "host", "bridge", "node", "engine"))
         before = sum(lab.row(task).step for task in tasks)

@@ -37,7 +37,7 @@ async def where(ep, fail: bool = False):
     await ep.ask("x")
     if fail:
         raise ValueError("as it was told to")
-    return float(Path(__file__).parts[-4] == "b")
+    return float("hosted" in Path(__file__).parts)
 
 @env
 async def blocks(ep):
@@ -188,7 +188,7 @@ async def test_rows_that_a_task_names_are_played_here(world: World, nodes: Nodes
         @env(data=lambda split: [{"a": number} for number in range(40)])
         async def rows(ep, task):
             await ep.ask(str(task["a"]))
-            return float(task["a"] >= 100 and Path(__file__).parts[-4] != "b")
+            return float(task["a"] >= 100 and "hosted" not in Path(__file__).parts)
         """,
     )
     (tmp_path / "mine.jsonl").write_text("".join(f'{{"a": {number}}}\n' for number in range(100, 140)))
