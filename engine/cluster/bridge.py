@@ -33,6 +33,7 @@ class Bridge(NodeWorkers):
         ``ClusterUnreachable``.
         """
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray writes into the log is no picture
         import ray
 
         try:

@@ -64,6 +64,8 @@ class Cluster:
         self._starting: asyncio.Task[WorkerHandle] | None = None
         self._failed: tuple[float, ClusterUnreachable] | None = None
         self._files: StateFiles | None = None
+        self._lack: dict[str, str] = {}
+        """Nodes that were found to be without the base, and what they say."""
 
     @property
     def log_path(self) -> Path:
@@ -117,7 +119,7 @@ class Cluster:
                 clock=0.0,
             )
             if node.here
-            else node
+            else replace(node, refused=node.refused or self._lack.get(node.id, ""))
             for node in found
         )
 
@@ -127,14 +129,16 @@ class Cluster:
         return usable_nodes(found, self.drained)
 
     async def _with_base(self, node: Node) -> Node:
-        if node.here or node.refused or not node.alive:
+        known = self._lack.pop(node.id, "")  # a person may have copied it there
+        if node.here or node.refused not in ("", known) or not node.alive:
             return node
         bridge = await self.bridge()
         try:
             await bridge.call("resolve", node.id, self._named({"base": self._base}))
         except (MarlaasError, ValueError) as error:
+            self._lack[node.id] = str(error)
             return replace(node, refused=str(error))
-        return node
+        return replace(node, refused="")
 
     async def launcher(self, node: str) -> Launcher:
         """Starts workers on a node; empty: the engine's machine. Raises ``ClusterUnreachable``."""

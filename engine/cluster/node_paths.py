@@ -81,7 +81,7 @@ def find_base(wanted: BaseFolder, home: Home) -> Path:
         if found.fingerprint == wanted.fingerprint:
             return found.path
     raise BaseModelError(
-        f"The base {Path(wanted.path).name} with the fingerprint {wanted.fingerprint[:12]} is not on this node.",
+        f"The engine's base is not on this node: {Path(wanted.path).name}, fingerprint {wanted.fingerprint[:12]}.",
         "Copy the folder there, and name it as `base` in that machine's marlaas.toml.",
         where=wanted.path,
     )

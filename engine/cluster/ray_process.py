@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
+
 from ..errors import ClusterUnreachable, ConfigError
 from ..home import ClusterSettings, Home
 from .addresses import Address
@@ -112,6 +114,7 @@ def start_ray(
     """
     environment = os.environ | ray_environment(home, cluster)
     folder = _made(ray_folder(home))
+    end_rest(home)
     log = home.logs / "node.log"
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(home)
@@ -166,6 +169,7 @@ def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
     """
     node = local_node(home)
     if node is None:
+        end_rest(home)
         return False
     if node.pid:
         _signal(node.pid, signal.SIGTERM if grace else signal.SIGKILL)
@@ -176,7 +180,25 @@ def stop_ray(home: Home, grace: float = END_SECONDS) -> bool:
         time.sleep(POLL)
     if node.pid in started:
         started.pop(node.pid).wait()
+    end_rest(home)
     return True
+
+
+def end_rest(home: Home) -> None:
+    """Kill what an earlier Ray of this home has left behind where that was killed: its agents take a minute to notice.
+
+    They are of the session that ``ray start`` began, whose number nobody else has while one of them lives.
+    """
+    if local_node(home) is not None:
+        return
+    try:
+        session = int(json.loads(home.node_lock.read_text())["pid"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return
+    for process in psutil.pids():
+        with contextlib.suppress(OSError):
+            if process != os.getpid() and os.getsid(process) == session:
+                os.kill(process, signal.SIGKILL)
 
 
 def why_not(said: str) -> str:
@@ -211,7 +233,9 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            raise ConfigError(f"Another account owns {folder}, where Ray's sockets belong.", "Remove it.")
+            raise ConfigError(
+                "This is another account's, but Ray's sockets belong here.", "Remove it.", where=str(folder)
+            )
         folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"Ray's folder cannot be made: {error.strerror}.", where=str(folder)) from error

@@ -35,6 +35,8 @@ FIXED = {
     "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES": "1",
     "RAY_EXPERIMENTAL_NOSET_ROCR_VISIBLE_DEVICES": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Ray starts its actors at niceness 15, and a node host's children inherit that: they would wait for everybody.
+    "RAY_worker_niceness": "0",
     # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     # No server that runs programs from outside of the cluster; for that there is no option.

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from sqlite_utils import Database
 
 from .database import insert_all, transaction
-from .queries.nodes import LISTS, NodeRow
+from .queries.nodes import NodeRow
 
 
 class NodeTable:
@@ -47,4 +47,4 @@ class NodeTable:
 
 
 def _columns(row: NodeRow) -> dict[str, object]:
-    return {name: json.dumps(value) if name in LISTS else value for name, value in asdict(row).items()}
+    return {name: json.dumps(value) if isinstance(value, tuple) else value for name, value in asdict(row).items()}

@@ -204,7 +204,7 @@ def _of_base(home: Home, record: dict[str, Any]) -> Iterable[str]:
 
 def _same(record: dict[str, Any]) -> str:
     return (
-        f"The head's is {record['base']}: `marlaas base use` sets the same here; else the engine compares their logits."
+        f"No worker runs here before it is the head's, {record['base']}: `marlaas base use` sets it, then join again."
     )
 
 

@@ -24,7 +24,8 @@ def leave(home: Home, force: bool) -> LocalNode:
     """
     node = local_node(home)
     if node is None:
-        shutil.rmtree(ray_folder(home), ignore_errors=True)  # of one that was killed
+        stop_ray(home)  # what one that was killed has left behind
+        shutil.rmtree(ray_folder(home), ignore_errors=True)
         address = load_settings(home).cluster.address
         if address in ("", AUTO):
             raise ConfigError("This machine is in no cluster.", "`marlaas cluster join` joins one, or begins one.")

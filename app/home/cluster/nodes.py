@@ -63,8 +63,7 @@ def cluster_state(home: Home) -> ClusterState | None:
         )
     found = [
         NodeRow(
-            *(node["id"], node["name"], node["address"], node["alive"], node["address"] == (own.ip if own else "")),
-            *(False, "", 0, 0, (), (), None, "", (), 0.0),
+            node["id"], node["name"], node["address"], node["alive"], here=node["address"] == (own.ip if own else "")
         )
         for node in seen["nodes"]
     ]

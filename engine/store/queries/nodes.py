@@ -21,25 +21,25 @@ class NodeRow:
     alive: bool
     here: bool
     """Whether it is the engine's own machine."""
-    draining: bool
+    draining: bool = False
     """Whether it gets nothing new."""
-    refused: str
+    refused: str = ""
     """Why it is not used, in one sentence; empty where it is."""
-    cores: int
+    cores: int = 0
     """Cores that may be used there."""
-    memory: int
+    memory: int = 0
     """Bytes of main memory that were free there."""
-    cards: tuple[str, ...]
+    cards: tuple[str, ...] = ()
     """Labels and names of the cards that may be used."""
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
     """Why other cards are left alone, in a sentence each."""
-    clock: float | None
+    clock: float | None = None
     """Seconds by which its clock is ahead of the engine's; None where that is not known."""
-    versions: str
+    versions: str = ""
     """``Python 3.12.3, torch 2.11.0``"""
-    workers: tuple[str, ...]
+    workers: tuple[str, ...] = ()
     """Names of the workers that run there."""
-    updated: float
+    updated: float = 0.0
     """When the engine last heard of it, in seconds since 1970."""
 
     @property
@@ -50,20 +50,25 @@ class NodeRow:
         return "refused" if self.refused else "draining" if self.draining else "ready"
 
 
-LISTS = ("cards", "left_out", "workers")
-"""Columns that hold JSON lists of words."""
-FLAGS = ("alive", "here", "draining")
-
-
 def node_rows(reader: Reader) -> list[NodeRow]:
     """All nodes, the engine's machine first, then by name; none where the engine knows of no cluster."""
-    rows = reader.all("SELECT * FROM nodes ORDER BY here DESC, name, id")
     return [
         NodeRow(
-            **{
-                name: tuple(json.loads(row[name])) if name in LISTS else bool(row[name]) if name in FLAGS else row[name]
-                for name in row.keys()  # noqa: SIM118 (a Row)
-            }
+            id=row["id"],
+            name=row["name"],
+            address=row["address"],
+            alive=bool(row["alive"]),
+            here=bool(row["here"]),
+            draining=bool(row["draining"]),
+            refused=row["refused"],
+            cores=row["cores"],
+            memory=row["memory"],
+            cards=tuple(json.loads(row["cards"])),
+            left_out=tuple(json.loads(row["left_out"])),
+            clock=row["clock"],
+            versions=row["versions"],
+            workers=tuple(json.loads(row["workers"])),
+            updated=row["updated"],
         )
-        for row in rows
+        for row in reader.all("SELECT * FROM nodes ORDER BY here DESC, name, id")
     ]

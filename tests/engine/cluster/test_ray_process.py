@@ -81,8 +81,11 @@ def test_a_killed_ray_is_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     node = start_ray(home, INSECURE, NODE)
     ray_process.started[node.pid].kill()
     ray_process.started.pop(node.pid).wait()
-    assert local_node(home) is None and not stop_ray(home)
-    psutil.Process(int((home.root / "child").read_text())).kill()  # Ray itself has the kernel do so
+    child = psutil.Process(int((home.root / "child").read_text()))
+    assert local_node(home) is None and child.is_running()
+    assert not stop_ray(home)  # it sees off what the killed one has left behind
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_why_it_does_not_start_is_one_sentence(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +100,6 @@ def test_one_that_hangs_is_ended(home: Home, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ClusterUnreachable, match=r"Ray did not start within 0\.5 s"):
         start_ray(home, INSECURE, NODE, seconds=0.5)
     assert local_node(home) is None
-    psutil.Process(int((home.root / "child").read_text())).kill()
 
 
 def test_words_of_ray_become_sentences() -> None:
@@ -109,7 +111,7 @@ def test_words_of_ray_become_sentences() -> None:
 
 def test_the_command_line_names_everything() -> None:
     words = command(ClusterSettings(ports=7000), NODE, Path("/tmp/x"))
-    assert {"--head", "--port=6379", "--block", "--include-dashboard=false", "--ray-client-server-port=0"} <= {*words}
+    assert {"--head", "--port=6379", "--block", "--include-dashboard=false", "--no-monitor"} <= {*words}
     assert {"--node-ip-address=10.0.0.5", "--node-name=ada", "--temp-dir=/tmp/x", "--node-manager-port=7000"} <= {
         *words
     }

@@ -44,7 +44,8 @@ def test_batches_hold_all_and_each_fits(told: list[Event], limit: int) -> None:
 
 @given(st.permutations(range(6)), st.lists(st.integers(0, 5), max_size=3))
 def test_batches_come_in_order_and_once(numbers: list[int], again: list[int]) -> None:
-    order, heard = InOrder(), []
+    order = InOrder()
+    heard: list[Event] = []
     for number in (*numbers, *again):
         heard += order.accept(number, (Data(number, b""),))
     assert [event.child for event in heard] == list(range(6))

@@ -23,6 +23,7 @@ ONE_CORE = "[resources]\ncores = 1\n"
 VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
     "RAY_raylet_start_wait_time_s": "300",
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
@@ -73,9 +74,8 @@ class RayNodes:
 
     def close(self) -> None:
         """End all."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait(60)
+        with self._process:  # closes its input, on which it ends, and waits
+            pass
 
     def _ask(self, *words: str) -> dict[str, Any]:
         if self._process.stdin is None:

@@ -111,7 +111,7 @@ def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list
 def test_whatever_dies_nothing_is_lost_or_doubled(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
     until_placed(lab)
     draw = random.Random(24)
-    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=KILLS, tenant=f"tenant {n}") for n in range(2)]
+    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=5 * KILLS, tenant=f"tenant {n}") for n in range(2)]
     for _ in range(KILLS):
         victim = draw.choice(("worker", "host", "bridge", "node", "engine"))
         before = sum(lab.row(task).step for task in tasks)
@@ -151,3 +151,15 @@ def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> None
             process = one if victim == "worker" else one.parent()
             if process is not None:
                 process.kill()
+
+
+def test_without_the_head_this_machine_goes_on(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
+    """The last test of the file: the cluster does not come back."""
+    until_placed(lab)
+    exact, loose = lab.submit("exact", **TASK), lab.submit("loose", "arithmetic", steps=6)
+    lab.until(loose, 1)
+    ray_nodes.kill_head()
+    finished(lab, [exact, loose])
+    consumed_once(lab.home, loose)
+    lab.sound(exact, loose)
+    assert checksums(lab, exact) == alone

@@ -133,7 +133,7 @@ def test_what_the_head_refuses_is_said(joins: Callable[..., Any], answers: Answe
 
 
 def test_a_cluster_that_lets_everybody_in_is_refused(joins: Callable[..., Any], answers: Answers) -> None:
-    seen = {"nodes": [], "record": {}}
+    seen: dict[str, Any] = {"nodes": [], "record": {}}
     answers(seen, seen)
     said = joins()
     assert said.code == 2 and "asks for no token: whoever reaches it runs programs on its machines." in said.err
