@@ -1,15 +1,16 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX and LLAMA_INDEX (where to take
 # torch, and a compiled llama.cpp, from), EXTRAS (serve, api, docs), SAMPLER (the demo's: torch or llama.cpp), BENCH (what to
-# measure: names of benchmarks, --quick), WRITE (1: bench-guard writes its counts down), KILLS, MINUTES.
+# measure: names of benchmarks, --quick), WRITE (1: bench-guard writes its counts down), KILLS, KILLS_OF_NODES, MINUTES.
 
 PYTHON ?= python3
 KILLS ?= 200
+KILLS_OF_NODES ?= 50
 MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-clients test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -31,7 +32,7 @@ test: dev
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
 	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
-		-m "hypothesis and not slow and not libraries and not vllm and not clients"
+		-m "hypothesis and not slow and not libraries and not vllm and not clients and not cluster"
 
 # The ten tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
 test-slow-first-hour: dev
@@ -54,6 +55,11 @@ test-slow-processors: dev
 # Under each other Python that marlaas promises and this machine has, without PyTorch: a line each, and a closing count.
 test-slow-pythons: dev
 	@$(BIN)/python -m tools.pythons
+
+# Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random.
+test-slow-cluster: dev
+	@$(BIN)/python -m tools.cluster
+	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -p no:xdist -m cluster
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
@@ -117,4 +123,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .venv-setup.lock .venv-llama.log .libraries .clients .cluster .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -45,6 +45,7 @@ MODULES = {
     "engine": "engine.costs",
     "environments": "engine.environments",
     "rewards": "engine.rewards",
+    "scoring_nodes": "engine.scoring_nodes",
     "startup": "engine.startup",
     "memory": "engine.memory",
     "terminal": "terminal.application",

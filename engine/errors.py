@@ -133,6 +133,12 @@ class EngineUnreachable(MarlaasError):
     exit_code = 3
 
 
+class ClusterUnreachable(MarlaasError):
+    """No cluster answers at an address, or it does not let this machine in."""
+
+    exit_code = 3
+
+
 class BackupError(MarlaasError):
     """A backup cannot be written, or is not one that can be restored."""
 

@@ -114,3 +114,14 @@ def test_a_known_architecture_trains_without_transformers() -> None:
 
 def test_the_engine_knows_no_screen() -> None:
     assert not imported("import marlaas.engine.daemon.main") & {"textual", "rich"}
+
+
+def test_an_engine_without_a_cluster_knows_nothing_of_one() -> None:
+    code = "import sys, marlaas.engine.daemon.main, marlaas.engine.fleet as f; f.WorkerSupervisor, f.ServicesFactory\n"
+    code += "print(*{name for name in sys.modules if name == 'ray' or name.startswith('marlaas.engine.cluster')})"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.split()
+
+
+def test_the_ways_to_nodes_know_no_ray() -> None:
+    assert "ray" not in imported("import marlaas.engine.cluster.cluster, marlaas.engine.cluster.node_host")

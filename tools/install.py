@@ -26,7 +26,7 @@ from .processor import instruction_sets
 from .steps import HASHES, ROOT, Impossible, StepFailed, checked, fail, last_complaint, minutes, pip, step
 
 PINS = ROOT / "constraints" / "cpu.txt"
-EXTRAS = {"serve": ["serve"], "api": ["api"], "docs": ["docs"], "dev": ["serve", "api", "dev"]}
+EXTRAS = {"serve": ["serve"], "api": ["api"], "docs": ["docs"], "cluster": ["cluster"], "dev": ["serve", "api", "dev"]}
 """The lists in ``constraints/hashes`` that each extra takes besides ``install``."""
 BEHIND = "--llama-behind"
 SIZE = "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones"

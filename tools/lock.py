@@ -28,6 +28,7 @@ USES = {
     "serve": "what `marlaas serve` needs besides",
     "api": "what `marlaas api` needs besides `install`",
     "dev": "what its tests and checks need besides all three",
+    "cluster": "what a cluster of several machines needs besides `install`",
     "docs": "what `make docs` needs besides `install`",
     "llama": "llama.cpp, as source",
     "build": "what compiles llama.cpp",
@@ -43,7 +44,12 @@ def main() -> int:
     cpu = ("--extra", "cpu")
     base, serve, dev = compiled(*cpu), compiled(*cpu, "--extra", "serve"), compiled(*cpu, "--extra", "dev")
     api, docs = compiled(*cpu, "--extra", "api"), compiled(*cpu, "--extra", "docs")
-    files = divided(base, serve, api, dev) | {"docs": besides(base, docs), "build": compiled(text=BUILD)}
+    cluster = compiled(*cpu, "--extra", "cluster")
+    files = divided(base, serve, api, dev) | {
+        "cluster": besides(base, cluster),
+        "docs": besides(base, docs),
+        "build": compiled(text=BUILD),
+    }
     for name, packages in files.items():
         head = f"# Made by `make lock`: {USES[name]}.\n"
         (FOLDER / f"{name}.txt").write_text(head + "".join(packages[one] for one in sorted(packages)))

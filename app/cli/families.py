@@ -31,6 +31,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "serve": ("serve",),
     "api": ("api",),
     "engine": ("engine",),
+    "cluster": ("cluster",),
     "home": ("home",),
     "simulate": ("simulate",),
     "explain": ("explain",),

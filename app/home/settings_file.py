@@ -27,15 +27,20 @@ def write_base(path: Path, name: str) -> None:
 
 def write_sampler(path: Path, name: str) -> None:
     """Set ``sampler`` under [rollout] in the settings file. Raises as ``write_base``."""
-    _rewrite(path, partial(with_sampler, name=name))
+    _rewrite(path, partial(with_word, table="rollout", key="sampler", word=name))
 
 
-def with_sampler(text: str, name: str) -> str:
-    """The TOML ``text`` with ``sampler = name`` under [rollout]. Raises ``ValueError`` for what is no TOML."""
+def write_cluster(path: Path, address: str) -> None:
+    """Set ``address`` under [cluster] in the settings file. Raises as ``write_base``."""
+    _rewrite(path, partial(with_word, table="cluster", key="address", word=address))
+
+
+def with_word(text: str, table: str, key: str, word: str) -> str:
+    """The TOML ``text`` with ``key = word`` under ``[table]``. Raises ``ValueError`` for what is no TOML."""
     import tomlkit
 
     document = tomlkit.parse(text)
-    document.setdefault("rollout", tomlkit.table())["sampler"] = name
+    document.setdefault(table, tomlkit.table())[key] = word
     return tomlkit.dumps(document)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from marlaas.engine.home import Home
-from marlaas.engine.store import DeviceRow, EngineRow, StageSample, StandingRow, TenantSeconds, day_of
+from marlaas.engine.store import DeviceRow, EngineRow, NodeRow, StageSample, StandingRow, TenantSeconds, day_of
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory
@@ -44,6 +44,8 @@ class EngineAnswer:
     """Cores that each process may run on."""
     devices: tuple[DeviceRow, ...] = ()
     """The cards, as the engine last saw them."""
+    nodes: tuple[NodeRow, ...] = ()
+    """The machines of the cluster, as the engine last saw them."""
     account: str = ""
     """The account that runs this application."""
     disk: Disk | None = None
@@ -79,6 +81,7 @@ class EngineQuestion:
             cores=surroundings.cores(),
             pinned=surroundings.pinned(processes),
             devices=tuple(found := reader.devices()),
+            nodes=tuple(reader.nodes()),
             account=surroundings.account() if found else "",
             disk=disk,
             counted=counted,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         KeptVersion,
         KnownTask,
         Matchup,
+        NodeRow,
         PaceRow,
         PastRun,
         RecordedGroup,
@@ -267,6 +268,9 @@ class HomeReader(Protocol):
 
     def devices(self) -> list[DeviceRow]:
         """All cards, in the driver's order; none where the engine has seen none."""
+
+    def nodes(self) -> list[NodeRow]:
+        """The machines of the cluster, the engine's first; none where the engine knows of no cluster."""
 
     def api_state(self) -> ApiRow | None:
         """Whether the API is open, as its engine wrote last; None where it was never asked for."""

@@ -19,6 +19,7 @@ from marlaas.engine.store.queries import (
     history as steps_made,
     kept,
     matchups as pairs,
+    nodes as machines,
     past_runs as past,
     prompt_scores as by_prompt,
     rollouts,
@@ -64,6 +65,7 @@ class SqliteReader(Statistics, Recordings):
     kept_versions = kept.kept_versions
     given_names = given.given_names
     devices = cards.device_rows
+    nodes = machines.node_rows
     api_keys = api.api_keys
     api_state = api.api_state
 

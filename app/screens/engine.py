@@ -18,6 +18,7 @@ from ..widgets.engine.cards import cards
 from ..widgets.engine.flow import flow
 from ..widgets.engine.head import head, stop_question
 from ..widgets.engine.machine import disk, processes, starts
+from ..widgets.engine.nodes import nodes
 from ..widgets.engine.pane import Pane
 from ..widgets.engine.shares import UsedLately, shares
 from ..words.format import short_duration
@@ -77,6 +78,7 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("fair shares", id="shares")
                 yield Pane("processes", id="processes")
                 yield Pane("cards", id="cards")
+                yield Pane("nodes", id="nodes")
                 yield Pane("disk", id="disk")
                 yield Pane("engines of this home", id="starts")
 
@@ -123,6 +125,7 @@ Tab goes through the panes, z shows one alone."""
         listed = processes(workers, answer.pinned, answer.memory, answer.cores, snapshot.now, room, held_by(devices))
         self._pane("processes").show(listed)
         self._pane("cards").show(cards(devices, answer.account, room))
+        self._pane("nodes").show(nodes(answer.nodes if serves else (), room))
         self._pane("disk").show(disk(answer.disk))
         self._pane("starts").show(starts(answer.starts, snapshot.now, serves, room))
 

@@ -22,6 +22,7 @@ from .statefile import (
     begin_from as begin_from,
     checksum as checksum,
     holds_moments as holds_moments,
+    put_state as put_state,
     read_expected as read_expected,
     read_state as read_state,
     restart_moments as restart_moments,

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -165,11 +165,22 @@ def holds_moments(path: Path) -> bool:
     return any(entry.name.startswith("moment1/") for entry in read_contents(path).entries)
 
 
+def put_state(path: Path, data: bytes, sync: bool = True, new: bool = False) -> int:
+    """Write a state file's bytes as another machine has them; ``new``: of version 0. Otherwise as ``write_state``."""
+    return _place(path, (data,), sync, new, Point.STATE_WRITTEN, Point.STATE_NAMED)
+
+
 def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:
-    contents = _sealed(state)
+    return _place(path, _sealed(state), sync, state.header.step == 0, written, named)
+
+
+def _place(
+    path: Path, contents: Iterable[bytes | memoryview], sync: bool, first: bool, written: Point, named: Point
+) -> int:
+    """Write a file atomically; ``first``: its folder is made where it is missing."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        new = state.header.step == 0 and not path.parent.exists()
+        new = first and not path.parent.exists()
         if new:
             path.parent.mkdir(exist_ok=True)
         with open(partial, "wb") as file:

@@ -63,7 +63,7 @@ class Heartbeat:
         await self._ask_samplers(supervisor)
         now = monotonic()
         elapsed, self._last = now - self._last, now
-        state = "draining" if supervisor.draining.is_set() else "running"
+        state = "draining" if supervisor.draining.is_set() and not supervisor.settling else "running"
         self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
         self._account()
         self._write()

@@ -34,7 +34,7 @@ from .heap import keep_to_one_heap
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
-from .planning import elsewhere, plan
+from .planning import Planner, cluster_of, elsewhere, plan
 from .rebalancing import Rebalancing
 from .starting import start_up
 
@@ -120,6 +120,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
     api = Api(store, settings.api, home, log)
+    cluster = cluster_of(home, settings, base)
+    planner = Planner(home, base, settings, cluster, log)
     supervisor = WorkerSupervisor(
         home,
         settings,
@@ -130,8 +132,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         ledger,
         disk.shortage,
         log,
-        lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
+        lambda failed, ours: planner.plan(failed, ours, rebalancing.times),
         api.endpoints,
+        cluster,
     )
     rebalancing = Rebalancing(
         supervisor, ledger, lambda *asked: elsewhere(base, settings, supervisor.failed, *asked), log, time.monotonic()
@@ -144,6 +147,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         store, supervisor, settings.resources, log, lambda: scheduler.busy or serving.busy, scheduler.wake
     )
     conformance = background(environments, store, supervisor.ruler(), log)
+    nodes = planner.monitor(store, supervisor, scheduler.settle)
+    hosts = planner.hosts(environments, supervisor)
     cards = CardMonitor(store, settings.resources, supervisor, log)
     api.serve(serving)
     api.show(FigureReader(home.database, ledger).rows)
@@ -164,12 +169,14 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         await until_first(
             *(disk.run(), scheduler.run(), supervisor.run(), yielding.run()),
             *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor), api.run()),
+            *([nodes.run()] if nodes is not None else []),
+            *([hosts.run()] if hosts is not None else []),
         )
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await heartbeat.stop(supervisor)
-        ends = (api.stop(), supervisor.stop(), environments.stop(), notifier.stop())
+        ends = (api.stop(), planner.stop(supervisor.stop()), environments.stop(), notifier.stop())
         await asyncio.gather(*ends, return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")

@@ -1,6 +1,15 @@
-"""Placement plans for this engine, after a look at the machine, which blocks for seconds where there are cards."""
+"""Placement plans for this engine, after a look at the machine, which blocks for seconds where there are cards.
+
+Where the home is in a cluster the plan is over its nodes, and over this machine alone while no cluster answers.
+"""
 
 from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel, parameters
 from ..devices import (
@@ -8,13 +17,34 @@ from ..devices import (
     Machine,
     Ours,
     Sharing,
+    UsableNode,
     UsableResources,
     available_memory,
     survey_machine,
     usable_software,
 )
-from ..fleet import PlacementPlan, Times, decides_precision, decides_weights, on_machine
+from ..environments import EnvironmentService
+from ..errors import ClusterUnreachable
+from ..fleet import (
+    EnvironmentHosts,
+    PlacementPlan,
+    Times,
+    WorkerSupervisor,
+    decides_precision,
+    decides_weights,
+    on_machine,
+    on_machines,
+)
 from ..home import Home, Settings
+from ..store import Store
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
+    from .nodes import NodeMonitor
+
+
+DELAY = "MARLAAS_LINK_DELAY"
+"""A variable for tests: seconds that are added to every way to a node."""
 
 
 def plan(
@@ -40,9 +70,111 @@ def plan(
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 
 
+def plan_over(
+    home: Home,
+    base: BaseModel,
+    settings: Settings,
+    nodes: Sequence[UsableNode],
+    failed: tuple[Sharing, ...] = (),
+    ours: Ours = NOTHING,
+    times: Times | None = None,
+) -> PlacementPlan:
+    """The placement plan for several machines; without any, for this one. Raises ``MarlaasError`` as ``plan`` does."""
+    if not nodes:
+        return plan(home, base, settings, failed, ours, times)
+    return on_machines(base, settings, nodes, times, failed)
+
+
 def elsewhere(
     base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
 ) -> PlacementPlan:
     """The placement plan for a machine whose cards the engine's own workers hold, for these times of the stages."""
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, UsableResources(machine), usable_software(machine.gpus), times, failed)
+
+
+def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
+    """The cluster that this machine is in; None where it is in none. Raises ``ConfigError`` where it is not safe."""
+    if not settings.cluster.address and not home.node_lock.exists():
+        return None
+    from ..cluster import Cluster, local_node, named, ray_environment
+
+    own = local_node(home)
+    address = own.head if own is not None else settings.cluster.address
+    if not address:
+        return None
+    environment = ray_environment(home, settings.cluster)
+    kept = partial(named, base=base, home=home)
+    delay = float(os.environ.get(DELAY, "0"))
+    return Cluster(address, home, environment, str(base.path), kept, sync=settings.training.sync, delay=delay)
+
+
+class Planner:
+    """Plans for this machine, or for the nodes of a cluster."""
+
+    def __init__(
+        self,
+        home: Home,
+        base: BaseModel,
+        settings: Settings,
+        cluster: Cluster | None,
+        log: Callable[[str, str, str], None],
+    ) -> None:
+        self._asked = home, base, settings
+        self._cluster = cluster
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._told = ""
+        self._hosts: EnvironmentHosts | None = None
+
+    def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
+        """A plan for what there is at the moment; not in the event loop, since it blocks. Raises ``MarlaasError``."""
+        return plan_over(*self._asked, self._nodes(ours), failed, ours, times)
+
+    def monitor(
+        self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]
+    ) -> NodeMonitor | None:
+        """What looks at the nodes; None where there is no cluster."""
+        if self._cluster is None:
+            return None
+        from .nodes import NodeMonitor
+
+        cluster = self._cluster
+        return NodeMonitor(store, lambda: cluster.nodes(supervisor.ours), supervisor, settle, self._log)
+
+    def hosts(self, environments: EnvironmentService, supervisor: WorkerSupervisor) -> EnvironmentHosts | None:
+        """What has environments played on other nodes; None where there is no cluster."""
+        if self._cluster is None:
+            return None
+        home, _, settings = self._asked
+        self._hosts = EnvironmentHosts(
+            environments,
+            lambda: supervisor.hosts,
+            self._cluster.launcher,
+            home.logs,
+            home.scratch,
+            settings.resources.nice,
+            self._log,
+        )
+        return self._hosts
+
+    async def stop(self, workers: Awaitable[None]) -> None:
+        """End the workers, then the bridge to the cluster."""
+        await workers
+        if self._hosts is not None:
+            await self._hosts.stop()
+        if self._cluster is not None:
+            await self._cluster.stop()
+
+    def _nodes(self, ours: Ours) -> list[UsableNode]:
+        if self._cluster is None:
+            return []
+        try:
+            nodes = asyncio.run_coroutine_threadsafe(self._cluster.usable(ours), self._loop).result()
+        except ClusterUnreachable as error:
+            if self._told != (told := f"{error.message} This machine goes on alone."):
+                self._told = told
+                self._loop.call_soon_threadsafe(self._log, "node", told, "warning")
+            return []
+        self._told = ""
+        return nodes

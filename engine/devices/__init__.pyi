@@ -7,6 +7,7 @@ from .holders import (
 )
 from .installed import (
     find_installed as find_installed,
+    version_of as version_of,
 )
 from .inventory import (
     probe as probe,
@@ -22,9 +23,11 @@ from .machine import (
     Holder as Holder,
     Inventory as Inventory,
     Kind as Kind,
+    Link as Link,
     Machine as Machine,
     Rates as Rates,
     Software as Software,
+    UsableNode as UsableNode,
 )
 from .memory import (
     address_space as address_space,
@@ -47,6 +50,7 @@ from .out_of_memory import (
     ran_out as ran_out,
 )
 from .plan import (
+    EnvironmentHost as EnvironmentHost,
     Place as Place,
     Placement as Placement,
     Precision as Precision,

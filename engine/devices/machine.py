@@ -103,6 +103,41 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Link:
+    """The way between the engine and a node, as measured; that to the engine's own machine takes nothing."""
+
+    call: float = 0.0
+    """Seconds that a call and its answer take beside the work."""
+    byte: float = 0.0
+    """Seconds a byte, one way."""
+
+    def seconds(self, calls: int, bytes_: float) -> float:
+        """What so many calls with so many bytes in all take on the way."""
+        return calls * self.call + bytes_ * self.byte
+
+
+@dataclass(frozen=True)
+class UsableNode:
+    """A node as the placement sees it: one machine of several, as far as the engine may use it."""
+
+    node: str
+    """Ray's id of it; empty for the machine of the engine."""
+    name: str
+    """What people call it."""
+    machine: Machine
+    software: Software
+    free: int
+    """Bytes of main memory that may be planned with."""
+    link: Link = Link()
+    draining: bool = False
+    """Whether it is to get nothing new."""
+    refused: str = ""
+    """Why it cannot be used, in a sentence; empty where it can."""
+    reasons: tuple[str, ...] = ()
+    """What is left out there, and why, in sentences."""
+
+
+@dataclass(frozen=True)
 class Inventory:
     """What was found on the machine, and what could not be."""
 

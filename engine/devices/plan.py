@@ -36,6 +36,8 @@ class SamplerAssignment:
     weights: str = ""
     """How it keeps the base's matrices: llama.cpp on a card, one of ``base.precision.PRECISIONS``; torch, ``bf16``.
     Empty: as fits main memory, and torch in float32."""
+    node: str = ""
+    """``UsableNode.node`` of where it runs; empty: the machine of the engine."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,22 @@ class TrainerAssignment:
     precision: Precision = "f32"
     """Precision of the frozen base; adapters, their optimizer and the output head are float32."""
     sharing: Sharing = ""
+    node: str = ""
+    """As for a sampler."""
+
+
+@dataclass(frozen=True)
+class EnvironmentHost:
+    """A node on which environments and scores may run."""
+
+    node: str
+    """As for a sampler."""
+    name: str
+    """What people call it."""
+    cores: int
+    """Processes that may compute there at the same time."""
+    call: float = 0.0
+    """Seconds that a message and its answer take on the way."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,8 @@ class Placement:
     """One sentence on each decision: what, and why."""
     more: tuple[TrainerAssignment, ...] = ()
     """Further training workers: ``training-2``, …"""
+    hosts: tuple[EnvironmentHost, ...] = ()
+    """Where environments and scores may run, the first ones preferred; empty: on the engine's machine alone."""
 
     @property
     def trainers(self) -> tuple[TrainerAssignment, ...]:
@@ -68,6 +88,19 @@ class Placement:
 
     @property
     def cards(self) -> frozenset[str]:
-        """``Gpu.uuid`` of all cards that are assigned to a worker."""
-        places = [assignment.place for assignment in self.samplers] + [each.place for each in self.trainers]
-        return frozenset(uuid for place in places for uuid in place.gpus)
+        """``Gpu.uuid`` of all cards of the engine's machine that are assigned to a worker."""
+        return frozenset(uuid for node, uuid in self.devices if not node)
+
+    @property
+    def devices(self) -> frozenset[tuple[str, str]]:
+        """All cards that are assigned to a worker: the node and ``Gpu.uuid`` of each."""
+        return frozenset((each.node, uuid) for each in self._workers for uuid in each.place.gpus)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Nodes that have a worker, the engine's own machine as the empty name."""
+        return frozenset(each.node for each in self._workers)
+
+    @property
+    def _workers(self) -> tuple[SamplerAssignment | TrainerAssignment, ...]:
+        return (*self.samplers, *self.trainers)

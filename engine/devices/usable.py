@@ -38,6 +38,11 @@ class UsableResources:
     notes: tuple[str, ...] = ()
     """Sentences on rules that probably do not do what their author meant."""
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All that people should know of what is left alone, in sentences."""
+        return (*(out.reason for out in self.left_out), *self.notes)
+
     def reason(self, uuid: str) -> str:
         """Why a card is not used; empty where it is."""
         return next((out.reason for out in self.left_out if out.uuid == uuid), "")

@@ -69,6 +69,10 @@ from .lease import (
 from .names import (
     find as find,
 )
+from .nodes.remote import (
+    Caller as Caller,
+    RemoteNode as RemoteNode,
+)
 from .outcomes import (
     Counted as Counted,
     OutcomeCounts as OutcomeCounts,

@@ -1,7 +1,8 @@
 """How many processes all plugins of an engine may have together.
 
 Each pool may have one process, or the least that its author asks for. What goes beyond that is shared by all: as many
-further processes as there are cores, since more could not compute at the same time.
+further processes as there are cores, since more could not compute at the same time. Cores of other nodes count for
+whoever may use them.
 """
 
 from __future__ import annotations
@@ -36,4 +37,8 @@ class ProcessBudget:
     @property
     def left(self) -> int:
         """Further processes that may be started."""
-        return max(0, self.cores - sum(pool.further for pool in self._pools))
+        return self.left_with(0)
+
+    def left_with(self, elsewhere: int) -> int:
+        """The same where so many cores of other nodes may be used, too."""
+        return max(0, self.cores + elsewhere - sum(pool.further for pool in self._pools))

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..trajectories import Failure
@@ -75,6 +76,24 @@ class Worker:
         self._pool.idled(self)
 
 
+async def _nowhere(owner: Owner) -> Child:
+    raise AssertionError("there is no other node")
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Other nodes than the engine's machine."""
+
+    start: Callable[[Owner], Awaitable[Child]] = _nowhere
+    """Starts a process beside others, on any node."""
+    cores: Callable[[], int] = lambda: 0
+    """Cores there that the version may use by now."""
+    stays: Callable[[str], bool] = lambda node: True
+    """Whether processes on a node may begin something new."""
+    unbounded: bool = False
+    """Whether the most processes grow with those cores: their number is not the author's."""
+
+
 class PlayingPool:
     """The processes that play; none until the first is needed."""
 
@@ -85,8 +104,10 @@ class PlayingPool:
         workers: Workers,
         episodes: int,
         budget: ProcessBudget,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        """``episodes``: the most that one process has at the same time."""
+        """``episodes``: the most that one process has at the same time; ``elsewhere``: other nodes, if any."""
+        self._elsewhere = elsewhere
         self._start = start
         self._version = version
         self._bounds = workers
@@ -94,6 +115,8 @@ class PlayingPool:
         self._budget = budget
         self._workers: list[Worker] = []
         self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._here: set[asyncio.Future[Worker]] = set()
+        """Those that wait for a place on the engine's machine."""
         self._room = asyncio.Event()
         """Set when nobody waits for a place any more."""
         self._first: asyncio.Task[Child] | None = None
@@ -116,8 +139,8 @@ class PlayingPool:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes."""
-        return [worker.child.pid for worker in self._workers]
+        """Ids of the processes on the engine's machine."""
+        return [worker.child.pid for worker in self._workers if not worker.child.node]
 
     @property
     def live(self) -> int:
@@ -140,25 +163,29 @@ class PlayingPool:
         return max(0, len(self._workers) + len(self._more) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
-        """A process, started where there is none; ``BrokenPlugin`` if that fails."""
-        if self._workers:
-            return self._workers[0].child
+        """A process on the engine's machine, started where there is none; ``BrokenPlugin`` if that fails."""
+        for worker in self._workers:
+            if not worker.child.node:
+                return worker.child
         return await asyncio.shield(self._revived())
 
-    def take(self) -> Worker | None:
+    def take(self, here: bool = False) -> Worker | None:
         """A place for an episode, in the process with the fewest; None where it has to wait for one.
 
-        Give it back with ``leave``.
+        ``here``: on the engine's machine alone. Give it back with ``leave``.
         """
-        return None if self._waiting else self._take()
+        return None if self._waiting else self._take(here)
 
-    async def wait(self) -> Worker:
+    async def wait(self, here: bool = False) -> Worker:
         """Wait for a place. Raises ``BrokenPlugin`` where no process can be started, and ``Cut``."""
         while True:
             place: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+            if here:
+                self._here.add(place)
+                place.add_done_callback(self._here.discard)
             self._waiting.append(place)
             self._room.clear()
-            if not self._workers:
+            if not self._workers or (here and all(worker.child.node for worker in self._workers)):
                 self._revived()
             if self._look is None:
                 self._look_later()
@@ -224,7 +251,8 @@ class PlayingPool:
         if worker in self._workers:
             self._workers.remove(worker)
             self._version.reap(worker.child)
-        self._version.bury(failure, len(self._workers))
+        if not worker.child.lost:
+            self._version.bury(failure, len(self._workers))
         if self._version.health.resting is not None:
             if not self._workers:
                 self._refuse(BrokenPlugin(self._version.health.resting))
@@ -240,6 +268,8 @@ class PlayingPool:
     def look(self, seconds: float) -> None:
         """Look at what the processes did in the last ``seconds``; start or end some where their work asks for it."""
         for worker in self._workers[:]:
+            if self._elsewhere is not None and not self._elsewhere.stays(worker.child.node):
+                worker.leaving = True
             if worker.leaving:  # a question about rows may have outlasted its last episode
                 self._part(worker)
         staying = [worker for worker in self._workers if not worker.leaving]
@@ -250,8 +280,12 @@ class PlayingPool:
         )
         self._account = self._account.after(work, seconds, self._episodes)
         held = self._more or time.monotonic() < self._held
-        spare = 0 if held else self._budget.left + len(self._workers) - len(staying)
-        target = wanted(self._account, work, self._bounds, self._episodes, self._price, spare)
+        more = self._elsewhere.cores() if self._elsewhere is not None and work.pressed else 0
+        spare = 0 if held else self._budget.left_with(more) + len(self._workers) - len(staying)
+        bounds = self._bounds
+        if more and self._elsewhere is not None and self._elsewhere.unbounded:
+            bounds = replace(bounds, most=bounds.most + more)
+        target = wanted(self._account, work, bounds, self._episodes, self._price, spare)
         if target != len(staying):
             self._account = Account()
         if target > len(staying) and not held:
@@ -281,7 +315,7 @@ class PlayingPool:
             if deaths := health.deaths:
                 await asyncio.sleep(_FIRST_PAUSE * 4 ** (min(deaths, MOST_DEATHS) - 1))
             try:
-                child = await self._started()
+                child = await self._started(self._start)
             except BrokenPlugin as error:
                 if not error.died:
                     raise
@@ -293,7 +327,7 @@ class PlayingPool:
     async def _start_further(self) -> None:
         """Start a process beside others; where it fails the others go on, and the next try waits."""
         try:
-            await self._started()
+            await self._started(self._elsewhere.start if self._elsewhere is not None else self._start)
         except BrokenPlugin as error:
             self._held = time.monotonic() + HOLD
             self._version.bury(error.failure, len(self._workers))
@@ -302,9 +336,9 @@ class PlayingPool:
         else:
             self._version.idled()  # it may not be needed any more
 
-    async def _started(self) -> Child:
+    async def _started(self, start: Callable[[Owner], Awaitable[Child]]) -> Child:
         worker, began = Worker(self), time.monotonic()
-        worker.child = await self._start(worker)
+        worker.child = await start(worker)
         self._price = time.monotonic() - began
         self._workers.append(worker)
         self._hand_out()
@@ -330,11 +364,11 @@ class PlayingPool:
     def _staying(self) -> int:
         return sum(not worker.leaving for worker in self._workers)
 
-    def _take(self) -> Worker | None:
+    def _take(self, here: bool = False) -> Worker | None:
         found: Worker | None = None
         fewest = self._episodes
         for worker in self._workers:
-            if worker.live < fewest and not worker.leaving:
+            if worker.live < fewest and not worker.leaving and not (here and worker.child.node):
                 found, fewest = worker, worker.live
         if found is not None:
             found.live = fewest + 1
@@ -344,6 +378,8 @@ class PlayingPool:
 
     def _hand_out(self) -> None:
         """Give free places to those who wait, the first first."""
+        if self._here:
+            return self._hand_out_here_and_there()
         while self._waiting:
             if self._waiting[0].done():
                 self._waiting.popleft()
@@ -352,6 +388,18 @@ class PlayingPool:
             else:
                 return
         self._room.set()
+
+    def _hand_out_here_and_there(self) -> None:
+        """The same where some wait for the engine's machine: these hold up nobody who can go elsewhere."""
+        waiting, self._waiting = self._waiting, deque()
+        for place in waiting:
+            worker = None if place.done() else self._take(place in self._here)
+            if worker is not None:
+                place.set_result(worker)
+            elif not place.done():
+                self._waiting.append(place)
+        if not self._waiting:
+            self._room.set()
 
     def _refuse(self, error: BaseException) -> None:
         for place in self._waiting:

@@ -27,6 +27,7 @@ EventKind = Literal[
     "waiting",
     "building",
     "unconfined",
+    "elsewhere",
     "died",
     "restarted",
     "quarantined",

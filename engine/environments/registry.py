@@ -16,6 +16,7 @@ from .files.snapshots import Snapshots
 from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
 from .health import Standstill
+from .nodes.reach import Reach
 from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
 from .scoring.pools import ScoringPools
@@ -46,7 +47,9 @@ class Registry:
         self._interpreters = interpreters
         self._snapshots = Snapshots(scratch / "snapshots")
         self._on_event = on_event
-        self._scoring = ScoringPools(ProcessBudget(), interpreters.settings.scoring_workers)
+        budget = ProcessBudget()
+        self.reach = Reach(budget.cores, interpreters.settings, self._stays_off)
+        self._scoring = ScoringPools(budget, interpreters.settings.scoring_workers, self.reach)
         self._only = only
         self._needed = needed
         self._earlier = dict(earlier)
@@ -54,6 +57,9 @@ class Registry:
         self._hidden: dict[Path, EnvironmentInfo] = {}
         self._watching: asyncio.Task[None] | None = None
         self._scanning = asyncio.Lock()
+
+    def _stays_off(self, plugin: str, version: str, sentence: str) -> None:
+        self._on_event(EnvironmentEvent("elsewhere", plugin, version, Failure(sentence)))
 
     async def start(self) -> list[asyncio.Task[None]]:
         """Find the plugins, then keep watching; returns the proofs that are under way."""

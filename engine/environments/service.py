@@ -22,6 +22,7 @@ from .dependencies.interpreters import Interpreters
 from .health import Standstill
 from .lease import Lease
 from .names import find
+from .nodes.remote import RemoteNode
 from .outcomes import OutcomeCounts
 from .plugin import unserved
 from .probe import first_ask
@@ -76,6 +77,13 @@ class EnvironmentService:
     async def stop(self) -> None:
         """End the watch and every process; no child outlives this call."""
         await self._registry.stop()
+
+    def use_nodes(self, nodes: Sequence[RemoteNode]) -> None:
+        """Start further processes on these nodes, too, from now on, and begin nothing more on others.
+
+        What is under way there is played to its end.
+        """
+        self._registry.reach.use(nodes)
 
     async def scan(self) -> list[asyncio.Task[None]]:
         """Read the folders at once; returns the proofs that are under way because of what changed."""

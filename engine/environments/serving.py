@@ -20,7 +20,7 @@ from ..trajectories import Failure
 from .budget import ProcessBudget
 from .grace import EpisodeTimes
 from .health import Health
-from .playing import Cut, PlayingPool
+from .playing import Cut, Elsewhere, PlayingPool
 from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
@@ -64,6 +64,8 @@ class Serving:
         self._path = path
         self._folders = folders
         self._tell = tell
+        self._proven: set[str] = set()
+        """Other nodes on which it has got to its first asks."""
         self._shaken = False
         """Whether the only process died and no other runs yet."""
         self._times = EpisodeTimes()
@@ -75,8 +77,15 @@ class Serving:
         """Seconds that its episodes were given to end when it was replaced."""
         self._grace: asyncio.TimerHandle | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        bounds = folders.runtime.workers_within(scoring.budget.cores)
-        self._playing = PlayingPool(self._launched, self, bounds, folders.runtime.episodes, scoring.budget)
+        runtime, self._reach = folders.runtime, scoring.reach
+        self._playing = PlayingPool(
+            self._launched,
+            self,
+            runtime.workers_within(scoring.budget.cores),
+            runtime.episodes,
+            scoring.budget,
+            Elsewhere(self._launched_further, self._cores_elsewhere, self._reach.stays, runtime.workers is None),
+        )
         self._scoring = VersionScoring(path, folders, lambda failure: tell("died", version, failure), scoring)
 
     async def prove(self) -> None:
@@ -117,24 +126,24 @@ class Serving:
 
     @property
     def pid(self) -> int | None:
-        """The first of the processes that play, while there is one."""
+        """The first of the processes that play here, while there is one."""
         return next(iter(self._playing.pids), None)
 
     @property
     def pids(self) -> list[int]:
-        """All processes: those that play, then those that score it or scored it last."""
+        """All processes on this machine: those that play, then those that score it or scored it last."""
         return [*self._playing.pids, *self._scoring.pids]
 
     @property
     def crew(self) -> Crew:
         """Its processes and their episodes at this moment."""
         playing = self._playing
-        return Crew(len(playing.pids), len(self._scoring.pids), playing.live, playing.waiting)
+        return Crew(len(playing.children), self._scoring.processes, playing.live, playing.waiting)
 
     @property
     def over(self) -> bool:
         """Whether it has no lease and no process, not even one that is about to end."""
-        return not self.leases and not self.pids and self._playing.over and not self._ending
+        return not self.leases and not self._scoring.processes and self._playing.over and not self._ending
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode in a process of this version, where it finds a place; see ``EnvironmentService``.
@@ -144,10 +153,11 @@ class Serving:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         playing = self._playing
-        worker = playing.take()
+        here = spec.data is not None  # the rows that a task names are on this machine
+        worker = playing.take(here)
         if worker is None:
             try:
-                worker = await playing.wait()
+                worker = await playing.wait(here)
             except BrokenPlugin as error:
                 return EpisodeOutcome("error", failure=error.failure)
             except Cut:
@@ -292,8 +302,28 @@ class Serving:
 
     async def _launched(self, owner: Owner) -> Child:
         child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE)
+        self._reach.count(child)
         self._take(child)
         return child
+
+    async def _launched_further(self, owner: Owner) -> Child:
+        """A process beside others, on the node with the most room; here, where it does not work there."""
+        with self._reach.place(self._path) as launcher:
+            if not launcher.node:
+                return await self._launched(owner)
+            try:
+                child = await Child.start(self._path, self._folders, owner, IMPORT_PATIENCE, launcher)
+                self._reach.count(child)
+                if launcher.node not in self._proven:
+                    await probe(child, each=self._path.suffix == ".toml")
+                    self._proven.add(launcher.node)
+                return child
+            except BrokenPlugin as error:
+                self._reach.refuse(launcher.node, self._path, self._folders.scratch.name, error.failure.message)
+        return await self._launched(owner)
+
+    def _cores_elsewhere(self) -> int:
+        return self._reach.elsewhere(self._path, self._folders)
 
     async def _scored(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
         """The outcome of an episode that has a score function or may be ranked; it is scored in another process."""

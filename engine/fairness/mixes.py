@@ -44,3 +44,8 @@ class Mix:
         if not self.sampled or not self.episodes:
             return None
         return self.prefilled / self.episodes, self.sampled / self.episodes
+
+    @property
+    def turns_of_one(self) -> float:
+        """Turns of an episode; 0 until one has ended."""
+        return self.turns / self.episodes if self.episodes else 0.0

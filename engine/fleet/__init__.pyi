@@ -3,12 +3,18 @@ from .agreement import (
     compare as compare,
     comparison_tokens as comparison_tokens,
 )
+from .environment_hosts import (
+    EnvironmentHosts as EnvironmentHosts,
+)
 from .lone_sampler import (
     BARE as BARE,
     LonePlan as LonePlan,
     LoneSampler as LoneSampler,
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
+)
+from .nodes_plan import (
+    on_machines as on_machines,
 )
 from .placement.balance import (
     Balance as Balance,

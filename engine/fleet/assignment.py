@@ -7,6 +7,7 @@ are a process each.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel, parameters
 from ..devices import SamplerAssignment
@@ -29,25 +30,34 @@ from .worker_specs import (
     wanted_of,
 )
 
+if TYPE_CHECKING:
+    from ..cluster import StateFiles
+
 Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
     """The specs of all processes that are to be started."""
-    assignments, plans, machine = placement_plan.placement.samplers, placement_plan.memory, placement_plan.machine
-    trainers = [
-        trainer_on_cards(spec, assignment, machine) if assignment.place.gpus and machine else spec
-        for assignment in placement_plan.placement.trainers
-        for spec in (trainer_spec(base, home, settings, plans[0], assignment, len(placement_plan.placement.trainers)),)
-    ]
+    placement, plans = placement_plan.placement, placement_plan.memory
+    trainers: list[WorkerSpec] = []
+    for number, trainer in enumerate(placement.trainers):
+        machine = placement_plan.machine_at(trainer.node)
+        together = sum(other.node == trainer.node for other in placement.trainers)
+        spec = trainer_spec(base, home, settings, placement_plan.memory_of(number), trainer, together)
+        trainers.append(trainer_on_cards(spec, trainer, machine) if trainer.place.gpus and machine else spec)
     shared = sharing_assignment(placement_plan)
     specs = trainers[1:] if shared else trainers
-    for assignment, plan in zip(assignments, plans, strict=True):
-        spec = sampler_spec(base, home, settings, plan, assignment)
+    for assignment, plan in zip(placement.samplers, plans, strict=True):
+        spec, machine = (
+            sampler_spec(base, home, settings, plan, assignment),
+            placement_plan.machine_at(assignment.node),
+        )
         if assignment.place.gpus and machine:
             spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
         specs.append(shared_spec(spec, trainers[0], assignment.sharing) if assignment is shared else spec)
-    return lending(specs, placement_plan.placement, parameters(base), home.scratch)
+    if len(placement.nodes) > 1:
+        return specs  # what lends cores to each other is one sampler and one trainer on one machine
+    return lending(specs, placement, parameters(base), home.scratch)
 
 
 def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
@@ -59,21 +69,33 @@ def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | Non
             assignment
             for assignment in placement_plan.placement.samplers
             if assignment.sharing == placement_plan.placement.trainer.sharing
+            and assignment.node == placement_plan.placement.trainer.node
         ),
         None,
     )
 
 
-def sampler_at(handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> Sampler:
-    """A proxy for the sampler at an assignment."""
+def sampler_at(
+    handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment, files: StateFiles | None = None
+) -> Sampler:
+    """A proxy for the sampler at an assignment; ``files`` carries versions to one on a node."""
     part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
-    sampler: Sampler = handles[assignment.name].proxy(Sampler, posted=("release",), part=part)
-    return sampler
+    worker = handles[assignment.name]
+    sampler: Sampler = worker.proxy(Sampler, posted=("release",), part=part)
+    if not worker.node or files is None:
+        return sampler
+    from ..cluster import RemoteSampler  # only where there are nodes
+
+    return RemoteSampler(sampler, worker, files)
 
 
-def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str) -> Trainer:
-    """A proxy for the trainer of that name."""
+def trainer_at(handles: Handles, placement_plan: PlacementPlan, name: str, files: StateFiles | None = None) -> Trainer:
+    """A proxy for the trainer of that name; ``files`` brings home what one on a node writes."""
     shared = sharing_assignment(placement_plan) if name == placement_plan.placement.trainer.name else None
     worker, part = (shared.name, TRAINER_PART) if shared else (name, "")
     trainer: Trainer = handles[worker].proxy(Trainer, part=part)
-    return trainer
+    if not handles[worker].node or files is None:
+        return trainer
+    from ..cluster import RemoteTrainer
+
+    return RemoteTrainer(trainer, handles[worker], files)

@@ -2,16 +2,28 @@
 
 Without cards the settings alone decide: one sampler, or those that ``samplers`` lists side by side, and the trainer,
 each on cores of its own where there are enough. With cards ``placement`` decides, unless a list leaves them to others.
+Plans over several machines are made in ``nodes_plan``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from ..base import ENOUGH, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
-from ..devices import Machine, Placement, Precision, SamplerKind, Sharing, Software, UsableResources, own_cores
+from ..devices import (
+    Link,
+    Machine,
+    Placement,
+    Precision,
+    SamplerKind,
+    Sharing,
+    Software,
+    UsableNode,
+    UsableResources,
+    own_cores,
+)
 from ..errors import BaseModelError, ConfigError
 from ..home import Settings
 from .placement import processor, trainers as training_workers
@@ -31,7 +43,29 @@ class PlacementPlan:
     memory: tuple[MemoryPlan, ...]
     """One plan for each sampler, in their order; the first includes the trainer."""
     machine: Machine | None = None
-    """The machine whose devices the placement names; None where it names cores alone."""
+    """The machine whose devices the placement names; None where it names cores alone, or there are several machines."""
+    training: tuple[MemoryPlan, ...] = ()
+    """Over several machines, one plan for each trainer; empty: the first sampler's holds for all."""
+    machines: Mapping[str, UsableNode] = field(default_factory=dict)
+    """Over several machines, those that may be used, by their ids."""
+
+    def machine_at(self, node: str) -> Machine | None:
+        """The machine whose devices assignments at a node name; None where they name cores alone."""
+        return self.machines[node].machine if node in self.machines else self.machine
+
+    def link_to(self, node: str) -> Link:
+        """The way to a node."""
+        return self.machines[node].link if node in self.machines else Link()
+
+    def bits_of(self, trainer: str) -> str:
+        """What the bits of a trainer follow from beside its threads: its node's processor; nothing on one machine."""
+        (node,) = (own.node for own in self.placement.trainers if own.name == trainer)
+        machine = self.machines[node].machine if node in self.machines else None
+        return (machine.cpu.name or node) if machine else ""
+
+    def memory_of(self, number: int) -> MemoryPlan:
+        """The plan for the trainer with this place among all."""
+        return self.training[number] if self.training else self.memory[0]
 
     @property
     def words(self) -> str:
@@ -191,13 +225,23 @@ def _one_trainer(
     times: Times | None,
     without: Sequence[Sharing],
 ) -> Placement:
-    _check_samplers(settings)
-    if not settings.rollout.samplers or _cards(settings.rollout.devices):
+    if may_use_cards(settings):
         return decide(settings, wanted_of(base, settings, trains=True), usable, software, times, without)
-    _check_processor(settings)
     placement = on_cores(sampler_kinds(settings, base), usable.machine.cpu.cores)
     left = ["`samplers` under [rollout] leaves the cards to others."] if usable.machine.gpus else []
     return replace(placement, reasons=(*placement.reasons, *left))
+
+
+def may_use_cards(settings: Settings) -> bool:
+    """Whether samplers may be on cards, as ``samplers`` under [rollout] says.
+
+    Raises ``ConfigError`` where that does not go with the other settings.
+    """
+    _check_samplers(settings)
+    if not settings.rollout.samplers or _cards(settings.rollout.devices):
+        return True
+    _check_processor(settings)
+    return False
 
 
 def _check_samplers(settings: Settings) -> None:

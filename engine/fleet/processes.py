@@ -9,29 +9,39 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from operator import itemgetter
 from pathlib import Path
 
 from ..errors import WorkerDied
 from ..racing import until_first
-from ..workers import Template, WorkerHandle
-from .worker_specs import WorkerSpec
+from ..workers import Launcher, Template, WorkerHandle
+from .worker_specs import LOCAL, WorkerSpec
 
 TEMPLATE = "template"
 """What its log is called."""
 
 
+Launchers = Callable[[str], Awaitable[Launcher]]
+
+
+async def _local(node: str) -> Launcher:
+    return LOCAL
+
+
 class WorkerProcesses:
     """The processes of one incarnation; those of the next start once these have ended."""
 
-    def __init__(self, logs: Path, nice: int) -> None:
+    def __init__(self, logs: Path, nice: int, launcher: Launchers = _local) -> None:
+        """``launcher`` gives what starts workers on a node; empty: this machine. It raises ``MarlaasError`` where it
+        cannot be reached."""
         self.handles: dict[str, WorkerHandle] = {}
         """By name, those that take calls."""
         self.cards: frozenset[str] = frozenset()
         """``Gpu.uuid`` of what they compute on, from before they start until they have ended."""
         self._logs = logs
         self._nice = nice
+        self._launcher = launcher
         self._template: Template | None = None
         """Forks those workers that import the same, where there are several."""
         self._endings: set[asyncio.Future[None]] = set()
@@ -46,9 +56,10 @@ class WorkerProcesses:
 
     async def _spawn(self, spec: WorkerSpec) -> None:
         template = self._template
-        if template is not None and not (spec.modules and len(spec.cores) == template.threads and template.alive):
+        if template is not None and not (forked(spec) and len(spec.cores) == template.threads and template.alive):
             template = None
-        self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template)
+        launcher = await self._launcher(spec.node)
+        self.handles[spec.name] = await spec.spawn(self._logs, self._nice, template, launcher)
 
     async def start_again(self, spec: WorkerSpec) -> None:
         """Start one whose process has died. Raises as ``WorkerSpec.spawn`` does."""
@@ -82,16 +93,21 @@ class WorkerProcesses:
         ending.add_done_callback(self._endings.discard)
 
 
+def forked(spec: WorkerSpec) -> bool:
+    """Whether a template of this machine can fork it."""
+    return bool(spec.modules) and not spec.node
+
+
 async def _template(specs: Sequence[WorkerSpec], logs: Path) -> Template | None:
     """A template for the most workers with as many cores that one can fork; None where there is but one of them, where
     the system's libraries do not stand a fork, and where it cannot start: workers then start by themselves."""
-    forked = [spec for spec in specs if spec.modules]
-    threads, many = max(Counter(len(spec.cores) for spec in forked).items(), key=itemgetter(1), default=(0, 0))
+    able = [spec for spec in specs if forked(spec)]
+    threads, many = max(Counter(len(spec.cores) for spec in able).items(), key=itemgetter(1), default=(0, 0))
     if many < 2 or sys.platform != "linux":
         return None
-    modules = dict.fromkeys(module for spec in forked if len(spec.cores) == threads for module in spec.modules)
+    modules = dict.fromkeys(module for spec in able if len(spec.cores) == threads for module in spec.modules)
     with contextlib.suppress(WorkerDied):
-        return await Template.start(tuple(modules), threads, forked[0].environment, logs / f"{TEMPLATE}.log")
+        return await Template.start(tuple(modules), threads, able[0].environment, logs / f"{TEMPLATE}.log")
     return None
 
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
 from ..home import Home, Settings
-from ..rollout import Renderer, Rollout, SamplerEndpoint
+from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
@@ -26,6 +27,9 @@ from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
+
+if TYPE_CHECKING:
+    from ..cluster import StateFiles
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class ServicesFactory:
     draining: asyncio.Event
     renderer: Renderer
     log: Callable[[str, str, str], None]
+    files: Callable[[], StateFiles | None] = lambda: None
+    """What carries state files to and from nodes, at the moment; None where there are none."""
     endpoints: Endpoints | None = None
     """Gives episodes addresses for their programs; None where nothing serves any."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
@@ -91,26 +97,30 @@ class ServicesFactory:
     ) -> SharedTrainer:
         """The trainer of that name, with a line that goes by ``clock``."""
         line, fuse = Line[Call](self._weight, clock), self.settings.training.fuse
-        return SharedTrainer(trainer_at(handles, placement_plan, name), line, self.ledger, fuse, name=name)
+        like = placement_plan.bits_of(name)
+        return SharedTrainer(
+            trainer_at(handles, placement_plan, name, self.files()), line, self.ledger, fuse, name=name, like=like
+        )
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
         endpoints: list[SamplerEndpoint] = []
         clock: SharedClock[str] = SharedClock()
         tolerances = {}
         for assignment, plan in zip(placement_plan.placement.samplers, placement_plan.memory, strict=True):
-            sampler = sampler_at(handles, placement_plan, assignment)
+            sampler = sampler_at(handles, placement_plan, assignment, self.files())
             stored, tolerance = precision(self.base, self.settings, assignment, plan, placement_plan.placement.trainer)
             limits = await sampler.limits()
             if limits.note:
                 self.log("worker", limits.note, "warning")
-            endpoints.append(
-                open_endpoint(sampler, limits, assignment, stored, Line(self._weight, clock), placement_plan.machine)
-            )
+            machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+            endpoints.append(open_endpoint(sampler, limits, assignment, stored, line, machine))
             tolerances[assignment.name] = tolerance
             if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
                 await self._compare(endpoints[-1], trainer, tolerance)
-        rates = rates_at(placement_plan.placement.samplers, placement_plan.machine)
-        return SamplerEndpoints(endpoints, tolerances, self.base, rates)
+        samplers = placement_plan.placement.samplers
+        rates = rates_at(samplers, placement_plan.machine_at)
+        links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""

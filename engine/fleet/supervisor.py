@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from ..base import BaseModel
 from ..clock import monotonic
@@ -30,6 +31,9 @@ from .services import Load, Services
 from .services_factory import ServicesFactory
 from .until_compiled import loading, until_compiled
 from .yielding.preemptible import Preemptible
+
+if TYPE_CHECKING:
+    from ..cluster import Cluster
 
 ATTEMPTS = 3
 """Tries at starting workers that die while they start."""
@@ -57,12 +61,14 @@ class WorkerSupervisor:
         log: Callable[[str, str, str], None],
         plan: Plan,
         endpoints: Endpoints | None = None,
+        cluster: Cluster | None = None,
         processes: WorkerProcesses | None = None,
         renderer: Renderer | None = None,
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
-        ``endpoints``: see ``ServicesFactory``. ``processes`` and ``renderer``: others than those of this machine and
-        base, as a simulation has them."""
+        ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made anew when the workers start.
+        ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them."""
+        self.cluster = cluster
         self._home = home
         self._settings = settings
         self._base = base
@@ -87,10 +93,17 @@ class WorkerSupervisor:
         self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
+        self.settling = False
+        """Whether they then go on, with workers elsewhere; else the engine ends."""
         self._opening = ServicesFactory(
-            home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log, endpoints
+            *(home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log),
+            files=lambda: cluster.files if cluster else None,
+            endpoints=endpoints,
         )
-        self._worker_processes = processes or WorkerProcesses(home.logs, settings.resources.nice)
+        nice = settings.resources.nice
+        self._worker_processes = processes or (
+            WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
+        )
         self._endpoints: SamplerEndpoints | None = None
         self._services: Services | None = None
         self._preemptible = Preemptible()
@@ -102,6 +115,8 @@ class WorkerSupervisor:
     def place(self, placement_plan: PlacementPlan) -> None:
         """Use this plan from the workers' next start on."""
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
+        self.hosts = placement_plan.placement.hosts
+        """Where environments may run."""
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
@@ -120,7 +135,13 @@ class WorkerSupervisor:
 
     async def start(self) -> None:
         """Start all workers, unless the engine yields. Raises their errors if they cannot start."""
-        await self._preemptible.during(self._start_again())
+        await self._preemptible.during(self._start_first())
+
+    async def _start_first(self) -> None:
+        if self.cluster is not None:
+            self.waits = "The engine looks at the nodes of the cluster."
+            await self._plan_anew()
+        await self._start_again()
 
     def move(self, placement_plan: PlacementPlan) -> None:
         """Change to another plan: all workers end and start by it; tasks begin again from their last commit."""
@@ -139,8 +160,10 @@ class WorkerSupervisor:
                     self.failed += (sharing,)
                     self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
                     await self._plan_anew()
-                elif last or not isinstance(error, WorkerDied):
+                elif last or not (isinstance(error, WorkerDied) or self.cluster):
                     raise
+                elif self.cluster is not None:  # a node may have left
+                    await self._plan_anew()
 
     def _wait(self, reason: str) -> None:
         """Tell people why the workers are not started yet."""
@@ -148,15 +171,23 @@ class WorkerSupervisor:
         self._log("engine", reason, "info")
 
     async def place_anew(self) -> bool:
-        """Plan for the machine as it is, and change to that plan if it uses other cards; returns whether it does.
+        """Change to a plan for what there is if it uses other cards or nodes; returns whether it does.
+
+        Raises ``MarlaasError`` where nothing can be planned.
+        """
+        placement_plan = await self.planned_anew()
+        if placement_plan is not None:
+            self.move(placement_plan)
+        return placement_plan is not None
+
+    async def planned_anew(self) -> PlacementPlan | None:
+        """A plan for what there is, where that uses other cards or nodes than the present one; else None.
 
         Raises ``MarlaasError`` where nothing can be planned.
         """
         placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
-        moves = placement_plan.placement.cards != self.placement_plan.placement.cards
-        if moves:
-            self.move(placement_plan)
-        return moves
+        self.hosts = placement_plan.placement.hosts
+        return placement_plan if _where(placement_plan) != _where(self.placement_plan) else None
 
     async def _plan_anew(self) -> None:
         """Plan for the machine as it is, while no worker lives, and log the plan where it differs."""
@@ -170,6 +201,8 @@ class WorkerSupervisor:
         await until_compiled(self._specs, self._wait)
         self.waits = loading(self._specs)
         placement_plan = self.placement_plan  # ``move`` may set another meanwhile
+        if self.cluster is not None:
+            self.cluster.held = _held(placement_plan)
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)
             self._services, self._endpoints = await self._opening.open(self._worker_processes.handles, placement_plan)
@@ -188,10 +221,20 @@ class WorkerSupervisor:
         return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
-        """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
-        workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items()]
+        """What each process of this engine on this machine is called, and its id: the engine's own, workers',
+        environments'."""
+        workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items() if not handle.node]
         environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
+
+    def nodes_of_workers(self) -> dict[str, str]:
+        """Which node each worker runs on, by name; empty for the engine's machine."""
+        return {name: handle.node for name, handle in self._worker_processes.handles.items()}
+
+    def draining_nodes(self, names: frozenset[str]) -> None:
+        """From the next plan on, nodes of these names get nothing."""
+        if self.cluster is not None:
+            self.cluster.drained = names
 
     async def reload(self, plugin: str) -> None:
         """Read an environment plugin anew; see ``EnvironmentService.reload``."""
@@ -293,11 +336,20 @@ class WorkerSupervisor:
             except (MarlaasError, ValueError, OSError) as error:
                 if told != (told := str(error)):
                     self._log("worker", f"Worker {name} cannot be started: {told}", "error")
+                if spec.node and await self._moves_away():
+                    return
                 await asyncio.sleep(RETRY)
         services.trainers.take_in(
             self._opening.trainer(self._worker_processes.handles, self.placement_plan, name, services.trainers.clock)
         )
         self._returned.set()
+
+    async def _moves_away(self) -> bool:
+        """Whether the workers go elsewhere, because a node is not there any more."""
+        try:
+            return await self.place_anew()
+        except MarlaasError:
+            return False
 
     def _let_go(self) -> None:
         """Withdraw the services and set ``lost``."""
@@ -328,3 +380,14 @@ class WorkerSupervisor:
             await asyncio.wait(self._returning.values())
             self._returning.clear()
         await self._worker_processes.stop()
+
+
+def _where(plan: PlacementPlan) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
+    """The cards and nodes that a plan uses."""
+    return plan.placement.devices, plan.placement.nodes
+
+
+def _held(plan: PlacementPlan) -> dict[str, frozenset[str]]:
+    """``Gpu.uuid`` of the cards that a plan uses, by node."""
+    placement = plan.placement
+    return {node: frozenset(uuid for at, uuid in placement.devices if at == node) for node in placement.nodes}

@@ -10,7 +10,11 @@ from .trainer_pool import TrainerPool
 
 
 class TaskTrainer:
-    """Implements ``training.protocol.PolicyTrainer``. ``alone``: its groups never share a pass with other policies'."""
+    """Implements ``training.protocol.PolicyTrainer``.
+
+    ``alone``: its groups never share a pass with other policies', and its policies stay on alike processors, to
+    have the same bits in every run.
+    """
 
     def __init__(self, pool: TrainerPool, payer: Payer, alone: bool) -> None:
         self._pool = pool
@@ -20,7 +24,7 @@ class TaskTrainer:
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """See the protocol."""
         call = Call(self._payer, "open", policy, lambda trainer: trainer.open(policy, config, path, resume))
-        result: StepResult = await self._pool.open(call, config)
+        result: StepResult = await self._pool.open(call, config, self._alone)
         return result
 
     async def accumulate(

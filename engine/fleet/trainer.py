@@ -72,9 +72,12 @@ class SharedTrainer:
         fuse: bool = False,
         name: str = TRAINING,
         now: Callable[[], float] = monotonic,
+        like: str = "",
     ) -> None:
+        """``like``: words for what it computes on; trainers with the same words give the same bits."""
         self.trainer = trainer
         self.name = name
+        self.like = like
         self.died = asyncio.Event()
         """Set once the pool has given this worker up."""
         self.rested: Callable[[], None] = _nothing

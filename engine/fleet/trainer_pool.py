@@ -32,6 +32,8 @@ class _Home:
 
     trainer: SharedTrainer
     config: PolicyConfig
+    alone: bool = False
+    """Whether it stays at trainers that give the same bits as the first one."""
     calls: int = 0
     """Its calls that wait or are under way; it does not move with more than the one that asks for it."""
 
@@ -53,6 +55,9 @@ class TrainerPool:
         trainers = tuple(trainers)
         self.clock = trainers[0].clock
         """The clock of all lines."""
+        self._like = trainers[0].like
+        self._arrived = asyncio.Event()
+        """Set, and replaced, when a trainer is taken in."""
         self._homes: dict[str, _Home] = {}
         self._lost: set[str] = set()
         """Policies whose state is gone, until they are opened again."""
@@ -82,12 +87,17 @@ class TrainerPool:
         home = self._homes.get(policy)
         return home.config if home else None
 
-    async def open(self, call: Call, config: PolicyConfig) -> Any:
-        """Open a policy at the trainer with the least work, in place of what it was. Raises what the trainer does."""
+    async def open(self, call: Call, config: PolicyConfig, alone: bool = False) -> Any:
+        """Open a policy at the trainer with the least work, in place of what it was; ``alone``: at one that gives the
+        same bits as the first. Raises what the trainer does."""
         policy, before = call.policy, self._homes.get(call.policy)
         await self._still(policy)
-        here = self._trainers[chosen("", self._busy(), 0.0)]
-        self._homes[policy] = home = _Home(here, config, calls=1)
+        while not (able := self._able(alone)):  # the only such trainer has died: it has a successor soon
+            await until_first(self._arrived.wait(), self._ended.wait())
+            if self._ended.is_set():
+                raise WorkerDied("The trainer died that gives this policy's bits.")
+        here = self._trainers[chosen("", able, 0.0)]
+        self._homes[policy] = home = _Home(here, config, alone, calls=1)
         self._lost.discard(policy)
         if before and before.trainer is not here:
             self._errand(self._close(before.trainer, policy))
@@ -134,6 +144,8 @@ class TrainerPool:
     def take_in(self, trainer: SharedTrainer) -> None:
         """A trainer serves policies from now on."""
         self._trainers[trainer.name] = trainer
+        arrived, self._arrived = self._arrived, asyncio.Event()
+        arrived.set()
         trainer.rested = lambda: self._rested(trainer)
 
     async def _at(self, home: _Home, call: Call) -> Any:
@@ -161,12 +173,19 @@ class TrainerPool:
             counts[home.trainer.name] = counts.get(home.trainer.name, 0) + 1
         return {name: Busy(trainer.work, counts[name]) for name, trainer in self._trainers.items()}
 
+    def _able(self, alone: bool) -> dict[str, Busy]:
+        """Trainers for a policy: all, or those that give the same bits as the first."""
+        return {name: busy for name, busy in self._busy().items() if not alone or self._suits(name)}
+
+    def _suits(self, name: str) -> bool:
+        return self._trainers[name].like == self._like
+
     async def _place(self, home: _Home, policy: str) -> None:
         """Move the policy's state before its call where that pays; in any case, wait until it does not move."""
         await self._still(policy)
         if not self._moves or home.calls > 1 or len(self._trainers) == 1 or home.trainer.died.is_set():
             return
-        name = chosen(home.trainer.name, self._busy(), self._move_seconds(home))
+        name = chosen(home.trainer.name, self._able(home.alone), self._move_seconds(home))
         if name != home.trainer.name:
             move = self._moving[policy] = asyncio.ensure_future(self._move(home, policy, self._trainers[name]))
             move.add_done_callback(_heard)
@@ -181,6 +200,8 @@ class TrainerPool:
         call = busiest.next()
         home = self._homes.get(call.policy) if call else None
         if call is None or home is None or home.trainer is not busiest or home.calls > 1 or call.kind == "open":
+            return
+        if home.alone and not self._suits(idle.name):
             return
         now = {busiest.name: Busy(busiest.remaining, 0), idle.name: Busy(0.0, 0)}
         if chosen(busiest.name, now, self._move_seconds(home)) == idle.name:

@@ -22,7 +22,7 @@ async def until_compiled(
     Where it could not be compiled, the worker says why when it is started.
     """
     said = False
-    while any(spec.factory == LLAMA for spec in specs):
+    while any(spec.factory == LLAMA and not spec.node for spec in specs):
         build = look()
         if build is None or build.state != "compiling":
             return

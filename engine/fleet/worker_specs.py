@@ -27,7 +27,7 @@ from ..devices import (
 )
 from ..errors import BaseModelError
 from ..home import Home, Settings
-from ..workers import Template, WorkerHandle
+from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
 
@@ -35,6 +35,7 @@ LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
 VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+LOCAL = LocalLauncher()
 FORKED = (TORCH, TRAINER)
 """Workers of which several share the memory of what they import."""
 
@@ -51,6 +52,8 @@ class WorkerSpec:
     """Variables of its own: which cards it sees."""
     gpus: tuple[int, ...] = ()
     """Numbers of its cards."""
+    node: str = ""
+    """Where it runs, as in its assignment."""
 
     @property
     def device(self) -> str:
@@ -64,13 +67,15 @@ class WorkerSpec:
         """What a template imports for it; empty where it is not forked: what uses cards starts by itself."""
         return (self.factory.partition(":")[0],) if self.factory in FORKED and not self.gpus else ()
 
-    async def spawn(self, logs: Path, nice: int = 0, template: Template | None = None) -> WorkerHandle:
+    async def spawn(
+        self, logs: Path, nice: int = 0, template: Template | None = None, launcher: Launcher = LOCAL
+    ) -> WorkerHandle:
         """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
 
-        Raises as ``WorkerHandle.spawn`` does.
+        ``launcher`` is that of its node. Raises as ``WorkerHandle.spawn`` does.
         """
         log, environment = logs / f"{self.name}.log", self.environment
-        return await WorkerHandle.spawn(
+        return await launcher.start(
             self.name,
             self.factory,
             self.kwargs,
@@ -191,14 +196,14 @@ def sampler_spec(
         kwargs["cache"] = str(home.base)
         if memory.weights == BFLOAT16:
             kwargs["weights"] = BFLOAT16
-        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()))
+        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()), node=assignment.node)
     if assignment.kind == "vllm":
         slots = slots_for(VERSIONS * settings.engine.tasks)
         kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
-        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()))
+        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()), node=assignment.node)
     exact, gguf = settings.rollout.exact, settings.rollout.gguf
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
-    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()))
+    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
 def trainer_spec(
@@ -223,7 +228,7 @@ def trainer_spec(
         "scratch": str(home.scratch),
         "precision": assignment.precision,
     }
-    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()))
+    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 
 
 COLOCATED = "marlaas.engine.fleet.colocated.worker:ColocatedWorker"

@@ -62,9 +62,7 @@ async def read(request: Request, body: Body, limits: Limits) -> bytes:
 
     encoding = request.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
-        sentence = (
-            f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
-        )
+        sentence = f"The body is encoded as {encoding[:40]!r}, but is read as it comes: leave Content-Encoding out."
         raise Refusal(415, "compressed", sentence)
     said = request.headers.get("content-length", "")
     if said.isdecimal():

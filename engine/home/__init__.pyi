@@ -37,7 +37,9 @@ from .recognition import (
 )
 from .settings import (
     DOCUMENTED as DOCUMENTED,
+    PORTS as PORTS,
     ApiSettings as ApiSettings,
+    ClusterSettings as ClusterSettings,
     DiskSettings as DiskSettings,
     EngineSettings as EngineSettings,
     EnvironmentSettings as EnvironmentSettings,

@@ -85,6 +85,16 @@ class Home:
         """The lock file, held by the engine that serves this home."""
         return self.root / "engine.lock"
 
+    @property
+    def cluster_token(self) -> Path:
+        """The token of the cluster that this machine is in, unless the settings name another file."""
+        return self.root / "cluster.token"
+
+    @property
+    def node_lock(self) -> Path:
+        """The lock file that this machine's Ray holds while it lives."""
+        return self.root / "node.lock"
+
     def name_of(self, path: Path) -> str:
         """A file's path relative to the home, as the database has it, so that the home can be moved and copied."""
         return path.relative_to(self.root).as_posix()

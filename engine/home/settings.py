@@ -19,6 +19,8 @@ from ..spec import between, build, each_of, one_of, read_toml
 from .active_hours import ActiveHours
 from .paths import Home
 
+PORTS = 100
+"""Ports that Ray takes on each machine of a cluster, beside the head's."""
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
 
@@ -45,6 +47,7 @@ DOCUMENTED = """\
 # Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
 # which gives sampling and training different cards where there are two, in proportion to how long both take. With
 # ["gpu 0", "cpu"] the processor samples beside the card; [] lets it where it adds a tenth or more, by measured rates.
+# Of another node of a cluster: "NODE/gpu 0", or "NODE" for all of it.
 # devices = []
 # The sampler's copy of the base: with llama.cpp "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m", with torch "f32" or
 # "bf16"; "auto" chooses by the base's size and the processor. Smaller ones need less memory; what they say differently
@@ -161,6 +164,21 @@ DOCUMENTED = """\
 # idle_minutes = 10
 # How far workers and environments let others go first on the cores: 0 not at all, 19 whenever anybody wants to.
 # nice = 0
+
+[cluster]
+# Several machines, joined by Ray (`pip install 'marlaas[cluster]'`): the address of the head, "192.168.1.10:6379", or
+# "auto" for a Ray that runs on this machine, as under Slurm. `marlaas cluster join` sets it. "" is this machine alone.
+# address = ""
+# The file with the cluster's token, without which nobody reaches it; mode 0600. "" is cluster.token in the home.
+# token = ""
+# Take part in a cluster that asks for no token: whoever reaches its ports then runs programs under your account.
+# insecure = false
+# The head's port, and the first of 100 ports that Ray takes on each machine beside it. A firewall has to let the
+# machines reach these on each other, and should let nobody else.
+# port = 6379
+# ports = 6400
+# Gigabytes of this machine's memory that Ray's object store may take; versions travel through it, one at a time.
+# object_store_gb = 1.0
 """
 
 
@@ -247,6 +265,18 @@ class DiskSettings:
 
 
 @dataclass(frozen=True)
+class ClusterSettings:
+    """Settings of the cluster that this machine is part of; see ``engine/cluster``."""
+
+    address: str = ""
+    token: str = ""
+    insecure: bool = False
+    port: int = between(6379, 1024, 65535)
+    ports: int = between(6400, 1024, 65436)
+    object_store_gb: float = between(1.0, 0.1, 1e4)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All of ``marlaas.toml``."""
 
@@ -259,6 +289,7 @@ class Settings:
     notify: NotifySettings = NotifySettings()
     disk: DiskSettings = DiskSettings()
     resources: ResourceSettings = ResourceSettings()  # noqa: RUF009  # it is frozen
+    cluster: ClusterSettings = ClusterSettings()
 
 
 def load_settings(home: Home) -> Settings:
@@ -300,5 +331,18 @@ def load_settings(home: Home) -> Settings:
     if settings.environments.wheels:
         wheels = str(home.root / Path(settings.environments.wheels).expanduser())
         settings = replace(settings, environments=replace(settings.environments, wheels=wheels))
+    if settings.cluster.token:
+        token = str(home.root / Path(settings.cluster.token).expanduser())
+        settings = replace(settings, cluster=replace(settings.cluster, token=token))
+    _check_ports(settings.cluster, home)
     base = os.environ.get("MARLAAS_BASE")
     return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))
+
+
+def _check_ports(cluster: ClusterSettings, home: Home) -> None:
+    if cluster.ports <= cluster.port < cluster.ports + PORTS:
+        raise ConfigError(
+            f"'cluster.port' is {cluster.port}, one of the {PORTS} ports from 'cluster.ports' {cluster.ports} on.",
+            "Choose another for one of them.",
+            where=str(home.config),
+        )

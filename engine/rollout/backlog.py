@@ -15,6 +15,8 @@ class Backlog:
         """``read`` and ``written``: seconds that a prefilled and a sampled token take there."""
         self.read = read
         self.written = written
+        self.way = 0.0
+        """Seconds that a turn is on the way there and back, while the sampler computes for others."""
         self._prefilled = 0
         self._sampled = 0.0
         self._turns = 0

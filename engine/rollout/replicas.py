@@ -27,7 +27,7 @@ class Offer:
     backlog: float
     """What the sampler has to do before."""
     turn: float
-    """The turn itself, with all that must be read for it there."""
+    """The turn itself, with all that must be read for it there, and the way there and back."""
     again: float = 0.0
     """The part of it that is read although another sampler remembers it: at that one it would not be computed."""
 
@@ -73,7 +73,7 @@ class Replicas:
         offers = []
         for endpoint, count in zip(self.endpoints, unread, strict=True):
             backlog = endpoint.backlog
-            turn, again = backlog.cost(count, reply), backlog.cost(count - fewest, 0)
+            turn, again = backlog.cost(count, reply) + backlog.way, backlog.cost(count - fewest, 0)
             offers.append(Offer(backlog.seconds, turn, again))
         place = least(offers)
         return self.endpoints[place], unread[place]

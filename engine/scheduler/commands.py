@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
 from ..spec import tenant_change
-from ..store import API_SWITCHES, YIELDS, Command, Reason, ReasonCode, Store
+from ..store import API_SWITCHES, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store
 from ..submission import next_state
 from .deletion import delete_versions
 from .extension import extend
@@ -44,8 +44,8 @@ class Commands:
 
     async def carry_out(self, command: Command) -> None:
         """Do it and record the outcome; a reload, which may take long, goes on in the background."""
-        if command.kind in YIELDS or command.kind in API_SWITCHES:
-            return  # ``fleet.yielding`` and ``api`` hear them, which no call of a stage holds up
+        if command.kind in (*YIELDS, *API_SWITCHES, *NODE_COMMANDS):
+            return  # ``fleet.yielding``, ``api`` and ``daemon.nodes`` hear them, which no call of a stage holds up
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))

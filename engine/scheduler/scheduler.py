@@ -63,6 +63,8 @@ class Scheduler:
         self._seen = -1
         self._review = 0.0
         self._stopping = False
+        self._settled: Callable[[], None] | None = None
+        """What to do once all running tasks have committed their steps; they then go on."""
 
     async def run(self) -> None:
         """Serve until told to stop; running tasks then stop at their last commit, in state *running*."""
@@ -105,6 +107,20 @@ class Scheduler:
 
         The tasks stay in state *running*, and the next engine goes on with them.
         """
+        self._settled = None
+        self._supervisor.settling = False
+        self._supervisor.draining.set()
+        self._wake.set()
+
+    def settle(self, then: Callable[[], None]) -> None:
+        """Call ``then`` at a moment at which no task is within a step, and start none before; all go on afterwards.
+
+        An engine that drains calls nothing: the next one begins with what was to be changed.
+        """
+        if self._supervisor.draining.is_set() and not self._supervisor.settling:
+            return
+        self._settled = then
+        self._supervisor.settling = True
         self._supervisor.draining.set()
         self._wake.set()
 
@@ -114,7 +130,8 @@ class Scheduler:
         if not self._supervisor.draining.is_set():
             return ""
         left = len(self._runs)
-        return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
+        then = "the workers move" if self._supervisor.settling else "the engine stops"
+        return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then {then}."
 
     def wake(self, mended: Set[str] = frozenset()) -> None:
         """An environment changed, or yielding began or ended.
@@ -139,11 +156,23 @@ class Scheduler:
             await self._commands.carry_out(command)
         if not self._supervisor.draining.is_set():
             await self._go_through_the_queue()
-        elif self._held():
-            await self._end_runs(list(self._runs))  # without workers no step can be finished
+        else:
+            if self._held():
+                await self._end_runs(list(self._runs))  # without workers no step can be finished
+            if not self._runs:
+                self._end_drain()
+
+    def _end_drain(self) -> None:
+        """No task is within a step: end, or do what waited for that and go on."""
+        then, self._settled = self._settled, None
+        if then is None:
             self.stop()
-        elif not self._runs:
-            self.stop()
+            return
+        self._supervisor.settling = False
+        self._supervisor.draining.clear()
+        self._seen = -1
+        self._wake.set()
+        then()
 
     def _collect(self) -> None:
         """Record how finished runs ended; what the disk refuses is recorded later."""

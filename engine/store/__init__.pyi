@@ -111,6 +111,10 @@ from .queries.matchups import (
     Matchup as Matchup,
     matchups as matchups,
 )
+from .queries.nodes import (
+    NodeRow as NodeRow,
+    node_rows as node_rows,
+)
 from .queries.past_runs import (
     PastRun as PastRun,
     past_runs as past_runs,
@@ -201,6 +205,7 @@ from .store import (
 )
 from .submissions import (
     API_SWITCHES as API_SWITCHES,
+    NODE_COMMANDS as NODE_COMMANDS,
     YIELDS as YIELDS,
     Borrowed as Borrowed,
     Submission as Submission,

@@ -25,6 +25,7 @@ from .evaluations import EvaluationTable
 from .experience import ExperienceTable
 from .findings import FindingTable
 from .machine import DeviceTable, StageTable, StandingTable, YieldTable
+from .nodes import NodeTable
 from .open_plays import OpenPlayTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
@@ -66,6 +67,7 @@ class Store:
         self.stages = StageTable(self._database)
         self.standings = StandingTable(self._database)
         self.devices = DeviceTable(self._database)
+        self.nodes = NodeTable(self._database)
         self.evaluations = EvaluationTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.findings = FindingTable(self._database)

@@ -22,11 +22,15 @@ until the time ``until``, in seconds since 1970, or if that is None until the co
 API_SWITCHES = ("api_start", "api_stop")
 """Commands without a task, which an engine that starts later obeys, too. ``api_start`` opens the API, at the port
 ``port`` where that is no None; ``api_stop`` closes it."""
+NODE_COMMANDS = ("drain_node", "undrain_node")
+"""Commands without a task, which an engine that starts later obeys, too. ``drain_node`` gives the cluster's node of the
+name ``node`` nothing new and moves its workers; ``undrain_node`` takes that back."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
     *("name", "unname"),
     *YIELDS,
     *API_SWITCHES,
+    *NODE_COMMANDS,
 )
 """Five have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
 sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again, ``unname`` takes the name

@@ -1,3 +1,9 @@
+from .child import (
+    NOTHING as NOTHING,
+    Child as Child,
+    kill as kill,
+    run_host as run_host,
+)
 from .ending import (
     last_line as last_line,
     signal_name as signal_name,
@@ -10,4 +16,8 @@ from .handle import (
 )
 from .host import (
     PR_SET_PDEATHSIG as PR_SET_PDEATHSIG,
+)
+from .launcher import (
+    Launcher as Launcher,
+    LocalLauncher as LocalLauncher,
 )

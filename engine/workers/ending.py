@@ -32,7 +32,7 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
     """What happened, and a hint; ``code`` is the exit status, negative for a signal, None where not known."""
     what = f"Worker {name} " + ("could not start" if starting else "ended")
     if code is None:
-        return f"{what}.", ""
+        return (f"{what}: {line}" if line else what).rstrip(".") + ".", ""
     if code < 0:
         what += f" by signal {signal_name(-code)}"
     elif code == STATUS and not starting:

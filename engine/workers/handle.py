@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
-import signal
-import socket
-import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
-from .ending import last_line, sentence
+from .child import NOTHING, Child, LocalChild
+from .ending import sentence
 from .failures import rebuild
-from .forked import ForkedProcess, Template
+from .forked import Template
 from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
@@ -35,28 +31,21 @@ MISSED = 6
 compute, however long; looks are counted, not seconds, so that an engine that was itself held up blames nobody."""
 GRACE = 5.0
 """Seconds that a stopped worker has to end before it is killed."""
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class WorkerHandle:
-    """A running worker. Make one with ``spawn``; all methods belong to the event loop that did."""
+    """A running worker. Made by ``spawn`` or a ``Launcher``; all methods belong to the event loop that did."""
 
-    def __init__(
-        self,
-        name: str,
-        process: asyncio.subprocess.Process | ForkedProcess,
-        connection: socket.socket,
-        log_path: Path,
-    ) -> None:
+    def __init__(self, name: str, child: Child, log_path: Path) -> None:
         self.name = name
         self.log_path = log_path
         self.died = asyncio.Event()
         """Set when the process has ended, whether by ``stop`` or on its own."""
-        self._process = process
-        self._connection = connection
-        self._writer: asyncio.StreamWriter | None = None
+        self._child = child
+        self._begun = False
+        """Whether it takes calls."""
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
-        self._outbox = Outbox(self._write, self._refuse)
+        self._outbox = Outbox(child.write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
         self._stopping = False
         self._hung = False
@@ -64,7 +53,6 @@ class WorkerHandle:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._hearing: dict[int, Callable[[Any], None]] = {}
         self._numbers = itertools.count(1)  # 0 is the start-up
-        self._log_start = log_path.stat().st_size if log_path.exists() else 0
 
     @classmethod
     async def spawn(
@@ -87,27 +75,15 @@ class WorkerHandle:
         what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
         exception, and ``WorkerDied`` with the last line of the log when the process just ended.
         """
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        ours, theirs = socket.socketpair()
-        cores_word = ",".join(map(str, cores)) or "any"
-        process: asyncio.subprocess.Process | ForkedProcess
-        with open(log_path, "ab") as log, theirs, contextlib.ExitStack() as failing:
-            failing.callback(ours.close)
-            if template is not None:
-                process = await template.fork(name, theirs.fileno(), log.fileno(), cores_word, nice, environment)
-            else:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", "marlaas.engine.workers.host", name, str(theirs.fileno())),
-                    *(str(os.getpid()), cores_word, str(nice)),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=os.environ | environment,
-                    pass_fds=(theirs.fileno(),),
-                    process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
-                )
-            failing.pop_all()
-        handle = cls(name, process, ours, log_path)
+        child = await LocalChild.start(
+            name, cores, log_path=log_path, environment=environment, nice=nice, template=template
+        )
+        return await cls.over(child, name, factory, kwargs, log_path)
+
+    @classmethod
+    async def over(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
+        """Have a child that was just started build its object; it is ended where it cannot. Raises as ``spawn``."""
+        handle = cls(name, child, log_path)
         try:
             await handle._begin(Start(factory, kwargs))
         except BaseException:
@@ -117,8 +93,13 @@ class WorkerHandle:
 
     @property
     def pid(self) -> int:
-        """Process id of the child."""
-        return self._process.pid
+        """Process id of the child, on its machine."""
+        return self._child.pid
+
+    @property
+    def node(self) -> str:
+        """Ray's id of the node that it runs on; empty for the engine's machine."""
+        return self._child.node
 
     @property
     def alive(self) -> bool:
@@ -133,7 +114,7 @@ class WorkerHandle:
         such an argument, too: it is called here with what the method calls it with there, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
-        if self._writer is None or not self.alive:
+        if not self._begun or not self.alive:
             answer.set_exception(self.death())
             return answer
         number = next(self._numbers)
@@ -145,13 +126,14 @@ class WorkerHandle:
             self._outbox.send(HeardCall(number, method, args))
         return answer
 
-    def post(self, method: str, *args: Any) -> None:
+    def post(self, method: str, *args: Any, haste: bool = False) -> None:
         """Have an async method run whose value nobody needs; what it raises goes to the worker's log.
 
-        It begins before any call that is made later, and soon where there is none. A dead worker is no error.
+        It begins before any call that is made later, and soon where there is none; with ``haste``, at once. A dead
+        worker is no error.
         """
-        if self._writer is not None and self.alive:
-            self._outbox.send(Call(None, method, args), haste=False)
+        if self._begun and self.alive:
+            self._outbox.send(Call(None, method, args), haste=haste)
 
     def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
         """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker.
@@ -166,30 +148,27 @@ class WorkerHandle:
         self._stopping = True
         if self._watch is not None:
             self._watch.cancel()
-        if self._writer is not None:
-            self._writer.close()
-        else:
-            self._connection.close()
+        self._child.close()
         try:
             async with asyncio.timeout(grace):
-                await self._process.wait()
+                await self._child.wait()
         except TimeoutError:
-            self._kill()
-            await self._process.wait()
+            self._child.kill()
+            await self._child.wait()
         if self._listener is not None:
             await self._listener
         self.died.set()
 
     async def _begin(self, start: Start) -> None:
-        reader, self._writer = await asyncio.open_connection(sock=self._connection)
-        self._writer.write(pack(start))
-        first = await read(reader)
+        self._child.write(pack(start))
+        first = await read(self._child.reader)
         if first and isinstance(first[0], Failed):
             raise rebuild(first[0], self.name)
         if first != (Ready(),):
-            await self._process.wait()
+            await self._child.wait()
             raise self.death(starting=True)
-        self._listener = asyncio.create_task(self._listen(reader), name=f"worker {self.name}")
+        self._begun = True
+        self._listener = asyncio.create_task(self._listen(self._child.reader), name=f"worker {self.name}")
         self._watch = asyncio.create_task(self._look_after(), name=f"watch over {self.name}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
@@ -200,8 +179,8 @@ class WorkerHandle:
             if len(answers) < len(messages):
                 break
         if not self._stopping:
-            self._kill()  # it cannot answer any more, even if it still computes
-        await self._process.wait()
+            self._child.kill()  # it cannot answer any more, even if it still computes
+        await self._child.wait()
         self.died.set()
         if self._watch is not None:
             self._watch.cancel()
@@ -210,8 +189,7 @@ class WorkerHandle:
                 answer.set_exception(self.death())
         self._waiting.clear()
         self._hearing.clear()
-        if self._writer is not None:
-            self._writer.close()
+        self._child.close()
 
     async def _look_after(self) -> None:
         """Kill a worker whose event loop does not answer: whoever waits for it then learns that it died."""
@@ -226,7 +204,7 @@ class WorkerHandle:
         finally:
             asked.cancel()
         self._hung = True
-        self._kill()
+        self._child.kill()
 
     async def _ask(self) -> None:
         with contextlib.suppress(WorkerDied):
@@ -254,10 +232,6 @@ class WorkerHandle:
         except Exception as error:  # other callers wait for their answers
             self._loop.call_exception_handler({"message": "what a worker said was not heard", "exception": error})
 
-    def _write(self, frame: bytes) -> None:
-        if self._writer is not None:
-            self._writer.write(frame)
-
     def _refuse(self, message: Message, error: Exception) -> None:
         """Fail a call whose arguments cannot be pickled."""
         if isinstance(message, Call) and message.id is None:
@@ -268,12 +242,6 @@ class WorkerHandle:
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
-    def _kill(self) -> None:
-        # Not Process.kill: it polls first, which takes the exit status away from asyncio's own wait.
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)
-
     def death(self, starting: bool = False) -> WorkerDied:
         """The error that says how the worker ended: ``OutOfMemory`` where memory was short."""
         if self._hung:
@@ -281,8 +249,8 @@ class WorkerHandle:
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
                 "The machine may be short of memory, or something stopped the process.",
             )
-        code = self._process.returncode
-        text = sentence(self.name, code, starting, last_line(self.log_path, self._log_start))
+        code = self._child.returncode
+        text = sentence(self.name, code, starting, self._child.last_words())
         return (OutOfMemory if code == STATUS else WorkerDied)(*text)
 
 

@@ -82,6 +82,7 @@ def status(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         engine = reader.engine() if reader else None
         workers = reader.workers() if reader else []
+        nodes = reader.nodes() if reader else []
     now = time.time()
     alive = liveness(engine, now)
     yielding = yielding_of(engine) if alive.alive else None
@@ -94,6 +95,7 @@ def status(args: argparse.Namespace) -> int:
                 "engine": asdict(engine) if engine else None,
                 "rest": asdict(yielding) if yielding else None,
                 "workers": [asdict(worker) for worker in workers],
+                "nodes": [asdict(node) | {"state": node.state} for node in nodes] if alive.alive else [],
             }
         )
         return output.OK if alive.alive else output.UNREACHABLE
@@ -107,6 +109,12 @@ def status(args: argparse.Namespace) -> int:
             output.result(f"        {line(engine.note)}")
         if yielding is not None:
             output.result(f"        {yielding_text(yielding, now)}")
+        if nodes:
+            from ...words.nodes import remarks, summary
+
+            output.result(f"cluster {summary(nodes)}: `marlaas cluster status` lists them")
+            for remark in (remark for node in nodes for remark in remarks(node)):
+                output.result(f"        {line(remark)}")
         for number, reason in enumerate(engine.placement.splitlines()):
             output.result(f"{'' if number else 'placed':<8}{line(reason)}")
         output.result_table(

@@ -32,7 +32,10 @@ PREFIX = ".marlaas-backup-"
 """Prefix of the folder in which a backup is made; the next backup there removes those that a killed one left."""
 SNAPSHOTS = "scratch/snapshots"
 _MEASURED = ("rates.json", "speeds.json")
-_NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "engine.lock", *_MEASURED})
+_NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "engine.lock", *_MEASURED}) | {
+    "cluster.token",  # a secret of the machines, and not of this home
+    "node.lock",
+}
 """Parts of a home that are not copied as they are: what can be made again, and folders copied in part."""
 _SPARE = 1 << 20
 _CHUNK = 1 << 20

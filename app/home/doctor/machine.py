@@ -38,6 +38,7 @@ def examine(home: Home, devices: Devices) -> list[Finding]:
     """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
     checks: tuple[Callable[[Home], Finding], ...] = (
         _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _libraries, _sandbox, _notify, _base, _engine,
+        _cluster,
     )  # fmt: skip
     return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
 
@@ -229,3 +230,16 @@ def _engine(home: Home) -> Finding:
     if alive.word == "silent":
         return Finding("engine", "note", alive.text, f"Its log is in {home.logs}; `marlaas engine stop` ends it.")
     return Finding("engine", "ok", alive.text)
+
+
+def _cluster(home: Home) -> Finding:
+    """A finding about the cluster that this machine is in: by files and locks, for Ray's own answer takes seconds."""
+    from marlaas.engine.home import load_settings
+
+    from ..cluster.standing import standing
+
+    try:
+        verdict, value, advice = standing(home, load_settings(home).cluster)
+    except MarlaasError as error:  # of the settings, which the finding about the base reports, or of the token
+        return Finding("cluster", "missing", line(error.message), line(error.hint))
+    return Finding("cluster", verdict, line(value, 160), line(advice))

@@ -10,19 +10,18 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer, Ask, Reply
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
 from marlaas.plugins.sandbox_supervisor import wall_limit
 
 from ...errors import EnvironmentFailure, MarlaasError
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import Answering, DataFacts, EpisodeOutcome, EpisodeSpec, Unscored, endpoint_of
 from .bodies import decode_body, encode_body
-from .launch import Folders, Launched, launch
+from .launch import HERE, Folders, PluginLauncher, PluginProcess
 from .load import Load
 from .outgoing import (
     encode_calls,
@@ -32,8 +31,8 @@ from .outgoing import (
     encode_reply,
     encode_start,
 )
+from .play import EpisodeListener, Play
 from .pulse import Silence
-from .usage import delayed_seconds, processor_seconds
 from .wire import (
     Asked,
     Broken,
@@ -87,49 +86,13 @@ class Owner(Protocol):
         """The last episode under way has ended."""
 
 
-@dataclass
-class _Play:
-    """An episode under way, or another request."""
-
-    answer: Answer | None
-    """None where nothing may be asked."""
-    outcomes: tuple[type, ...]
-    """The types of outcome with which it may end."""
-    ended: asyncio.Future[Outcome]
-    began: float
-    asks: set[asyncio.Task[None]] = field(default_factory=set)
-    final: set[str] = field(default_factory=set)
-    """Agents whose rewards are final."""
-
-
-@dataclass(frozen=True)
-class _Listener:
-    """Implements ``protocol.Listener`` for an episode under way."""
-
-    play: _Play
-    ask: Answer
-    agents: tuple[str, ...]
-    tell: Callable[[str, int, int], None]
-
-    async def answer(self, ask: Ask) -> Reply:
-        return await self.ask(ask)
-
-    def calls(self, agent: str, under_way: int, replies: int) -> None:
-        if not self.play.ended.done():
-            self.tell(agent, under_way, replies)
-
-    def failed(self, error: BaseException) -> None:
-        if not self.play.ended.done():
-            self.play.ended.set_exception(error)
-
-
 class Child:
     """A process that has said hello, until it is dead. This kind plays; see ``scorer`` for the one that scores."""
 
     scores: ClassVar[bool] = False
 
-    def __init__(self, process: Launched, folder: Path, owner: Owner) -> None:
-        """``folder``: of the plugin's snapshot."""
+    def __init__(self, process: PluginProcess, folder: Path, owner: Owner) -> None:
+        """``folder``: of the plugin's snapshot, as the process finds it."""
         self.environments: dict[str, Described] = {}
         self.refused: dict[str, Failure] = {}
         """By name, why some environments of a ``.toml`` file are not served beside the others."""
@@ -151,7 +114,7 @@ class Child:
         self._owner: Owner | None = owner
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
-        self._plays: dict[int, _Play] = {}
+        self._plays: dict[int, Play] = {}
         self._cancelled: dict[int, int] = {}
         """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
@@ -161,10 +124,13 @@ class Child:
         self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
-    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Self:
+    async def start(
+        cls, path: Path, folders: Folders, owner: Owner, patience: float, launcher: PluginLauncher = HERE
+    ) -> Self:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
-            child = cls(await launch(path, folders, cls.scores), path.parent, owner)
+            process = await launcher.launch(path, folders, cls.scores)
+            child = cls(process, process.folder(path), owner)
         except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
@@ -183,6 +149,16 @@ class Child:
     def pid(self) -> int:
         """Process id."""
         return self._process.pid
+
+    @property
+    def node(self) -> str:
+        """The node that it is on; empty for the engine's machine."""
+        return self._process.node
+
+    @property
+    def lost(self) -> bool:
+        """Whether it died because its node did."""
+        return self._process.lost
 
     @property
     def idle(self) -> bool:
@@ -227,7 +203,7 @@ class Child:
         number = self._started
         self._send(request(number))
         ended: asyncio.Future[Outcome] = self._loop.create_future()
-        play = self._plays[number] = _Play(answer, outcomes, ended, time.monotonic())
+        play = self._plays[number] = Play(answer, outcomes, ended, time.monotonic())
         try:
             return await ended
         finally:
@@ -270,10 +246,10 @@ class Child:
 
         Time for which the process waited for a core does not count.
         """
-        began, before = time.monotonic(), delayed_seconds(self._process.host)
+        began, before = time.monotonic(), self._process.delayed()
         while not done.done():
             took = time.monotonic() - began
-            delayed = delayed_seconds(self._process.host) - before
+            delayed = self._process.delayed() - before
             left = min(patience - took + delayed, wall_limit(patience) - took)
             if left <= 0:
                 self._process.interrupt()  # it can still say at which line it is
@@ -348,13 +324,13 @@ class Child:
             raise WireError(f"a request of episode {opening.episode} for an address out of turn")
         play.asks.add(self._loop.create_task(self._open(play, play.answer, opening)))
 
-    async def _open(self, play: _Play, answer: Answer, opening: Opening) -> None:
+    async def _open(self, play: Play, answer: Answer, opening: Opening) -> None:
         def tell(agent: str, under_way: int, replies: int) -> None:
             if self.dead is None:
                 self._send(encode_calls(opening.episode, agent, under_way, replies))
 
         try:
-            endpoint = await endpoint_of(answer)(_Listener(play, answer, opening.agents, tell))
+            endpoint = await endpoint_of(answer)(EpisodeListener(play, answer, opening.agents, tell))
             door = self._process.door
             self._send(encode_endpoint(opening.id, endpoint, await door.open(endpoint.url) if door else ""))
         except MarlaasError as error:
@@ -374,7 +350,7 @@ class Child:
         if isinstance(play.answer, Answering):
             play.answer.settle(settled.final)
 
-    async def _reply(self, play: _Play, answer: Answer, asked: Asked) -> None:
+    async def _reply(self, play: Play, answer: Answer, asked: Asked) -> None:
         try:
             reply = await answer(asked.ask)
             self._send(encode_reply(asked.id, reply))
@@ -415,7 +391,7 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
-        self._die(Failure(reason), silently=True)
+        self._die(Failure(reason), silently=True, overloaded=self._process.lost)
 
     def _die(
         self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error", overloaded: bool = False
@@ -478,10 +454,8 @@ class Child:
 
     async def _silent(self, silence: Silence) -> bool:
         """Judge that nothing was answered; returns whether the process was ended over it."""
-        pulse, host = self._process.pulse, self._process.host
-        if silence.hung and host is not None:
-            await pulse.point_out(host, BEAT)
-            self._die(pulse.place(self._folder, HUNG))
+        if silence.hung and await self._process.point_out(BEAT):
+            self._die(self._process.pulse.place(self._folder, HUNG))
         elif silence.still:
             self._die(Failure(STILL), overloaded=True)
         elif silence.to_interrupt:
@@ -489,7 +463,7 @@ class Child:
         return self.dead is not None
 
     def _computed(self) -> float:
-        return processor_seconds(self._process.host)
+        return self._process.computed()
 
 
 def _since(before: tuple[float, float], now: tuple[float, float]) -> tuple[float, float]:

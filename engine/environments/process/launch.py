@@ -10,12 +10,14 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ...devices import environment
 from ..sizing import EPISODES, Workers
 from .confinement import Confinement, inner
 from .door import Door
 from .pulse import Pulse
+from .usage import delayed_seconds, processor_seconds
 
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
@@ -70,8 +72,83 @@ class Folders:
         return cls(scratch / "work" / plugin, scratch / "logs" / f"{plugin}.log")
 
 
+class PluginProcess(Protocol):
+    """A running process of a plugin, wherever it is."""
+
+    connection: socket.socket
+    """The socket to it."""
+    pulse: Pulse
+    log: Path
+    """Where what it prints goes."""
+    lost: bool
+    """Whether it ended because the node did that it was on: it is not to blame."""
+
+    @property
+    def node(self) -> str:
+        """The node that it is on; empty for the engine's machine."""
+
+    @property
+    def pid(self) -> int:
+        """Id of the process on its node."""
+
+    @property
+    def door(self) -> Opening | None:
+        """Its way to the gateway, where it cannot go there by itself."""
+
+    def folder(self, path: Path) -> Path:
+        """Where it finds the folder of the snapshot that is imported from ``path`` here."""
+
+    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
+        """What is to be imported, where it may write, and its log, as it finds them."""
+
+    def computed(self) -> float:
+        """Processor seconds that it has used so far; 0 where that is not known."""
+
+    def delayed(self) -> float:
+        """Seconds that its main thread has waited for a core so far; 0 where that is not known."""
+
+    def kill(self) -> None:
+        """Kill the process and everything in its session."""
+
+    def interrupt(self) -> None:
+        """Ask the process to break out of what blocks it."""
+
+    async def point_out(self, seconds: float) -> bool:
+        """Have the thread that computes most write where it is; False where the process has ended."""
+
+    async def wait(self) -> str:
+        """Wait for the end; returns a sentence about it."""
+
+    def trim_log(self) -> None:
+        """Keep only the newest lines once prints have made the log large."""
+
+
+class Opening(Protocol):
+    """A way to the gateway."""
+
+    async def open(self, url: str) -> str:
+        """The name of the socket, in the process's folder, behind which the server of ``url`` is.
+
+        Raises ``EnvironmentFailure`` where none can be made.
+        """
+
+
+class PluginLauncher(Protocol):
+    """Starts plugins' processes on one node."""
+
+    @property
+    def node(self) -> str:
+        """The node; empty for the engine's machine."""
+
+    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+        """Start a process that imports ``path``, or one that ``scores``. Raises ``OSError``."""
+
+
 class Launched:
-    """A running process and the socket to it."""
+    """A running process on this machine, and the socket to it."""
+
+    node = ""
+    lost = False
 
     def __init__(
         self,
@@ -80,8 +157,10 @@ class Launched:
         pulse: Pulse,
         log: Path,
         door: Door | None = None,
+        scratch: Path = Path(),
     ) -> None:
-        """``door``: its way to the gateway, where it is confined."""
+        """``door``: its way to the gateway, where it is confined; ``scratch``: the folder that it writes into."""
+        self.scratch = scratch
         self.connection = connection
         self.pulse = pulse
         self._process = process
@@ -101,6 +180,29 @@ class Launched:
         if self._process.returncode is not None:
             return None
         return inner(self._process.pid) if self._confined else self._process.pid
+
+    def folder(self, path: Path) -> Path:
+        """See the protocol."""
+        return path.parent
+
+    async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
+        """See the protocol: all is where it is."""
+        return path, scratch, log
+
+    def computed(self) -> float:
+        """See the protocol."""
+        return processor_seconds(self.host)
+
+    def delayed(self) -> float:
+        """See the protocol."""
+        return delayed_seconds(self.host)
+
+    async def point_out(self, seconds: float) -> bool:
+        """See the protocol."""
+        host = self.host
+        if host is not None:
+            await self.pulse.point_out(host, seconds)
+        return host is not None
 
     def kill(self) -> None:
         """Kill the process and everything in its session."""
@@ -129,14 +231,19 @@ class Launched:
 
     def trim_log(self) -> None:
         """Keep only the newest lines once prints have made the log large."""
-        with contextlib.suppress(OSError):
-            if self.log.lstat().st_size > LARGEST_LOG:
-                # appends, as the plugin's processes do, who may be writing
-                with open(self.log, "a+b", opener=open_log) as file:
-                    file.seek(-KEPT_LOG, os.SEEK_END)
-                    newest = file.read(KEPT_LOG)
-                    file.truncate(0)
-                    file.write(newest.partition(b"\n")[2] or newest)
+        trim(self.log)
+
+
+def trim(log: Path) -> None:
+    """Keep only the newest lines of a log that has become large."""
+    with contextlib.suppress(OSError):
+        if log.lstat().st_size > LARGEST_LOG:
+            # appends, as the plugin's processes do, who may be writing
+            with open(log, "a+b", opener=open_log) as file:
+                file.seek(-KEPT_LOG, os.SEEK_END)
+                newest = file.read(KEPT_LOG)
+                file.truncate(0)
+                file.write(newest.partition(b"\n")[2] or newest)
 
 
 def open_log(path: str | Path, flags: int) -> int:
@@ -174,7 +281,21 @@ async def launch(path: Path, folders: Folders, scores: bool = False) -> Launched
                 start_new_session=True,
             )
             failing.pop_all()
-    return Launched(process, ours, Pulse(asking), folders.log, Door(folders.scratch) if confined else None)
+    door = Door(folders.scratch) if confined else None
+    return Launched(process, ours, Pulse(asking), folders.log, door, folders.scratch)
+
+
+class Here:
+    """Starts plugins' processes on the engine's machine."""
+
+    node = ""
+
+    async def launch(self, path: Path, folders: Folders, scores: bool = False) -> PluginProcess:
+        """See ``PluginLauncher``."""
+        return await launch(path, folders, scores)
+
+
+HERE = Here()
 
 
 def command(path: Path, folders: Folders, descriptor: int, pulse: int, parent: int, scores: bool = False) -> list[str]:

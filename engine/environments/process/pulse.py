@@ -68,13 +68,13 @@ class Pulse:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
-        self._connection = connection
+        self.connection = connection
         self._rest = b""
 
     def ask(self) -> None:
         """Ask once more."""
         with contextlib.suppress(OSError):  # its end is reported elsewhere
-            self._connection.send(b"?")
+            self.connection.send(b"?")
 
     def answer(self) -> Beat | None:
         """The newest answer since the last call, if there was one."""
@@ -104,10 +104,10 @@ class Pulse:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self.connection.close()
 
     def _read(self) -> bytes:
         try:
-            return self._connection.recv(_MOST_READ)
+            return self.connection.recv(_MOST_READ)
         except OSError:
             return b""

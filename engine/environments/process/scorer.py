@@ -13,6 +13,7 @@ from marlaas.plugins.scoring import Transcript
 from ...trajectories import Failure
 from ..protocol import EpisodeOutcome, Loaded, Ranking, Unscored
 from .child import TOO_LONG, Child
+from .launch import Folders
 from .scoring_wire import encode_load, encode_rank, encode_score
 
 
@@ -28,6 +29,8 @@ class Loadable:
     """Where it may write."""
     log: Path
     """Where what it prints goes."""
+    folders: Folders = Folders(Path(), Path())  # noqa: RUF009  # it is frozen
+    """What it runs on."""
     shares: bool = True
     """Whether its processes may have others' code in them: then each version's prints are sent to its log."""
 
@@ -40,8 +43,9 @@ class ScoringChild(Child):
     async def take_in(self, version: Loadable, patience: float) -> Loaded | EpisodeOutcome:
         """Have a version imported within ``patience`` seconds of the process's own; an outcome says why that failed."""
         self._serves(version, patience)
-        log = str(version.log) if version.shares else ""
-        record = encode_load(0, version.number, version.path, version.scratch, log)
+        path, scratch, own = await self._process.placed(version.path, version.scratch, version.log)
+        log = str(own) if version.shares else ""
+        record = encode_load(0, version.number, path, scratch, log)
         ended = asyncio.ensure_future(
             self._run(lambda number: record | {"episode": number}, None, (Loaded, EpisodeOutcome))
         )
@@ -89,5 +93,5 @@ class ScoringChild(Child):
     def _serves(self, version: Loadable, seconds: float) -> None:
         """What is under way from here on is this version's, and may take so long."""
         self._allowed, self.spent = seconds, None
-        self._folder = version.path.parent
+        self._folder = self._process.folder(version.path)
         self._process.log = version.log

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from ...fairness import FairClock
 from ...trajectories import Failure
 from ..budget import ProcessBudget
-from ..process.child import Owner
+from ..nodes.reach import Reach
 from ..process.scorer import Loadable, ScoringChild
 from ..process.wire import Spent
 from ..protocol import EpisodeOutcome
@@ -111,13 +111,16 @@ class ScoringPool:
 
     def __init__(
         self,
-        start: Callable[[Owner], Awaitable[ScoringChild]],
+        start: Callable[[Worker, bool], Awaitable[ScoringChild]],
         shared: bool,
         budget: ProcessBudget,
         room: Callable[[], int | None] = lambda: None,
+        reach: Reach | None = None,
     ) -> None:
-        """``start`` starts a process; ``shared``: whether it is several versions'; ``room``: further workers that the
-        settings allow, None where they leave that to the budget."""
+        """``start`` starts a process for a worker, beside others or not; ``shared``: whether it is several versions';
+        ``room``: further workers that the settings allow, None where they leave that to the budget; ``reach``: other
+        nodes, if there are any."""
+        self._reach = reach or Reach()
         self.shared = shared
         self._start = start
         self._budget = budget
@@ -148,7 +151,15 @@ class ScoringPool:
 
     def pids(self, version: Version) -> list[int]:
         """Ids of the processes that serve ``version``, or served it last."""
-        return [one.child.pid for one in self._workers if one.child is not None and one.version is version]
+        return [
+            one.child.pid
+            for one in self._workers
+            if one.child is not None and one.version is version and not one.child.node
+        ]
+
+    def processes(self, version: Version) -> int:
+        """Processes on all nodes that serve ``version``, or served it last."""
+        return sum(one.child is not None and one.version is version for one in self._workers)
 
     @asynccontextmanager
     async def worker(self, version: Version, fresh: bool) -> AsyncIterator[Worker]:
@@ -221,7 +232,8 @@ class ScoringPool:
 
     def died(self, worker: Worker, failure: Failure) -> None:
         """A process died by itself, or had to be killed; whoever has it sees that it is dead."""
-        worker.version.tell(failure)
+        if worker.child is None or not worker.child.lost:
+            worker.version.tell(failure)
         if not worker.busy:
             self._bury(worker)
 
@@ -280,7 +292,13 @@ class ScoringPool:
 
     def _free(self, request: _Request) -> Worker | None:
         """An idle worker that fits, above all one that has loaded the version; else the one used longest ago."""
-        fitting = [one for one in self._workers if not one.busy and one.fits(request.version, request.fresh)]
+        fitting = [
+            one
+            for one in self._workers
+            if not one.busy
+            and one.fits(request.version, request.fresh)
+            and self._reach.serves(one.process.node, request.version.loadable.path)
+        ]
         loaded = [one for one in fitting if request.version in one.kept]
         return loaded[-1] if loaded else fitting[0] if fitting else None
 
@@ -288,7 +306,8 @@ class ScoringPool:
         """A further worker, where what waits asks for it, or in the place of an idle one that does not fit."""
         idle = [one for one in self._workers if not one.busy]
         room, weight = self._room(), self._weight
-        left = self._budget.left + max(0, self._due - math.ceil(weight)) + math.ceil(weight) - weight
+        left: float = self._budget.left_with(self._elsewhere(request.version))
+        left += max(0, self._due - math.ceil(weight)) + math.ceil(weight) - weight
         spare = room if room is not None else int(left / request.version.requests.weight)
         price = self._price + request.version.loading
         if not idle and wanted(self.size, self._waiting(), price, spare) <= self.size:
@@ -298,6 +317,10 @@ class ScoringPool:
         worker = Worker(self, request.version)
         self._workers.append(worker)
         return worker
+
+    def _elsewhere(self, version: Version) -> int:
+        """Cores of other nodes that the version may use by now."""
+        return self._reach.elsewhere(version.loadable.path, version.loadable.folders)
 
     def _waiting(self) -> Waiting:
         now, requests, seconds = time.monotonic(), 0, 0.0
@@ -317,7 +340,7 @@ class ScoringPool:
 
     async def _begin(self, worker: Worker) -> None:
         began = time.monotonic()
-        child = await self._start(worker)
+        child = await self._start(worker, any(other is not worker for other in self._workers))
         self._price = max(PRICE, time.monotonic() - began)
         worker.child = child
         if worker not in self._workers:  # its version was ended meanwhile

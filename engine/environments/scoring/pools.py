@@ -8,16 +8,17 @@ pool.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from ..budget import ProcessBudget
-from ..process.child import Owner
-from ..process.launch import Folders, Runtime
+from ..nodes.reach import Reach
+from ..process.child import BrokenPlugin
+from ..process.launch import HERE, Folders, PluginLauncher, Runtime
 from ..process.scorer import ScoringChild
-from .pool import ScoringPool
+from .pool import ScoringPool, Worker
 
 START_PATIENCE = 30.0
 """Seconds of its own that a process may take to begin."""
@@ -28,9 +29,11 @@ _SHARED = "_scoring"
 class ScoringPools:
     """The pools by what their processes run on; each is there as long as a version uses it."""
 
-    def __init__(self, budget: ProcessBudget, most: int = 0) -> None:
-        """``most``: scoring workers at the same time, of all pools; 0: as many as the ``budget`` has room for."""
+    def __init__(self, budget: ProcessBudget, most: int = 0, reach: Reach | None = None) -> None:
+        """``most``: scoring workers at the same time, of all pools; 0: as many as the ``budget`` has room for.
+        ``reach``: other nodes, if there are any."""
         self.budget = budget
+        self.reach = reach or Reach(budget.cores)
         self._most = most
         self._pools: WeakValueDictionary[tuple[Runtime, Path | None], ScoringPool] = WeakValueDictionary()
 
@@ -42,7 +45,7 @@ class ScoringPools:
             folders = Folders(folders.scratch.with_name(_SHARED), folders.log.with_name(f"{_SHARED}.log"), runtime)
         pool = self._pools.get((runtime, own))
         if pool is None:
-            pool = ScoringPool(partial(_start, path, folders), own is None, self.budget, self._room)
+            pool = ScoringPool(_Starting(self.reach, path, folders), own is None, self.budget, self._room, self.reach)
             self._pools[runtime, own] = pool
         return pool
 
@@ -56,5 +59,23 @@ def shares(runtime: Runtime) -> bool:
     return runtime.confinement is None and runtime.shared_scoring
 
 
-async def _start(path: Path, folders: Folders, owner: Owner) -> ScoringChild:
-    return await ScoringChild.start(path, folders, owner, START_PATIENCE)
+@dataclass(frozen=True)
+class _Starting:
+    """Starts a pool's processes: the first on the engine's machine, further ones where there is the most room."""
+
+    reach: Reach
+    path: Path
+    folders: Folders
+
+    async def __call__(self, owner: Worker, further: bool) -> ScoringChild:
+        path = owner.version.loadable.path
+        if further:
+            with self.reach.place(path) as launcher, suppress(BrokenPlugin):  # the node may just have been lost
+                if launcher.node:
+                    return await self._started(path, owner, launcher)
+        return await self._started(self.path, owner, HERE)
+
+    async def _started(self, path: Path, owner: Worker, launcher: PluginLauncher) -> ScoringChild:
+        child = await ScoringChild.start(path, self.folders, owner, START_PATIENCE, launcher)
+        self.reach.count(child)
+        return child

@@ -35,6 +35,8 @@ GRACE = 0.5
 """Seconds beyond the wall limit until a function is interrupted, and again until its process is killed."""
 TRIES = 2
 """Of a request whose process dies: what it died of need not have been the request."""
+LOST = 8
+"""Nodes that a request may be lost with beside that, one after the other: there must be an end to it."""
 
 Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 Ask = Callable[[ScoringChild], Awaitable[Verdict]]
@@ -48,7 +50,7 @@ class VersionScoring:
         """``tell`` hears of processes that die with a request of this version."""
         self._tell = tell
         runtime = folders.runtime
-        self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, shares(runtime))
+        self._loadable = Loadable(next(_numbers), path, folders.scratch, folders.log, folders, shares(runtime))
         bounds = runtime.workers
         self._version = Version(self._loadable, bounds.most if bounds is not None else None, self._died)
         self._used = [pools.of(path, folders)]
@@ -64,8 +66,13 @@ class VersionScoring:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of the processes that serve it, or served it last."""
+        """Ids of the processes on this machine that serve it, or served it last."""
         return [pid for pool in self._used for pid in pool.pids(self._version)]
+
+    @property
+    def processes(self) -> int:
+        """How many there are on all nodes."""
+        return sum(pool.processes(self._version) for pool in self._used)
 
     async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
         """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
@@ -109,9 +116,10 @@ class VersionScoring:
         So it is where the process died, and where it could not load the version or had no memory left though others had
         used it: the other one is then this version's own.
         """
-        ends, fresh = self._version.ends, False
-        for tries in range(1, TRIES + 1):
-            pool, last = self._used[-1], tries == TRIES
+        ends, fresh, tries, lost = self._version.ends, False, 0, 0
+        while True:
+            tries += 1
+            pool, last = self._used[-1], tries >= TRIES
             try:
                 async with pool.worker(self._version, fresh) as worker:
                     child = worker.process
@@ -119,6 +127,9 @@ class VersionScoring:
                     if refused is None:
                         verdict = await _within(seconds, child, ask)
                     ended = refused or verdict
+                    if child.lost and _error(ended) and lost < LOST and self._version.ends == ends:
+                        tries, lost = tries - 1, lost + 1
+                        continue
                     clashes = worker.mixed and refused is not None and child.dead is None
                     if pool.shared and (clashes or child.left):
                         self._leave()
@@ -136,7 +147,6 @@ class VersionScoring:
                     return EpisodeOutcome("error", failure=error.failure)
             except ValueError as error:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
-        raise AssertionError("the last try returns")
 
     def _leave(self) -> None:
         """Use no process any more that is others', too."""

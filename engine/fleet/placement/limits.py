@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...base import (
+    BFLOAT16,
     FEW_SLOTS,
     RANK,
     ROOMS,
@@ -101,6 +102,52 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     trains = bool(first.place.gpus) and not placement.trainer.place.gpus
     left = free - (_trainer_alone(wanted, free - kept).total if trains else 0)
     return (plan, *(_memory(other, (), beside, left) for other in others))
+
+
+def plans_on(
+    samplers: Sequence[SamplerAssignment], trainers: Sequence[TrainerAssignment], wanted: Wanted, free: int
+) -> tuple[MemoryPlan, ...]:
+    """One plan for each sampler of one machine of several, the first with the trainers; contexts are of one length.
+
+    ``wanted`` says how many trainers there are. Raises ``BaseModelError`` where what is to be computed on the processor
+    does not fit.
+    """
+    if any(own.place.gpus for own in samplers) or any(own.place.gpus for own in trainers):
+        if trainers:
+            return memory_plans(Placement(tuple(samplers), trainers[0], more=tuple(trainers[1:])), wanted, free)
+        return tuple(_memory(sampler, (), _beside(wanted), free) for sampler in samplers)
+    own = [
+        replace(_of_kind(wanted, sampler), trains=bool(trainers) and place == 0)
+        for place, sampler in enumerate(samplers)
+    ]
+    plans: list[MemoryPlan] = []
+    for place, one in enumerate(own):
+        kept = sum(least_plan(later).total for later in own[place + 1 :])
+        one = replace(one, context=one.context or (plans[0].context if plans else 0))
+        plans.append(plan_memory(one, free - sum(plan.total for plan in plans) - kept))
+    return tuple(plans)
+
+
+def trainer_plan(trainer: TrainerAssignment, wanted: Wanted, free: int) -> MemoryPlan:
+    """The plan for the trainers of a machine that samples nothing; ``wanted`` says how many these are.
+
+    Raises ``BaseModelError`` where they are to be on the processor and do not fit.
+    """
+    if not trainer.place.gpus:
+        return _trainer_alone(wanted, free)
+    limits = trainer_limits(trainer, wanted)
+    parts = (("the trainer's part of its cards", trainer.place.memory * len(trainer.place.gpus)),)
+    return replace(
+        _NOTHING, context=context_of(wanted), room=limits.room, slots=limits.slots, held=limits.held, parts=parts
+    )
+
+
+def _of_kind(wanted: Wanted, sampler: SamplerAssignment) -> Wanted:
+    """What is wanted of one of several samplers: llama.cpp's file and types are no other's, bfloat16 is torch's."""
+    kind, weights = sampler.kind, sampler.weights or wanted.weights
+    if weights != "auto" and kind != ("torch" if weights == BFLOAT16 else "llama.cpp"):
+        weights = "auto"
+    return replace(wanted, sampler=kind, weights=weights, gguf_bytes=wanted.gguf_bytes if kind == "llama.cpp" else 0)
 
 
 def least_beside(wanted: Wanted, kind: SamplerKind, trains: bool) -> int:

@@ -130,6 +130,7 @@ def divided(division: Division, able: int, stages: Times) -> Iterator[str]:
     if able < 2:
         return
     known = "as measured" if stages.measured else "as assumed until it is measured"
+    known = "beside what other nodes do" if stages.beside else known
     proportion = f"sampling takes {times(stages.sampling / stages.training)} the work of training, {known}"
     if division.shared:
         others = len(division.rollout) - 1

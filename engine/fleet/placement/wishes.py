@@ -184,6 +184,8 @@ class Times:
     sampling: float = 2.0
     training: float = 1.0
     measured: bool = False
+    beside: bool = False
+    """Whether these are what is left for one node, beside what others do."""
     samplers: Sequence[tuple[SamplerKind, float]] = ()
     """Tokens a second that kinds of sampler were measured to reach on this processor, for this base."""
 

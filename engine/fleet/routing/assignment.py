@@ -32,6 +32,8 @@ class TokenCosts:
     name: str
     prefilled: float
     sampled: float
+    turn: float = 0.0
+    """Seconds for which each turn keeps the sampler from its work, for a slot waits while the turn is on its link."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Demand:
     """Samplers that may serve it; empty: all may."""
     whole: bool = False
     """Whether it must not be at two samplers at a time."""
+    turns: float = 0.0
+    """Turns in which these tokens are read and sampled."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ def guess(
     costs = [PREFILLED * other.prefilled + SAMPLED * other.sampled for other in others]
     mean = math.fsum(costs) / len(costs) if costs else 1.0
     scale = mean / max(1, rollout_cost(prompt, reply))
-    return Demand(task, scale * prompt, scale * reply, only, whole)
+    return Demand(task, scale * prompt, scale * reply, only, whole, turns=scale)
 
 
 def busy_seconds(samplers: Sequence[TokenCosts], demands: Sequence[Demand], routes: Routes) -> dict[str, float]:
@@ -111,7 +115,7 @@ def busy_seconds(samplers: Sequence[TokenCosts], demands: Sequence[Demand], rout
 
 
 def _seconds(sampler: TokenCosts, demand: Demand) -> float:
-    return sampler.prefilled * demand.prefilled + sampler.sampled * demand.sampled
+    return sampler.prefilled * demand.prefilled + sampler.sampled * demand.sampled + sampler.turn * demand.turns
 
 
 def _allowed(sampler: TokenCosts, demand: Demand) -> bool:
@@ -163,8 +167,9 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
     routes: dict[str, tuple[Share, ...]] = {}
     busy = {sampler.name: 0.0 for sampler in samplers}
     _add(samplers, [demand for demand in demands if demand.only], busy, routes)
-    order = sorted(samplers, key=lambda sampler: (sampler.prefilled / sampler.sampled, sampler.name))
-    row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before)
+    far = any(sampler.turn for sampler in samplers)
+    order = sorted(samplers, key=_by_mix_and_way if far else _by_mix)
+    row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before, far)
     everything = math.fsum(_seconds(order[0], demand) for demand in row)
     least, most = 0.0, (1 + 1e-9) * (max(busy.values()) + everything)  # sums are rounded
     for _ in range(HALVINGS):
@@ -175,13 +180,25 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
     return routes
 
 
-def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes) -> list[Demand]:
-    """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers."""
+def _by_mix(sampler: TokenCosts) -> tuple[float, float, str]:
+    return sampler.prefilled / sampler.sampled, 0.0, sampler.name
 
-    def place(demand: Demand) -> tuple[float, float, str]:
+
+def _by_mix_and_way(sampler: TokenCosts) -> tuple[float, float, str]:
+    """Of those that suit the same class of mixes the nearest first."""
+    return round(CELLS * math.log2(sampler.prefilled / sampler.sampled)), sampler.turn, sampler.name
+
+
+def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: bool) -> list[Demand]:
+    """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers, or,
+    where some samplers are ``far``, from those that speak often to those that say much at a time."""
+
+    def place(demand: Demand) -> tuple[float, float, float, str]:
         mix = math.log2((1e-9 + demand.prefilled) / (1e-9 + demand.sampled))
+        often = math.log2((1e-9 + demand.turns) / (1e-9 + demand.prefilled + demand.sampled)) if far else 0.0
         known = [order.index(share.sampler) for share in before.get(demand.task, ()) if share.sampler in order]
-        return -round(CELLS * mix), sum(known) / len(known) if known else len(order) / 2, demand.task
+        where = sum(known) / len(known) if known else len(order) / 2
+        return -round(CELLS * mix), -round(CELLS * often), where, demand.task
 
     return sorted(demands, key=place)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...base import FLOAT, REPEATABLE, BaseModel, MemoryPlan, parameters
-from ...devices import Machine, Rates, SamplerAssignment, TrainerAssignment
+from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...fairness import Line
 from ...home import Settings
 from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
@@ -17,6 +17,9 @@ from ..tolerance import Tolerance, tolerance_of
 from ..worker_specs import of_kind, stored_as
 from .assignment import TokenCosts
 from .token_costs import CostMeter, guessed
+
+PROMPT_BYTES, REPLY_BYTES = 4, 8
+"""Bytes of a token on the way to a sampler, and on the way back with its log-probability."""
 
 
 class SamplerEndpoints:
@@ -28,11 +31,14 @@ class SamplerEndpoints:
         tolerances: Mapping[str, Tolerance],
         base: BaseModel,
         rates: Mapping[str, Rates] | None = None,
+        links: Mapping[str, Link] | None = None,
     ) -> None:
-        """``rates``: by endpoint, those of its device, where devices differ; costs begin with them."""
+        """``rates``: by endpoint, those of its device, where devices differ; costs begin with them. ``links``: by
+        endpoint, the way to its node; to those without one it takes nothing."""
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
         self.tolerances = tolerances
         size = parameters(base)
+        self._links = dict(links or {})
         self._known: dict[str, SamplerStats] = {}
         """The last totals of each endpoint, by name."""
         self._classes = {endpoint.name: endpoint.alike or endpoint.name for endpoint in endpoints}
@@ -46,7 +52,10 @@ class SamplerEndpoints:
 
     def costs(self) -> list[TokenCosts]:
         """What a token costs at each endpoint, as far as is known."""
-        return [replace(self._meters[alike].costs, name=name) for name, alike in self._classes.items()]
+        return [
+            behind(replace(self._meters[alike].costs, name=name), self._links.get(name), self.by_name[name].slots.count)
+            for name, alike in self._classes.items()
+        ]
 
     @property
     def conversations(self) -> dict[str, int]:
@@ -70,12 +79,25 @@ class SamplerEndpoints:
         for costs in self.costs():
             backlog = self.by_name[costs.name].backlog
             backlog.read, backlog.written = costs.prefilled, costs.sampled
+            backlog.way = self._links.get(costs.name, Link()).call
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
         with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
             async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow the caller's cancellation
                 return endpoint.name, await endpoint.sampler.stats()
         return None
+
+
+def behind(costs: TokenCosts, link: Link | None, slots: int) -> TokenCosts:
+    """What tokens cost at a sampler with so many slots, of which one waits while a turn is on the ``link``."""
+    if link is None or not (link.call or link.byte):
+        return costs
+    return replace(
+        costs,
+        prefilled=costs.prefilled + PROMPT_BYTES * link.byte,
+        sampled=costs.sampled + REPLY_BYTES * link.byte,
+        turn=link.call / max(1, slots),
+    )
 
 
 def open_endpoint(
@@ -100,7 +122,8 @@ def open_endpoint(
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
     """The device in words, the same for devices that are alike; empty where it is not known."""
     if not assignment.place.gpus:
-        return f"{len(assignment.place.cores)} cores"
+        cores = f"{len(assignment.place.cores)} cores"
+        return f"{cores} of {machine.cpu.name or assignment.node}" if machine and assignment.node else cores
     names = {gpu.uuid: gpu.name for gpu in machine.gpus} if machine else {}
     return (
         " + ".join(sorted(names[uuid] for uuid in assignment.place.gpus))
@@ -109,20 +132,22 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
     )
 
 
-def rates_at(samplers: Sequence[SamplerAssignment], machine: Machine | None) -> dict[str, Rates]:
-    """The rates of each sampler's device, measured or assumed, by the sampler's name; nothing where all compute on the
-    processor: there kinds of samplers differ, not devices."""
-    if machine is None or not any(assignment.place.gpus for assignment in samplers):
+def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], Machine | None]) -> dict[str, Rates]:
+    """The rates of each sampler's device, measured or assumed, by the sampler's name; ``machine_at`` gives the machine
+    of a node. Nothing where all compute on the processor of one machine: there kinds of samplers differ, not devices.
+    """
+    cards = any(assignment.place.gpus for assignment in samplers)
+    if not cards and len({assignment.node for assignment in samplers}) < 2:
         return {}
-    gpus = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
-    return {
-        assignment.name: (
-            gpus[assignment.place.gpus[0]]
-            if assignment.place.gpus
-            else rates_of_cores(machine.cpu, len(assignment.place.cores))
-        )
-        for assignment in samplers
-    }
+    found = {}
+    for assignment in samplers:
+        machine = machine_at(assignment.node)
+        if machine is None:
+            return {}
+        gpus = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
+        own = assignment.place
+        found[assignment.name] = gpus[own.gpus[0]] if own.gpus else rates_of_cores(machine.cpu, len(own.cores))
+    return found
 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:

@@ -128,7 +128,8 @@ class Router:
         for policy, names in routed.policies.items():
             said = [heard[name] for name in names if name in heard]
             read, written = (routed.under_way * math.fsum(tokens) for tokens in zip((0.0, 0.0), *said, strict=True))
-            demands.append(Demand(_key(task, policy), read, written, routed.only, bool(routed.only)))
+            turns = routed.under_way * math.fsum(mixes[name].turns_of_one for name in names if name in mixes)
+            demands.append(Demand(_key(task, policy), read, written, routed.only, bool(routed.only), turns))
         return demands
 
 

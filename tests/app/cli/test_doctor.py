@@ -49,6 +49,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "notify",
         "base",
         "engine",
+        "cluster",
     ]
     assert not home.root.exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.app.home.settings_file import with_base, with_sampler, write_base, write_sampler
+from marlaas.app.home.settings_file import with_base, with_word, write_base, write_sampler
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.settings import DOCUMENTED, Settings
 
@@ -42,10 +42,10 @@ def test_the_documented_line_is_replaced() -> None:
 
 
 def test_a_sampler_goes_into_its_table_and_comments_stay(tmp_path: Path) -> None:
-    text = with_sampler(DOCUMENTED, "llama.cpp")
+    text = with_word(DOCUMENTED, "rollout", "sampler", "llama.cpp")
     assert tomllib.loads(text)["rollout"] == {"sampler": "llama.cpp"}
     assert [line for line in text.splitlines() if line not in DOCUMENTED.splitlines()] == ['sampler = "llama.cpp"']
-    assert tomllib.loads(with_sampler(text, "torch"))["rollout"] == {"sampler": "torch"}
+    assert tomllib.loads(with_word(text, "rollout", "sampler", "torch"))["rollout"] == {"sampler": "torch"}
     path = tmp_path / "marlaas.toml"
     write_sampler(path, "torch")
     assert tomllib.loads(path.read_text()) == {"rollout": {"sampler": "torch"}}

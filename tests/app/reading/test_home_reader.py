@@ -81,6 +81,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "engine_starts": lambda reader: reader.engine_starts(3),
     "workers": lambda reader: reader.workers(),
     "devices": lambda reader: reader.devices(),
+    "nodes": lambda reader: reader.nodes(),
     "api_state": lambda reader: reader.api_state(),
     "api_keys": lambda reader: reader.api_keys(),
     "given_names": lambda reader: reader.given_names(),
@@ -100,6 +101,7 @@ WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_sourc
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
     "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
     "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
+    "nodes",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 

@@ -32,6 +32,8 @@ class FakeChild:
     full: bool = False
     load: Load = IDLE
     idle: bool = True
+    node: str = ""
+    lost: bool = False
 
     def kill(self, reason: str, cut: bool = False) -> None:
         self.dead = Failure(reason)

@@ -108,3 +108,42 @@ async def test_stop_does_not_wait_for_a_drain(tmp_path: Path) -> None:
     command(world.home.database, "stop")
     await run
     assert world.store.tasks.state(world.task) == "running"
+
+
+async def test_workers_move_between_steps_and_all_go_on(tmp_path: Path) -> None:
+    """Nothing that was begun is lost by a move, and the engine serves on."""
+    world = World(tmp_path, replace(SPEC, steps=30))
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
+    moved: list[set[int]] = []
+
+    def move() -> None:
+        begun = {spec.index for spec in world.environments.begun}
+        stored = {row["instance"] for row in world.query("SELECT instance FROM groups WHERE split = 'train'")}
+        moved.append(begun - stored)
+        assert not world.draining.is_set() and not world.settling
+        world.kill_workers()
+
+    run = asyncio.ensure_future(scheduler.run())
+    await reaches(world, world.task, "running")
+    scheduler.settle(move)
+    assert scheduler.note == "1 task finishes the step under way; then the workers move."
+    await reaches(world, world.task, "done")
+    assert moved == [set()], "a group was cut off, or the workers did not move once"
+    assert scheduler.note == "" and not scheduler.stopping
+    check_history(world)
+    scheduler.stop()
+    await run
+
+
+async def test_a_drain_goes_before_a_move(tmp_path: Path) -> None:
+    for first in (True, False):
+        world = World(tmp_path / str(first), replace(SPEC, environment="broken"))
+        scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
+        moves: list[str] = []
+        if first:
+            scheduler.settle(lambda: moves.append("moved"))  # noqa: B023
+        scheduler.drain()
+        if not first:
+            scheduler.settle(lambda: moves.append("moved"))  # noqa: B023
+        await scheduler.run()
+        assert scheduler.stopping and not moves

@@ -235,6 +235,7 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
+        self.settling = False
         self.preemptible = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
@@ -334,6 +335,7 @@ class World:
         self.store.close()
         self.store = self._opened()
         self.draining = asyncio.Event()
+        self.settling = False
         self.preemptible = Preemptible()
         self.replace_workers()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.workers.handle import NOTHING, WorkerHandle
+from marlaas.engine.workers import NOTHING, WorkerHandle
 
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
 Spawn = Callable[..., Awaitable[WorkerHandle]]

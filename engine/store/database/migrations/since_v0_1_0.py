@@ -349,6 +349,31 @@ def m041_served(db: Database) -> None:
 
 
 @migrations()
+def m042_nodes(db: Database) -> None:
+    """The machines of the cluster as the engine last saw them, and those that people drain."""
+    db.execute(
+        """CREATE TABLE nodes (
+            id TEXT PRIMARY KEY,  -- Ray's, another each time that the machine joins
+            name TEXT NOT NULL,
+            address TEXT NOT NULL,
+            alive INTEGER NOT NULL,
+            here INTEGER NOT NULL,  -- the engine's own machine
+            draining INTEGER NOT NULL,
+            refused TEXT NOT NULL,  -- why it is not used, in a sentence; empty: it is
+            cores INTEGER NOT NULL,
+            memory INTEGER NOT NULL,  -- bytes
+            cards TEXT NOT NULL,  -- JSON: those that may be used, in words
+            left_out TEXT NOT NULL,  -- JSON: why others are left alone
+            clock REAL,  -- seconds ahead of the engine's; NULL: not known
+            versions TEXT NOT NULL,  -- in words
+            workers TEXT NOT NULL,  -- JSON: names of those that run there
+            updated REAL NOT NULL
+        ) WITHOUT ROWID"""
+    )
+    db.execute("CREATE TABLE drains (node TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID")
+
+
+@migrations()
 def m043_timing(db: Database) -> None:
     """What a simulation draws from: when what happened in an episode, beside its first trajectory; what samplers read,
     and in how many passes they sampled."""

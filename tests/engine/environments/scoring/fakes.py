@@ -45,6 +45,8 @@ class FakeChild:
     verdict: asyncio.Future[EpisodeOutcome] = field(default_factory=asyncio.Future)
     refuses: Callable[[FakeChild, int], bool] = lambda child, number: False
     gone: bool = False
+    node: str = ""
+    lost: bool = False
     spent: Spent | None = None
 
     async def take_in(self, version: Loadable, patience: float) -> Loaded | EpisodeOutcome:
@@ -93,7 +95,7 @@ class Pool:
     def version(self, most: int | None = None) -> Version:
         return Version(self, most)
 
-    async def _start(self, owner: Owner) -> ScoringChild:
+    async def _start(self, owner: Owner, further: bool) -> ScoringChild:
         if self.broken is not None:
             raise self.broken
         child = FakeChild(len(self.children), owner, refuses=self.refuses)

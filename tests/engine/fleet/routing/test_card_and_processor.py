@@ -47,7 +47,7 @@ class Lab:
         self.now, self.ledger = 0.0, Ledger()
         self.card, self.cores = Worker(1e-6, 4e-6), Worker(2e-4, 3e-4)
         places = [endpoint(self.card, 8, 512, "rollout"), endpoint(self.cores, 8, 512, "rollout-2")]
-        rates = rates_at([CARD, CORES], machine("A100"))
+        rates = rates_at([CARD, CORES], lambda node: machine("A100"))
         self.endpoints = SamplerEndpoints(places, {}, load_base("tiny"), rates)
         self.router = Router(places, self.endpoints.costs, self.ledger.mixes, lambda: self.now)
         for task in (1, 2):
@@ -69,10 +69,10 @@ class Lab:
 
 def test_rates_are_those_of_the_devices() -> None:
     found = machine("A100")
-    rates = rates_at([CARD, CORES], found)
+    rates = rates_at([CARD, CORES], lambda node: found)
     assert rates["rollout"] == found.gpus[0].rates
     assert rates["rollout-2"] == Rates(3 * CORE.matrix, 3 * CORE.bandwidth), "no core is measured: the usual one"
-    assert rates_at([CORES], machine()) == rates_at([CARD, CORES], None) == {}
+    assert rates_at([CORES], lambda node: machine()) == rates_at([CARD, CORES], lambda node: None) == {}
     assert SERVER.rates is None
 
 

@@ -1,0 +1,244 @@
+"""The node host: one Ray actor on each node that starts the same child programs as a local engine, and relays them.
+
+A child has the cores, variables and niceness that it would have on the engine's machine, so its bits are the same. Its
+stream, what it prints and its exit status go to the bridge. When the node host ends, for whatever reason, the kernel
+ends its children. It decides nothing and restarts nothing. Only this module and ``bridge`` may import ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from ..devices import Ours
+from ..home import find_home
+from ..workers import kill, run_host
+from .inventory import NodeFacts, look_here
+from .node_files import NodeFiles
+from .node_paths import resolve
+from .relay import Begin, Born, Close, Data, Ended, Event, InOrder, Kill, Printed, batch, size
+
+CHUNK = 2**16
+"""Bytes that are read from a child at a time."""
+MUCH = 64 * 2**20
+"""Bytes that may wait for the bridge before children are not read any more: they then wait to write."""
+SEEN = 30.0
+"""Seconds for which what was seen of the node may be told again."""
+PATIENCE = 1.0
+"""Seconds that a child's last words may take after its end; a process that it left behind may hold its output open."""
+OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
+"""Variables that Ray sets for its own processes begin so; actors that ask for no processor get one thread."""
+
+
+class NodeHost:
+    """Runs on a node as an async actor; all methods belong to its event loop."""
+
+    def __init__(self) -> None:
+        self._home = find_home()
+        self.files = NodeFiles(self._home.scratch)
+        self._children: dict[int, _Relayed] = {}
+        self._arrived = InOrder()
+        self._waiting: deque[Event] = deque()
+        self._numbers = 0
+        self._weight = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._facts: NodeFacts | None = None
+        self._looked = 0.0
+
+    async def echo(self, data: bytes = b"") -> tuple[int, float]:
+        """Answer at once: how many bytes arrived, and the time here, in seconds since 1970."""
+        return len(data), time.time()
+
+    async def describe(self, cards: frozenset[str] = frozenset(), fresh: bool = True) -> NodeFacts:
+        """What this node has; what the children here hold, ``cards`` among it, counts as free.
+
+        Unless it is to be ``fresh``, it is what was seen within ``SEEN`` seconds. Devices whose speed is not known are
+        measured where no child computes.
+        """
+        if fresh or self._facts is None or time.monotonic() - self._looked > SEEN:
+            pids = frozenset(child.pid for child in self._children.values() if child.pid)
+            measure = not self._children
+            self._facts = await asyncio.to_thread(look_here, self._home, Ours(pids, cards), measure=measure)
+            self._looked = time.monotonic()
+        return self._facts
+
+    async def resolve(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """A worker's arguments with this node's own folders. Raises ``BaseModelError`` where the base is not here."""
+        return await asyncio.to_thread(resolve, kwargs, self._home)
+
+    async def folder(self) -> str:
+        """A folder for state files that workers write here."""
+        return str(self.files.folder)
+
+    async def here(self, digest: str) -> str:
+        """The path of a state file that is here; empty where it is not."""
+        return self.files.here(digest)
+
+    async def pull(self, digest: str, holder: list[Any]) -> str:
+        """Have a state file here, from Ray's object store if need be; returns its path. Raises as ``NodeFiles.pull``.
+
+        ``holder`` has Ray's reference: in a list, so that this call begins before the bytes are here.
+        """
+
+        async def get() -> bytes:
+            data: bytes = await holder[0]
+            return data
+
+        return await self.files.pull(digest, get)
+
+    async def take_part(self, digest: str, begin: int, part: bytes) -> None:
+        """A part of a state file that cannot come as a whole."""
+        self.files.take_part(digest, begin, part)
+
+    async def parts_are_there(self, digest: str) -> str:
+        """All parts have come. Raises as ``pull``."""
+        return await self.files.parts_are_there(digest)
+
+    async def adopt(self, path: str) -> tuple[str, int]:
+        """Keep a state file that a worker wrote here; returns its checksum and size. Raises ``AdapterError``."""
+        return await self.files.adopt(path)
+
+    async def read(self, digest: str, begin: int = 0, count: int = -1) -> bytes:
+        """Bytes of a state file that is here. Raises ``AdapterError``."""
+        return await asyncio.to_thread(self.files.read, digest, begin, count)
+
+    async def take(self, number: int, *batches: tuple[Event, ...]) -> None:
+        """Carry out a batch of the bridge's events, once those before it are."""
+        for event in self._arrived.accept(number, tuple(event for part in batches for event in part)):
+            self._carry_out(event)
+
+    async def give(self) -> tuple[int, tuple[Event, ...]]:
+        """The next batch of what children say, with its number; returns once there is something."""
+        while not self._waiting:
+            self._some.clear()
+            await self._some.wait()
+        events = batch(self._waiting)
+        number, self._numbers = self._numbers, self._numbers + 1
+        self._weight -= sum(size(event) for event in events)
+        if self._weight < MUCH:
+            self._room.set()
+        return number, events
+
+    def tell(self, event: Event) -> None:
+        """Have an event given to the bridge."""
+        self._waiting.append(event)
+        self._weight += size(event)
+        if self._weight >= MUCH:
+            self._room.clear()
+        self._some.set()
+
+    async def room(self) -> None:
+        """Wait until more may be told."""
+        await self._room.wait()
+
+    def _carry_out(self, event: Event) -> None:
+        if isinstance(event, Begin):
+            child = self._children[event.child] = _Relayed(self, event)
+            self._do(self._see_off(child))
+        elif isinstance(event, Data | Close | Kill) and event.child in self._children:
+            self._children[event.child].obey(event)
+
+    async def _see_off(self, child: _Relayed) -> None:
+        try:
+            await child.run()
+        finally:
+            self._children.pop(child.number, None)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Relayed:
+    """One child, from its start to its end."""
+
+    def __init__(self, host: NodeHost, begin: Begin) -> None:
+        self.number = begin.child
+        self.pid = 0
+        self._host = host
+        self._begin = begin
+        self._early: list[Data | Close | Kill] = []
+        """What came before the process was there."""
+        self._process: asyncio.subprocess.Process | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    def obey(self, event: Data | Close | Kill) -> None:
+        """Carry out what the engine asks of the child."""
+        if self._process is None or self._writer is None:
+            self._early.append(event)
+        elif isinstance(event, Data):
+            self._writer.write(event.data)
+        elif isinstance(event, Close):
+            self._writer.close()
+        else:
+            kill(self._process)
+
+    async def run(self) -> None:
+        """Start it, relay it, and tell how it ended."""
+        try:
+            status: int | None = await self._run()
+            reason = ""
+        except OSError as error:
+            status, reason = None, f"it could not be started there: {error}"
+        self._host.tell(Ended(self.number, status, reason))
+
+    async def _run(self) -> int:
+        ours, theirs = socket.socketpair()
+        output, into = os.pipe()
+        begin = self._begin
+        with theirs, contextlib.ExitStack() as failing:
+            failing.callback(ours.close)
+            failing.callback(os.close, output)
+            try:
+                environment = child_environment(os.environ, begin.environment)
+                process = await run_host(begin.name, theirs, begin.cores, begin.nice, environment, into)
+            finally:
+                os.close(into)
+            failing.pop_all()
+        self.pid = process.pid
+        self._host.tell(Born(self.number, process.pid))
+        reader, writer = await asyncio.open_connection(sock=ours)
+        self._process, self._writer = process, writer
+        printing = asyncio.ensure_future(self._print(output))
+        speaking = asyncio.ensure_future(self._relay(reader))
+        early, self._early = self._early, []
+        for event in early:
+            self.obey(event)
+        status = await process.wait()
+        await asyncio.wait((printing, speaking), timeout=PATIENCE)
+        for left in (printing, speaking):
+            left.cancel()
+        writer.close()
+        return status
+
+    async def _relay(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(CHUNK):
+                self._host.tell(Data(self.number, data))
+                await self._host.room()
+
+    async def _print(self, output: int) -> None:
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        with os.fdopen(output, "rb") as file:
+            transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+            try:
+                while data := await reader.read(CHUNK):
+                    self._host.tell(Printed(self.number, data))
+                    await self._host.room()
+            finally:
+                transport.close()
+
+
+def child_environment(own: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """A child's variables: the node's, without what Ray sets for its own processes, and those asked for. Pure."""
+    return {name: value for name, value in own.items() if not name.startswith(OF_RAY)} | dict(wanted)

@@ -1,0 +1,52 @@
+"""A node host as an actor of Ray, pinned to its node: started once, called, and ended. Part of the bridge.
+
+Ray restarts and repeats nothing here: that is the engine's decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..errors import MarlaasError
+from .node_host import NodeHost
+from .node_link import HostLost
+
+
+class RayHost:
+    """Implements ``node_link.Host``."""
+
+    def __init__(self, node: str) -> None:
+        """Starts it on the node with Ray's id ``node``."""
+        self._node = node
+        self._actor = (
+            ray.remote(NodeHost)
+            .options(
+                num_cpus=0,
+                max_restarts=0,
+                max_task_retries=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            .remote()
+        )
+
+    async def call(self, method: str, *args: Any) -> tuple[Any, Any]:
+        """See the protocol."""
+        reference = getattr(self._actor, method).remote(*args)
+        try:
+            return reference, await reference
+        except RayTaskError as error:
+            if isinstance(error.cause, MarlaasError):
+                raise error.cause from None
+            raise
+        except ActorUnschedulableError:
+            raise HostLost(f"node {self._node[:8]} is not in the cluster") from None
+        except RayActorError as error:
+            raise HostLost(f"the node host on node {self._node[:8]} is gone: {type(error).__name__}") from None
+
+    def kill(self) -> None:
+        """See the protocol."""
+        ray.kill(self._actor, no_restart=True)

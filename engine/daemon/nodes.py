@@ -1,0 +1,200 @@
+"""Looks at the cluster's nodes every few seconds: for screens, for the log, and to move workers as nodes come and go.
+
+It hears people who drain a node. A node that is drained keeps its workers until no task is within a step; one that has
+died has none. Which node gets what is decided by the placement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic
+from typing import Protocol
+
+from ..cluster import Node, clock_warning, meant, of_each_name, versions_in_words, why_not_drain
+from ..errors import MarlaasError, StoreError
+from ..fleet import PlacementPlan
+from ..store import NODE_COMMANDS, Command, NodeRow, Store
+
+INTERVAL = 5.0
+"""Seconds between two looks at the nodes."""
+POLL = 0.2
+"""Seconds between looks at the database for commands."""
+
+
+class Placed(Protocol):
+    """The part of the supervisor that is used here."""
+
+    def draining_nodes(self, names: frozenset[str]) -> None:
+        """From the next plan on, nodes of these names get nothing."""
+
+    def nodes_of_workers(self) -> Mapping[str, str]:
+        """Which node each worker runs on, by name; empty for the engine's machine."""
+
+    async def planned_anew(self) -> PlacementPlan | None:
+        """A plan that puts workers elsewhere, or None. Raises ``MarlaasError`` where there is no plan at all."""
+
+    def move(self, placement_plan: PlacementPlan) -> None:
+        """Change to another plan."""
+
+
+class NodeMonitor:
+    """Looks at the nodes again and again."""
+
+    def __init__(
+        self,
+        store: Store,
+        nodes: Callable[[], Awaitable[Sequence[Node]]],
+        supervisor: Placed,
+        settle: Callable[[Callable[[], None]], None],
+        log: Callable[[str, str, str], None],
+    ) -> None:
+        """``nodes`` asks the bridge, and raises ``MarlaasError`` where there is none. ``settle`` calls back at a moment
+        at which no task is within a step."""
+        self._store = store
+        self._nodes = nodes
+        self._supervisor = supervisor
+        self._settle = settle
+        self._log = log
+        self._seen = -1
+        self._last: tuple[NodeRow, ...] = ()
+        self._works: frozenset[str] | None = None
+        """Names of the nodes that worked at the last look; None before the first one."""
+        self._told: set[str] = set()
+        """Sentences that were logged: each is said once."""
+        self._moving: asyncio.Task[None] | None = None
+        """The planning under way, or the last one."""
+        supervisor.draining_nodes(store.nodes.drained())
+
+    async def run(self) -> None:
+        """Look until cancelled; what a full disk refuses is written at the next look."""
+        looked = -INTERVAL
+        while True:
+            with contextlib.suppress(StoreError):
+                commands = self._commands()
+                if commands or monotonic() - looked >= INTERVAL:
+                    await self.look(commands)
+                    looked = monotonic()
+            await asyncio.sleep(POLL)
+
+    def _commands(self) -> list[Command]:
+        seen = self._store.changed()
+        if seen == self._seen:
+            return []
+        found = [command for command in self._store.tasks.new_commands() if command.kind in NODE_COMMANDS]
+        self._seen = -1 if found else seen  # read them again until they are finished
+        return found
+
+    async def look(self, commands: Sequence[Command] = ()) -> None:
+        """Ask for the nodes, carry out commands, tell people, and have workers move where that follows."""
+        nodes: tuple[Node, ...] | None = None
+        try:
+            nodes = of_each_name(await self._nodes())
+        except MarlaasError as error:
+            self._tell(f"The cluster does not answer: {error.message}", "warning")
+        outcomes = {command.id: self._hear(command, nodes or self._last) for command in commands}
+        drained = self._store.nodes.drained()
+        self._supervisor.draining_nodes(drained)
+        if nodes is None:
+            rows = tuple(replace(row, alive=row.here) for row in self._last)
+        else:
+            rows = rows_of(nodes, drained, self._supervisor.nodes_of_workers(), time.time())
+        for sentence, level in changes(self._last, rows):
+            self._log("node", sentence, level)
+        for row in rows:
+            if row.clock is not None and (warning := clock_warning(row.name, row.clock)):
+                self._tell(warning.partition(":")[0] + ".", "warning")
+        self._last = rows
+        self._store.nodes.replace(rows)
+        self._follow(rows)
+        for command, outcome in outcomes.items():
+            self._store.tasks.finish_command(command, outcome)
+
+    def _hear(self, command: Command, nodes: Sequence[Node | NodeRow]) -> str:
+        """Remember what a person asked for; returns why it cannot be, or nothing."""
+        word, drained = str(command.arguments.get("node")), self._store.nodes.drained()
+        name, unknown = meant(word, nodes)
+        if command.kind == "undrain_node":
+            if not name and word not in drained:
+                return unknown
+            self._store.nodes.undrain(name or word)
+            return ""
+        if unknown:
+            return unknown
+        if refused := why_not_drain(name, nodes, drained):
+            return refused
+        self._store.nodes.drain(name)
+        return ""
+
+    def _follow(self, rows: Sequence[NodeRow]) -> None:
+        """Have workers placed anew where other nodes work than before; between steps, for those that leave live."""
+        before, self._works = self._works, frozenset(row.name for row in rows if row.state == "ready")
+        if before is None or before == self._works:
+            return
+        if self._moving is not None:
+            self._moving.cancel()
+        self._moving = asyncio.ensure_future(self._plan())
+
+    async def _plan(self) -> None:
+        """Have workers move where the plan says so; where it says no, no task is held up."""
+        try:
+            placement_plan = await self._supervisor.planned_anew()
+        except MarlaasError as error:
+            self._tell(f"The workers cannot go elsewhere: {error}", "error")
+            return
+        if placement_plan is not None:
+            self._log("placement", "Other nodes work than before: the workers move between two steps.", "info")
+            self._settle(lambda: self._supervisor.move(placement_plan))
+
+    def _tell(self, sentence: str, level: str) -> None:
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._log("node", sentence, level)
+
+
+def rows_of(
+    nodes: Sequence[Node], drained: frozenset[str], workers: Mapping[str, str], now: float
+) -> tuple[NodeRow, ...]:
+    """The nodes' rows for the store; ``workers`` says where each runs."""
+    return tuple(
+        NodeRow(
+            id=node.id,
+            name=node.name,
+            address=node.address,
+            alive=node.alive,
+            here=node.here,
+            draining=node.name in drained,
+            refused=node.refused,
+            cores=node.machine.cpu.count,
+            memory=node.free_bytes,
+            cards=tuple(f"{gpu.label} {gpu.name}" for gpu in node.machine.gpus),
+            left_out=node.left_out,
+            clock=node.clock,
+            versions=versions_in_words(node.versions),
+            workers=tuple(name for name, place in workers.items() if place == ("" if node.here else node.id)),
+            updated=now,
+        )
+        for node in nodes
+    )
+
+
+def changes(before: Sequence[NodeRow], rows: Sequence[NodeRow]) -> list[tuple[str, str]]:
+    """What people should know of what changed since the look before: sentences and their levels. Pure."""
+    known, found = {row.id: row for row in before}, []
+    for row in rows:
+        was = known.get(row.id)
+        if was is None and row.alive:
+            found.append((f"Node {row.name} ({row.address}) is in the cluster.", "info"))
+        elif was is not None and row.alive and not was.alive:
+            found.append((f"Node {row.name} ({row.address}) is back.", "info"))
+        elif was is not None and was.alive and not row.alive:
+            found.append((f"Node {row.name} is gone.", "warning"))
+        if row.alive and row.refused and (was is None or was.refused != row.refused):
+            found.append((f"Node {row.name} is not used: {row.refused}", "warning"))
+        if was is not None and row.alive and was.draining != row.draining:
+            found.append((f"Node {row.name} {'is drained' if row.draining else 'may work again'}.", "info"))
+    gone = [row for row in before if row.alive and row.id not in {other.id for other in rows}]
+    return found + [(f"Node {row.name} is gone.", "warning") for row in gone]

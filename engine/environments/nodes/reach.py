@@ -1,0 +1,129 @@
+"""Which plugin versions may run on which nodes, and where the next process goes.
+
+The first process of a version is always on the engine's machine: it proves the version, answers questions about rows,
+and plays episodes whose rows a task names. Further ones go where the fewest compute for each core. A version goes to
+another node once its files and libraries are there; where that cannot be, people are told why, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakSet
+
+from ...errors import MarlaasError
+from ...home import EnvironmentSettings
+from ..process.child import Child
+from ..process.launch import HERE, Folders, PluginLauncher
+from .remote import RemoteNode
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node on which a process could be started."""
+
+    node: str
+    cores: int
+    busy: int
+    """Processes there that work, or are being started."""
+    seconds: float = 0.0
+    """On the way there and back."""
+
+
+def fewest(candidates: Sequence[Candidate]) -> str:
+    """The node for a further process: the one with the fewest for each core; of equal ones the nearest. Pure."""
+    return min(candidates, key=lambda one: ((one.busy + 1) / max(1, one.cores), one.seconds, one.node)).node
+
+
+class Reach:
+    """The nodes of one engine, as far as plugins' processes are concerned."""
+
+    def __init__(
+        self,
+        cores: int = 1,
+        settings: EnvironmentSettings | None = None,
+        tell: Callable[[str, str, str], None] = lambda plugin, version, sentence: None,
+    ) -> None:
+        """``cores``: those of the engine's machine; ``tell`` hears why a version stays off a node."""
+        self._cores = cores
+        self._settings = settings or EnvironmentSettings()
+        self._tell = tell
+        self._nodes: dict[str, RemoteNode] = {}
+        self._children: WeakSet[Child] = WeakSet()
+        self._starting: Counter[str] = Counter()
+        self._preparing: set[asyncio.Task[None]] = set()
+
+    def use(self, nodes: Sequence[RemoteNode]) -> None:
+        """Start processes on these nodes, and no further ones on others."""
+        self._nodes = {node.node: node for node in nodes}
+
+    def stays(self, node: str) -> bool:
+        """Whether processes on a node may go on to begin something new."""
+        return not node or node in self._nodes
+
+    def elsewhere(self, path: Path, folders: Folders) -> int:
+        """Cores of other nodes on which the version that is imported from ``path`` may run by now.
+
+        It is brought to those to which it was not yet.
+        """
+        version, cores = path.parent.name, 0
+        for node in self._nodes.values():
+            if node.ready(version):
+                cores += node.cores
+            elif node.alive and not node.refused(version):
+                self._bring(node, path, folders)
+        return cores
+
+    def serves(self, node: str, path: Path) -> bool:
+        """Whether processes on a node can load the version that is imported from ``path``."""
+        return not node or (node in self._nodes and self._nodes[node].ready(path.parent.name))
+
+    @contextmanager
+    def place(self, path: Path) -> Iterator[PluginLauncher]:
+        """Choose a node for a further process, which counts there until it has been started."""
+        version = path.parent.name
+        able = [node for node in self._nodes.values() if node.ready(version)]
+        row = [Candidate("", self._cores, self._busy(""))]
+        row += [Candidate(node.node, node.cores, self._busy(node.node), node.seconds) for node in able]
+        chosen = fewest(row)
+        self._starting[chosen] += 1
+        try:
+            yield self._nodes[chosen] if chosen else HERE
+        finally:
+            self._starting[chosen] -= 1
+
+    def count(self, child: Child) -> None:
+        """Count a process, where it is, while it works."""
+        self._children.add(child)
+
+    def refuse(self, node: str, path: Path, plugin: str, reason: str) -> None:
+        """A version does not work on a node: its processes stay off it."""
+        if node in self._nodes:
+            self._nodes[node].refuse(path.parent.name, reason)
+            self._say(self._nodes[node], path, plugin)
+
+    def _busy(self, node: str) -> int:
+        working = sum(child.node == node and child.dead is None and not child.idle for child in self._children)
+        return working + self._starting[node]
+
+    def _bring(self, node: RemoteNode, path: Path, folders: Folders) -> None:
+        if not node.preparing(path.parent.name):
+            task = asyncio.ensure_future(self._brought(node, path, folders))
+            self._preparing.add(task)
+            task.add_done_callback(self._preparing.discard)
+
+    async def _brought(self, node: RemoteNode, path: Path, folders: Folders) -> None:
+        confined = folders.runtime.confinement is not None
+        try:
+            await node.prepare(path, confined, self._settings)
+        except MarlaasError:
+            return  # the node was lost
+        self._say(node, path, folders.scratch.name)
+
+    def _say(self, node: RemoteNode, path: Path, plugin: str) -> None:
+        if reason := node.refused(path.parent.name):
+            self._tell(plugin, path.parent.name, f"its processes stay off {node.name}: {reason}")

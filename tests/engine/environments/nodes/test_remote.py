@@ -1,0 +1,197 @@
+"""One process on a node, without a pool: what it does is seen here as if it were here."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments.files.snapshots import Snapshots
+from marlaas.engine.environments.files.source import read_source
+from marlaas.engine.environments.nodes.reach import Candidate, fewest
+from marlaas.engine.environments.nodes.remote import RemoteNode
+from marlaas.engine.environments.process.child import BrokenPlugin, Child
+from marlaas.engine.environments.process.confinement import obstacle
+from marlaas.engine.environments.process.launch import Folders
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.home.settings import EnvironmentSettings
+from marlaas.engine.trajectories import Failure
+from tests.engine.environments.conftest import a_spec, echoing
+from tests.engine.environments.nodes.conftest import Nodes
+from tests.engine.environments.test_endpoint import PLUGIN, Model
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+ALWAYS = EnvironmentSettings(allow="always", offline=True)
+
+
+class Owner:
+    """Hears of a death."""
+
+    def __init__(self) -> None:
+        self.failure: Failure | None = None
+
+    def died(self, failure: Failure) -> None:
+        self.failure = failure
+
+    def idled(self) -> None: ...
+
+
+class Bench:
+    """A plugin that is brought to a node."""
+
+    def __init__(self, folder: Path, node: RemoteNode) -> None:
+        self.folder, self.node, self.owner = folder, node, Owner()
+        self.folders = Folders(folder / "work" / "p", folder / "p.log")
+
+    def save(self, text: str) -> Path:
+        (self.folder / "p.py").write_text(textwrap.dedent(text))
+        return Snapshots(self.folder / "snapshots").write(read_source(self.folder / "p.py"))
+
+    @asynccontextmanager
+    async def child(self, text: str) -> AsyncIterator[Child]:
+        path = self.save(text)
+        assert (await self.node.prepare(path, False, ALWAYS)).refused == ""
+        child = await Child.start(path, self.folders, self.owner, 60.0, self.node)
+        try:
+            yield child
+        finally:
+            child.kill("the test is over")
+            await child.wait()
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    nodes = Nodes(tmp_path / "nodes")
+    (tmp_path / "here").mkdir()
+    yield Bench(tmp_path / "here", await nodes.start("b"))
+    await nodes.stop()
+
+
+async def test_programs_there_reach_the_gateway_here(bench: Bench) -> None:
+    model = Model()
+    async with bench.child(PLUGIN) as child:
+        first = await child.play("programmed", a_spec(), model.answer)
+        plays = (child.play("programmed", a_spec(index=n), model.answer) for n in (1, 2))
+        outcomes = [first, *await asyncio.gather(*plays)]
+        for outcome in outcomes:
+            assert isinstance(outcome, EpisodeOutcome)
+            assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.5, "helper": 1.0}), outcome
+    assert len(model.lines) == 3
+    for writer in model.lines:
+        writer.close()
+    model.server.close()
+    await model.server.wait_closed()
+
+
+async def test_a_plugin_that_cannot_be_imported_says_where(bench: Bench) -> None:
+    with pytest.raises(BrokenPlugin) as caught:
+        async with bench.child("from marlaas.plugins import env\nraise ValueError('no')\n"):
+            pass
+    failure = caught.value.failure
+    assert (failure.file, failure.line) == ("p.py", 2) and "no" in failure.message
+
+
+async def test_an_import_that_takes_too_long_is_interrupted(bench: Bench) -> None:
+    path = bench.save("while True:\n    pass\n")
+    await bench.node.prepare(path, False, ALWAYS)
+    with pytest.raises(BrokenPlugin, match="takes too long"):
+        await Child.start(path, bench.folders, bench.owner, 1.0, bench.node)
+
+
+async def test_its_use_of_the_processor_is_known_here(bench: Bench) -> None:
+    text = """
+        import time
+        from marlaas.plugins import env
+        begun = time.process_time()
+        while time.process_time() - begun < 0.5:
+            pass
+        @env
+        async def waits(ep):
+            await ep.ask("x")
+    """
+    async with bench.child(text) as child:
+        while child._process.computed() < 0.5:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_version_is_brought_once(bench: Bench) -> None:
+    path = bench.save("from marlaas.plugins import env\n")
+    first, second = await asyncio.gather(*(bench.node.prepare(path, False, ALWAYS) for _ in range(2)))
+    assert first is second
+    there = Path(first.path)
+    assert there.read_bytes() == path.read_bytes() and there.parent.name == path.parent.name and there != path
+    assert bench.node.ready(path.parent.name) and bench.node.at(path) is first
+
+
+async def test_libraries_that_cannot_be_had_there_keep_it_here(bench: Bench) -> None:
+    text = """
+        # /// script
+        # dependencies = ["there-is-no-such-library-of-marlaas"]
+        # ///
+        from marlaas.plugins import env
+    """
+    path = bench.save(text)
+    refused = (await bench.node.prepare(path, False, ALWAYS)).refused
+    assert refused.startswith("needs there-is-no-such-library-of-marlaas, which cannot be installed: ")
+    assert not bench.node.ready(path.parent.name)
+    never = replace(ALWAYS, allow="never")
+    other = bench.save(text.replace("there-is-no-such", "there-is-no-other"))
+    assert 'allow = "never"' in (await bench.node.prepare(other, False, never)).refused
+
+
+@pytest.mark.skipif(bool(obstacle()), reason=f"no process can be confined here: {obstacle()}")
+async def test_what_is_confined_here_is_confined_there(bench: Bench) -> None:
+    path = bench.save(
+        """
+        # /// script
+        # [tool.marlaas]
+        # network = false
+        # ///
+        import socket
+        from marlaas.plugins import env
+
+        @env
+        async def sealed(ep):
+            await ep.ask("x")
+            try:
+                socket.create_connection(("192.0.2.1", 9), timeout=1.0)
+            except OSError as error:
+                return float("unreachable" in str(error).lower())
+        """
+    )
+    assert (await bench.node.prepare(path, True, ALWAYS)).refused == ""
+    child = await Child.start(path, bench.folders, bench.owner, 60.0, bench.node)
+    outcome = await child.play("sealed", a_spec(), echoing)
+    assert isinstance(outcome, EpisodeOutcome) and outcome.rewards == {"agent": 1.0}, outcome
+    child.kill("the test is over")
+    await child.wait()
+
+
+async def test_where_nothing_can_be_confined_it_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node has no bwrap, which this machine has."""
+    only = tmp_path / "bin"
+    only.mkdir()
+    (only / "uv").symlink_to(shutil.which("true") or "/bin/true")
+    monkeypatch.setenv("PATH", str(only))
+    nodes = Nodes(tmp_path / "nodes")
+    (tmp_path / "here").mkdir()
+    bench = Bench(tmp_path / "here", await nodes.start("b"))
+    path = bench.save("# /// script\n# [tool.marlaas]\n# network = false\n# ///\nfrom marlaas.plugins import env\n")
+    refused = (await bench.node.prepare(path, True, ALWAYS)).refused
+    assert "bwrap (bubblewrap) is not installed" in refused
+    await nodes.stop()
+
+
+def test_the_next_process_goes_where_there_is_the_most_room() -> None:
+    here = Candidate("", 2, 0)
+    assert fewest([here, Candidate("b", 2, 0, 0.01)]) == "", "of equal ones the nearest"
+    assert fewest([replace(here, busy=1), Candidate("b", 2, 0, 0.01)]) == "b"
+    assert fewest([replace(here, busy=2), Candidate("b", 64, 40, 0.01)]) == "b"
+    assert fewest([Candidate("b", 4, 3), Candidate("c", 4, 2)]) == "c"

@@ -1,0 +1,103 @@
+"""Whatever dies on the way to a worker on a node is one death of its handle, and of no other's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from marlaas.engine.cluster import NodeLauncher, StateFiles
+from marlaas.engine.cluster.node_files import checksum_of
+from marlaas.engine.errors import WorkerDied
+from marlaas.engine.workers import WorkerHandle
+
+from .conftest import open_bridge
+from .ray_nodes import MEMORY, RayNodes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+FACTORY = "tests.engine.workers.dummy:DummyWorker"
+FILES = "tests.engine.cluster.file_worker:FileWorker"
+
+
+async def start(bridge: WorkerHandle, node: str, log: Path, factory: str = FACTORY) -> WorkerHandle:
+    return await NodeLauncher(bridge, node).start("dummy", factory, {}, log_path=log)
+
+
+def host_of(worker: WorkerHandle) -> psutil.Process:
+    parent = psutil.Process(worker.pid).parent()
+    assert parent is not None
+    return parent
+
+
+@pytest.mark.parametrize("victim", ["worker", "host", "dark way", "node", "bridge"])
+async def test_each_is_one_death(
+    victim: str, ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = await open_bridge(ray_nodes, tmp_path / "bridge.log")
+    first = await start(bridge, ray_nodes.ids["ada"], tmp_path / "first.log")
+    other = await start(bridge, ray_nodes.ids["grace"], tmp_path / "other.log")
+    waiting = asyncio.ensure_future(first.call("wait_for", "never"))
+    assert await first.call("echo", 1) == 1
+    process, host = psutil.Process(first.pid), host_of(first)
+    if victim == "worker":
+        process.kill()
+    elif victim == "host":
+        host.kill()
+    elif victim == "dark way":
+        monkeypatch.setattr("marlaas.engine.cluster.remote_child.SILENCE", 0.5)
+        host.send_signal(signal.SIGSTOP)
+        await first.stop(grace=0.5)
+    elif victim == "node":
+        await asyncio.to_thread(ray_nodes.remove, "ada")
+    else:
+        os.kill(bridge.pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"^Worker dummy ended( by signal SIGKILL|: .+)"):
+        await waiting
+    assert first.died.is_set()
+    if victim == "bridge":
+        await other.died.wait()
+    else:
+        assert await other.call("echo", 2) == 2 and other.alive
+    if victim == "dark way":
+        host.send_signal(signal.SIGCONT)
+    await asyncio.to_thread(process.wait, 60)  # nothing of it is left
+    if victim == "node":
+        ray_nodes.ids["ada"] = await asyncio.to_thread(ray_nodes.add, "ada")
+    if victim != "bridge":
+        again = await start(bridge, ray_nodes.ids["ada"], tmp_path / "again.log")
+        assert await again.call("echo", 3) == 3
+    await bridge.stop()
+
+
+async def test_a_file_larger_than_the_object_store_arrives(
+    ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path
+) -> None:
+    worker = await start(bridge, ray_nodes.ids["ada"], tmp_path / "worker.log", FILES)
+    path = tmp_path / "version"
+    path.write_bytes(os.urandom(1000) * (MEMORY // 1000 + 20_000))
+    there = await StateFiles(bridge, sync=False).bring(worker, str(path))
+    assert await worker.call("load", "task/1", there) == checksum_of(path.read_bytes())
+    await worker.stop()
+
+
+async def test_a_node_may_vanish_while_a_file_travels(
+    ray_nodes: RayNodes, bridge: WorkerHandle, tmp_path: Path
+) -> None:
+    worker = await start(bridge, ray_nodes.ids["ada"], tmp_path / "worker.log", FILES)
+    path = tmp_path / "version"
+    path.write_bytes(os.urandom(60_000_000))
+    bringing = asyncio.ensure_future(StateFiles(bridge, sync=False).bring(worker, str(path)))
+    await asyncio.to_thread(ray_nodes.remove, "ada")
+    with contextlib.suppress(WorkerDied):  # it may have been there already
+        await bringing
+    await worker.died.wait()
+    ray_nodes.ids["ada"] = await asyncio.to_thread(ray_nodes.add, "ada")
+    other = await start(bridge, ray_nodes.ids["ada"], tmp_path / "other.log", FILES)
+    there = await StateFiles(bridge, sync=False).bring(other, str(path))
+    assert await other.call("load", "task/1", there) == checksum_of(path.read_bytes())
+    await other.stop()

@@ -1,0 +1,165 @@
+"""Real tasks over three nodes: the same bits as on one machine, and nothing lost or doubled whatever dies."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from marlaas.engine.daemon import control
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.nodes import node_rows
+from marlaas.engine.store.queries.reader import Reader
+from tests.end_to_end.conftest import Lab, consumed_once
+from tests.slow.waiting import finished
+
+from .ray_nodes import VARIABLES, RayNodes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
+EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
+TASK: dict[str, Any] = {"environment": "guess", "steps": 3, "train": EXACT}
+KILLS = int(os.environ.get("KILLS_OF_NODES", "50"))
+SETTINGS = """\
+[rollout]
+sampler = "torch"
+[training]
+trainers = 1
+"""
+CLUSTER = """
+[cluster]
+address = "{address}"
+insecure = true
+"""
+
+
+def checksums(lab: Lab, task: int) -> list[str]:
+    with Reader(lab.home.database) as reader:
+        return [version.checksum for version in reader.versions(task)]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The versions of the deterministic task on one machine without a cluster."""
+    lab = Lab(Home(tmp_path_factory.mktemp("alone") / "home").create())
+    lab.home.config.write_text(SETTINGS)
+    control.ensure_running(lab.home)
+    task = lab.submit("exact", **TASK)
+    finished(lab, [task])
+    control.stop(lab.home)
+    return checksums(lab, task)
+
+
+@pytest.fixture
+def lab(ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A home on the head's machine, all of whose workers are on other nodes."""
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    lab = Lab(Home(tmp_path / "home").create())
+    lab.home.config.write_text(SETTINGS + CLUSTER.format(address=ray_nodes.address))
+    control.ensure_running(lab.home)
+    lab.marlaas("cluster", "drain", "head")
+    yield lab
+    control.stop(lab.home)
+    assert not [each for each in workers_of(ray_nodes, lab) if each.is_running()]
+
+
+def placed(lab: Lab) -> dict[str, list[str]]:
+    """The workers on each node, by its name."""
+    with Reader(lab.home.database) as reader:
+        return {row.name: list(row.workers) for row in node_rows(reader) if row.alive}
+
+
+def until_placed(lab: Lab) -> dict[str, list[str]]:
+    """Wait until the drained head has no worker."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        found = placed(lab)
+        if found and not found["head"] and any(found.values()):
+            return found
+        time.sleep(0.2)  # the engine is another process: there is nothing to await
+    raise AssertionError(f"The workers stay at {placed(lab)}.")
+
+
+def workers_of(nodes: RayNodes, lab: Lab) -> list[psutil.Process]:
+    """Processes of workers that node hosts have started."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line, home = process.cmdline(), process.environ().get("MARLAAS_HOME", "")
+        except psutil.Error:
+            continue
+        if "marlaas.engine.workers.host" in line and home in {str(nodes.home(name)) for name in nodes.ids}:
+            found.append(process)
+    return found
+
+
+def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list[str]) -> None:
+    where = until_placed(lab)
+    task = lab.submit("exact", **TASK)
+    finished(lab, [task])
+    assert checksums(lab, task) == alone and len(set(alone)) == TASK["steps"] + 1
+    lab.sound(task)
+    assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
+
+
+def test_whatever_dies_nothing_is_lost_or_doubled(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
+    until_placed(lab)
+    draw = random.Random(24)
+    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=5 * KILLS, tenant=f"tenant {n}") for n in range(2)]
+    for _ in range(KILLS):
+        victim = draw.choice(("worker", "host", "bridge", "node", "engine"))
+        before = sum(lab.row(task).step for task in tasks)
+        end_one(victim, draw, lab, ray_nodes)
+        deadline = time.monotonic() + 600
+        while sum(lab.row(task).step for task in tasks) <= before and unfinished(lab, tasks):
+            assert time.monotonic() < deadline, f"Nothing went on after the death of a {victim}."
+            time.sleep(0.2)
+    exact = lab.submit("exact", **TASK)
+    finished(lab, [*tasks, exact])
+    for task in (*tasks, exact):
+        consumed_once(lab.home, task)
+    lab.sound(*tasks, exact)
+    assert checksums(lab, exact) == alone
+
+
+def unfinished(lab: Lab, tasks: list[int]) -> bool:
+    return any(lab.row(task).state not in ("done", "failed", "paused") for task in tasks)
+
+
+def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> None:
+    """End something, as it dies at people's homes."""
+    if victim == "engine":
+        lab.kill_engine()
+        control.ensure_running(lab.home)
+    elif victim == "node":
+        name = draw.choice(("ada", "grace"))
+        nodes.remove(name)
+        nodes.ids[name] = nodes.add(name)
+    elif victim == "bridge":
+        for pid in lab.worker_pids("bridge"):
+            os.kill(pid, 9)
+    else:
+        found = workers_of(nodes, lab)
+        if found:
+            one = draw.choice(sorted(found, key=lambda process: process.pid))
+            process = one if victim == "worker" else one.parent()
+            if process is not None:
+                process.kill()
+
+
+def test_without_the_head_this_machine_goes_on(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
+    """The last test of the file: the cluster does not come back."""
+    until_placed(lab)
+    exact, loose = lab.submit("exact", **TASK), lab.submit("loose", "arithmetic", steps=6)
+    lab.until(loose, 1)
+    ray_nodes.kill_head()
+    finished(lab, [exact, loose])
+    consumed_once(lab.home, loose)
+    lab.sound(exact, loose)
+    assert checksums(lab, exact) == alone
