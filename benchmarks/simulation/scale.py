@@ -87,7 +87,7 @@ def task(number: int) -> TaskSpec:
         f"task {number}",
         "turns",
         steps=50,
-        train=TrainSpec(groups_per_step=4, group_size=8, max_staleness=1, seed=number),
+        train=TrainSpec(groups_per_step=2, group_size=4, max_staleness=1, seed=number),
         sampling=SamplingSpec(max_tokens=256, max_episode_tokens=1024),
         eval=EvalSpec(every=0, prompts=1),
     )
@@ -110,7 +110,7 @@ def profile() -> Profile:
 
 METHOD = (
     f"Nodes of {SAMPLERS} samplers and {TRAINERS} trainers, each behind a link of 10 Gbit/s, as is the head. Tasks of"
-    " 50 tenants, four groups of eight episodes a step, episodes of four turns of 200 tokens. The devices are made up,"
+    " 50 tenants, two groups of four episodes a step, episodes of four turns of 200 tokens. The devices are made up,"
     " so these figures are not comparable with what others publish of clusters; what the engine's code takes is real."
     f" A simulation ends after {SIMULATED:.0f} s."
 )

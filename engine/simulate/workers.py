@@ -26,6 +26,8 @@ class SimulatedHandle:
         self.name = name
         self.pid = pid
         self.device = device
+        self.node = ""
+        """The engine's own, as far as it knows: what travels is the device's to reckon."""
         self.died = asyncio.Event()
 
     def proxy(self, protocol: Any, posted: Collection[str] = (), part: str = "") -> Any:
