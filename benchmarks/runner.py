@@ -51,6 +51,8 @@ MODULES = {
     "terminal": "terminal.application",
     "big_home": "terminal.big_home",
     "gateway": "gateway.throughput",
+    "simulator": "simulation.validation",
+    "simulated_scale": "simulation.scale",
     "gpu": "large_base.card",
 }
 """Each benchmark and its module, which has ``measure(quick: bool) -> Section``; in the order of the page."""

@@ -91,6 +91,26 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Turn:
+    """When an agent was asked, and when it had answered, in seconds since the episode began to be played."""
+
+    agent: str
+    asked: float
+    answered: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When what happened in an episode, by the engine's clock, in seconds since it began to be played."""
+
+    turns: tuple[Turn, ...]
+    """In the order in which they were asked; those without an answer are missing."""
+    over: float
+    """When nothing more was asked; until it ended it was scored, or waited for that."""
+    ended: float
+
+
+@dataclass(frozen=True)
 class Episode:
     """One run of an environment function."""
 
@@ -107,11 +127,21 @@ class Episode:
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     """In the order in which they were paid."""
+    timing: Timing | None = field(default=None, compare=False)
+    """None where it was not played by this engine."""
 
     def having(self, trajectories: tuple[Trajectory, ...]) -> Episode:
         """The same with other trajectories; as fast as ``Trajectory.judged``."""
         return Episode(
-            self.member, self.status, trajectories, self.parts, self.metrics, self.failure, self.seconds, self.paid
+            self.member,
+            self.status,
+            trajectories,
+            self.parts,
+            self.metrics,
+            self.failure,
+            self.seconds,
+            self.paid,
+            self.timing,
         )
 
 

@@ -33,6 +33,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "cluster": ("cluster",),
     "home": ("home",),
+    "simulate": ("simulate",),
     "explain": ("explain",),
     "keys": ("keys",),
     "doctor": ("doctor",),

@@ -8,6 +8,9 @@ from .control import (
     other_version as other_version,
     update_database as update_database,
 )
+from .heartbeat import (
+    Heartbeat as Heartbeat,
+)
 from .lock import (
     holder as holder,
 )

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
+from ..clock import monotonic, wall_time
 from ..environments import OutcomeCounts
 from ..errors import StoreError
 from ..fairness import Ledger
 from ..fleet import WorkerSupervisor
+from ..rollout import SamplerStats
 from ..store import Store, WorkerRow
 from .processes import Processes, Seen
 from .stage_meter import StageMeter
 
 INTERVAL = 1.0
+NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 THIN = 600.0
 """Seconds between two times that old samples are merged."""
 
@@ -46,9 +48,9 @@ class Heartbeat:
         self._processes = Processes()
         self._thin = 0.0
         """When old samples are merged next."""
-        self._last = time.monotonic()
-        self._sampled: dict[str, float] = {}
-        """Busy seconds of each sampler, as it last answered."""
+        self._last = monotonic()
+        self._sampled: dict[str, SamplerStats] = {}
+        """The totals of each sampler, as it last answered."""
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
         """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
@@ -59,7 +61,7 @@ class Heartbeat:
 
     async def _beat(self, supervisor: WorkerSupervisor) -> None:
         await self._ask_samplers(supervisor)
-        now = time.monotonic()
+        now = monotonic()
         elapsed, self._last = now - self._last, now
         state = "draining" if supervisor.draining.is_set() and not supervisor.settling else "running"
         self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
@@ -71,7 +73,7 @@ class Heartbeat:
 
     def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
-        processes, now = self._processes.look(supervisor.processes()), time.time()
+        processes, now = self._processes.look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
@@ -105,8 +107,10 @@ class Heartbeat:
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
         """Record what each sampler did; one that does not answer is asked again at the next beat."""
         for name, stats in (await supervisor.sampler_stats(INTERVAL)).items():
-            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled.get(name, 0.0)), name)
-            self._sampled[name] = stats.busy_seconds
+            before = self._sampled.get(name, NONE_YET)
+            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
+            self._ledger.passes[name] += max(0, stats.passes - before.passes)
+            self._sampled[name] = stats
 
 
 def worker_rows(
@@ -121,5 +125,5 @@ def worker_rows(
         share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
         key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
         device = devices.get(one.name, "")
-        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, time.time(), device)
+        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, wall_time(), device)
     return list(rows.values())

@@ -202,7 +202,13 @@ def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
     return frozenset(whole | {name.rpartition("/")[2] for name in whole})
 
 
-_SAID = {"rejected": "broken", "quarantined": "failing", "recovered": "ready again", "died": "its process died"}
+_SAID = {
+    "rejected": "broken",
+    "quarantined": "failing",
+    "recovered": "ready again",
+    "died": "its process died",
+    "elsewhere": "not on all nodes",
+}
 """Kinds of events whose word is another one on the screens."""
 
 

@@ -29,6 +29,8 @@ class StageMeter:
         self._busy: dict[str, float] = {}
         self._ended: dict[str, int] = {}
         self._made: dict[str, int] = {}
+        self._read: dict[str, int] = {}
+        self._passes: dict[str, int] = {}
         self.busy: dict[str, float] = {}
         """Seconds that each worker, or stage without workers of its own, was busy between the last two beats."""
 
@@ -49,6 +51,8 @@ class StageMeter:
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
         ended, self._ended = self._ended, dict(self._ledger.ended)
         made, self._made = self._made, dict(self._ledger.made)
+        read, self._read = self._read, dict(self._ledger.read)
+        passes, self._passes = self._passes, dict(self._ledger.passes)
         played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith(WORKER))
@@ -66,6 +70,8 @@ class StageMeter:
                 load.active,
                 self._ended.get(worker, 0) - ended.get(worker, 0),
                 self._made.get(worker, 0) - made.get(worker, 0),
+                self._read.get(worker, 0) - read.get(worker, 0),
+                self._passes.get(worker, 0) - passes.get(worker, 0),
             )
             for worker, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]

@@ -50,6 +50,10 @@ class Ledger:
         """Total of turns, episodes and calls that ended."""
         self.made: defaultdict[str, int] = defaultdict(int)
         """Total of tokens sampled (rollout) and trained on (training)."""
+        self.read: defaultdict[str, int] = defaultdict(int)
+        """Total of tokens that samplers read."""
+        self.passes: defaultdict[str, int] = defaultdict(int)
+        """Total of samplers' passes over the base, as far as they were told."""
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
         """What turns have asked of the samplers, by task and policy."""
 
@@ -59,6 +63,7 @@ class Ledger:
         self._costs[worker][task] += rollout_cost(prefilled, sampled)
         self.ended[worker] += 1
         self.made[worker] += sampled
+        self.read[worker] += prefilled
         self.mixes[task][policy].turn(prefilled, sampled)
 
     def reply(self, task: int, policy: str, most: int) -> float:

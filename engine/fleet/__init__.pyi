@@ -41,6 +41,9 @@ from .placement_plan import (
     placed as placed,
     plans_of as plans_of,
 )
+from .processes import (
+    WorkerProcesses as WorkerProcesses,
+)
 from .routing.assignment import (
     Share as Share,
 )
@@ -71,6 +74,7 @@ from .worker_specs import (
     TRAINER as TRAINER,
     VLLM as VLLM,
     WorkerSpec as WorkerSpec,
+    numbered as numbered,
     plan_of as plan_of,
     sampler_spec as sampler_spec,
     stored_as as stored_as,

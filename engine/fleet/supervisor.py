@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..base import BaseModel
+from ..clock import monotonic
 from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
@@ -62,10 +62,12 @@ class WorkerSupervisor:
         plan: Plan,
         endpoints: Endpoints | None = None,
         cluster: Cluster | None = None,
+        processes: WorkerProcesses | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
         ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made anew when the workers start.
-        """
+        ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them."""
         self.cluster = cluster
         self._home = home
         self._settings = settings
@@ -88,7 +90,7 @@ class WorkerSupervisor:
         self.environments = environments
         self.shortage = shortage
         self._log = log
-        self._renderer = Renderer(base.path)
+        self._renderer = renderer or Renderer(base.path)
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
         self.settling = False
@@ -99,7 +101,7 @@ class WorkerSupervisor:
             endpoints=endpoints,
         )
         nice = settings.resources.nice
-        self._worker_processes = (
+        self._worker_processes = processes or (
             WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
         )
         self._endpoints: SamplerEndpoints | None = None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import Any
 
+from ..clock import monotonic
 from ..errors import MarlaasError
 from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
 from .fusing import PassTimes, Piece, joins, patience
+from .waiting_calls import WaitingCalls
 
 NEWEST = 0.25
 """Weight of the newest in moving means."""
@@ -82,6 +83,7 @@ class SharedTrainer:
         self.rested: Callable[[], None] = _nothing
         """Called when the worker has nothing left to do."""
         self._line, self._ledger, self._fuse, self._now = line, ledger, fuse, now
+        self._waiting = WaitingCalls()
         self._running: asyncio.Task[None] | None = None
         self._under_way: tuple[Call, ...] = ()
         self._begun = 0.0
@@ -118,7 +120,7 @@ class SharedTrainer:
     @property
     def work(self) -> float:
         """Seconds of all that the worker is at and of all that waits, as expected."""
-        return self.remaining + sum(self._together((call,)) for call in self._line.items())
+        return self.remaining + self._waiting.seconds(self._times, self._usual)
 
     def standings(self) -> list[Standing]:
         """Where tenants stand in the line, in microseconds."""
@@ -133,7 +135,7 @@ class SharedTrainer:
         try:
             return await call.answer
         finally:
-            self._line.discard(call.payer, call, call.urgent)
+            self.give(call)
 
     def take_in(self, call: Call) -> None:
         """Put a call in line; whoever waits for its answer does so already, or will."""
@@ -141,6 +143,7 @@ class SharedTrainer:
             raise RuntimeError(f"{self.name} serves nobody any more.")
         self._rhythm(call.policy)
         self._line.add(call.payer, call, call.urgent)
+        self._waiting.add(call)
         self._dispatch()
 
     def next(self) -> Call | None:
@@ -148,8 +151,9 @@ class SharedTrainer:
         return self._line.peek() if self._line else None
 
     def give(self, call: Call) -> None:
-        """Take a call out of the line, for another trainer to take it in."""
+        """Take a call out of the line, for another trainer to take it in; one that is not in it is ignored."""
         self._line.discard(call.payer, call, call.urgent)
+        self._waiting.discard(call)
 
     def forget(self, policy: str) -> None:
         """The policy is not served here any more."""
@@ -160,7 +164,9 @@ class SharedTrainer:
         """The worker is gone: all that waits for it fails with ``error``."""
         self.died.set()
         while self._line:
-            self._line.take()[1].fail(error)
+            call = self._line.take()[1]
+            self._waiting.discard(call)
+            call.fail(error)
 
     def _rhythm(self, policy: str) -> None:
         now, before = self._now(), self._asked.get(policy)
@@ -203,6 +209,7 @@ class SharedTrainer:
 
     def _take(self) -> tuple[Call, Serving]:
         payer, call = self._line.take()
+        self._waiting.discard(call)
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:

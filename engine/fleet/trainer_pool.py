@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any
 
+from ..clock import monotonic
 from ..errors import StateLost, WorkerDied
 from ..fairness import Standing, together
 from ..racing import until_first
@@ -188,6 +188,7 @@ class TrainerPool:
         name = chosen(home.trainer.name, self._able(home.alone), self._move_seconds(home))
         if name != home.trainer.name:
             move = self._moving[policy] = asyncio.ensure_future(self._move(home, policy, self._trainers[name]))
+            move.add_done_callback(_heard)
             await asyncio.shield(move)  # one that began is ended, also where nobody waits for it any more
 
     def _rested(self, idle: SharedTrainer) -> None:
@@ -262,6 +263,12 @@ class TrainerPool:
         self._errands.add(errand)
         errand.add_done_callback(self._errands.discard)
         return errand
+
+
+def _heard(move: asyncio.Task[None]) -> None:
+    """Take note of how a move ended, also where the task that wanted it is gone."""
+    if not move.cancelled():
+        move.exception()
 
 
 def _lost(policy: str) -> StateLost:

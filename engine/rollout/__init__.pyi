@@ -28,7 +28,11 @@ from .llama.base_file import (
 from .llama.sampler import (
     LlamaSampler as LlamaSampler,
 )
+from .placeholders import (
+    Said as Said,
+)
 from .protocol import (
+    Finish as Finish,
     Hear as Hear,
     Heard as Heard,
     Sampler as Sampler,
@@ -40,6 +44,8 @@ from .protocol import (
     WishfulRequest as WishfulRequest,
 )
 from .renderer import (
+    Continuation as Continuation,
+    Opening as Opening,
     Renderer as Renderer,
     TooLong as TooLong,
 )

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
 from typing import Protocol
 
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Reply
 
+from ..clock import monotonic
 from ..environments import Answering, EpisodeOutcome, EpisodeSpec, FinalReward, Listener
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness import NOBODY, Ledger, Payer
 from ..gateway import Endpoints
-from ..trajectories import Episode, Failure, Trajectory, Transcripts, TurnReward
+from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from .allowance import Allowance
 from .conversation import Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
 from .crowd import Crowd
@@ -179,13 +179,14 @@ class Rollout:
         """
         await self._permits.acquire()
         began = monotonic()
-        run = _Run(self, spec, roles, name, refuse, settled)
+        run = _Run(self, spec, roles, name, refuse, settled, began)
         playing = True
 
         def ended() -> None:
             nonlocal playing
             if playing:
                 playing = False
+                run.over = monotonic() - began
                 run.leave()
                 self._permits.release()
                 over()
@@ -274,8 +275,13 @@ class _Run:
         name: str,
         refuse: Callable[[PromptHash], bool],
         settled: Callable[[Settled], None] | None,
+        began: float,
     ) -> None:
         self._rollout = rollout
+        self._began = began
+        self._times: list[Turn] = []
+        self.over: float | None = None
+        """Seconds after which nothing more was asked."""
         self._spec = spec
         self._roles = roles
         self._known: dict[str, Role] = {}
@@ -324,13 +330,16 @@ class _Run:
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
+        asked = monotonic() - self._began
         with self.answering:
             async with turns.lock:
                 sampler: Turns = turns.client
                 if isinstance(ask, ProgramAsk):
                     self._adjust(turns.conversation, ask)
                     sampler = heard_by(ask.listening, sampler, self._rollout.rendering.renderer, ask.stop)
-                return await turns.conversation.answer(ask, sampler, self._rollout.rendering)
+                reply = await turns.conversation.answer(ask, sampler, self._rollout.rendering)
+        self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
+        return reply
 
     async def endpoint(self, listener: Listener) -> Endpoint:
         """See ``Answering``."""
@@ -424,8 +433,13 @@ class _Run:
             failure=outcome.failure,
             seconds=outcome.seconds,
             paid=outcome.paid,
+            timing=self._timing(seconds),
         )
         return Played(episode, transcripts, self._prompt, outcome, seconds)
+
+    def _timing(self, seconds: float) -> Timing:
+        over = seconds if self.over is None else self.over
+        return Timing(tuple(sorted(self._times, key=lambda turn: turn.asked)), over, seconds)
 
     def _said(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
         """An agent's trajectories with its reward, those of its forks behind its own."""

@@ -139,6 +139,8 @@ class SamplerStats:
     busy_seconds: float
     active: int
     waiting: int
+    passes: int = 0
+    """Passes over the base that each sampled one token for all conversations in it."""
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
 from typing import Protocol
 
+from ..clock import monotonic
 from ..fairness import Line, Payer, Serving, Standing
 
 PATIENCE = 0.02

@@ -18,9 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
-from time import monotonic
 from typing import Protocol
 
+from ..clock import monotonic
 from ..rollout import EPISODES
 from ..spec import TrainSpec
 from ..store import ExperienceTable

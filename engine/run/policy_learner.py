@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from time import monotonic
 
+from ..clock import monotonic
 from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share
@@ -212,8 +212,10 @@ class PolicyLearner:
     ) -> None:
         """Publish a committed version and let the canary compare it with the one ``before``."""
         endpoints = [self._services.endpoints[share.sampler] for share in shares]
+        began = monotonic()
         with self._published.hold(before):
             await self._published.publish(version, shares)
+            took = {"publish_seconds": monotonic() - began}
             self._exposed.served()
             self._moved.set()
             self._measuring.beside(version, background)
@@ -223,7 +225,7 @@ class PolicyLearner:
         report = await self._canary.judge(version.name, asked, served)
         reach(Point.CANARY_DONE)
         store = self._services.store
-        await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
+        await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, took | report.metrics()))
         self._watch.add(version.number, report.metrics())
 
     async def _probe(self, groups: Sequence[ClosedGroup]) -> None:

@@ -104,6 +104,7 @@ class StepTally:
             "lost": float(sum(closed.group.lost for closed in self.groups)),
             "replayed": float(sum(closed.group.replayed for closed in self.groups)),
             "on_error": float(sum(episode.status == "ok" and episode.failure is not None for episode in episodes)),
+            "update_seconds": result.seconds,
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
             "seconds": seconds,
             **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),

@@ -6,7 +6,8 @@ The pauses grow from try to try. Pure but for the clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from time import monotonic
+
+from ..clock import monotonic
 
 PAUSES = (10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds before the first try, the second, …; the last one holds for all that follow."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Set
-from time import monotonic
 
+from ..clock import monotonic, wall_time
 from ..errors import ConfigError, StoreError
 from ..fleet import WorkerSupervisor, reason as waits_for
 from ..store import QueuedTask, Reason, ReasonCode, Store
@@ -39,7 +38,7 @@ class Scheduler:
         store: Store,
         supervisor: WorkerSupervisor,
         slots: int,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall_time,
         tell: Callable[[str, int], None] = lambda event, task: None,
         patience: float = 600.0,
     ) -> None:

@@ -63,6 +63,7 @@ from .open_plays import (
 from .queries import (
     rollouts as rollouts,
     timeline as timeline,
+    timings as timings,
 )
 from .queries.api import (
     api_keys as api_keys,

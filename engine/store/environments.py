@@ -7,13 +7,13 @@ summed to hours, and after a day they are removed. The last failure and the find
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..environments import Counted, Finding, Standstill, bounded
 from ..trajectories import Failure
 from .database import insert_all, transaction
@@ -45,7 +45,7 @@ class ConformanceTable:
             "version": version,
             "base": base,
             "findings": json.dumps([asdict(finding) for finding in bounded(findings)]),
-            "created": time.time(),
+            "created": wall_time(),
         }
         with transaction(self._db):
             insert_all(self._db, "conformance", [row], replace=True)
@@ -78,7 +78,7 @@ class FailingTable:
 
     def replace(self, plugin: str, version: str, standstills: Sequence[Standstill], now: float | None = None) -> None:
         """Store what is known of a version in place of what was; other versions' rows go after ``FAILING_KEPT``."""
-        now = time.time() if now is None else now
+        now = wall_time() if now is None else now
         rows = [
             {
                 "plugin": plugin,
@@ -115,7 +115,7 @@ class OutcomeTable:
         """Add to the counts of this minute; all of it or, with ``StoreError``, nothing."""
         if not counted.outcomes and not counted.failures:
             return
-        now = time.time() if now is None else now
+        now = wall_time() if now is None else now
         begun = now // MINUTE * MINUTE
         rows = [(begun, one.environment, one.version, one.status, one.bucket, one.episodes) for one in counted.outcomes]
         failures = [

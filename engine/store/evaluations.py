@@ -6,12 +6,12 @@ A series is what scores compare on: the same prompts, graded by the same code (`
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..faults import Point, reach
 from ..trajectories import Split
 from .database import insert, transaction
@@ -105,7 +105,7 @@ class EvaluationTable:
             "pass_at": evaluation.pass_at,
             "floor": evaluation.floor,
             "metrics": json.dumps(dict(evaluation.metrics)),
-            "created": time.time(),
+            "created": wall_time(),
         }
         reach(Point.EVALUATION_READY)
         with transaction(self._db):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.json import encode
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..faults import Point, reach
 from ..trajectories import (
     Dropped,
@@ -21,6 +22,7 @@ from ..trajectories import (
     Group,
     Span,
     Split,
+    Timing,
     Trajectory,
     Transcript,
     Transcripts,
@@ -159,7 +161,7 @@ class ExperienceTable:
             "dropped": json.dumps(asdict(group.dropped)) if group.dropped is not None else None,
             "play": play,
             "rewards": json.dumps([dict(one) for one in rewards]) if rewards is not None else None,
-            "created": time.time(),
+            "created": wall_time(),
         }
         return insert(self._db, "groups", row)
 
@@ -322,6 +324,7 @@ def _dropped(text: str | None) -> Dropped | None:
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
     """One row per trajectory, each agent's in order; an episode that failed before its first turn has one row, too."""
     agents: Counter[str] = Counter()
+    timing = _timing(episode.timing)
     parts = []
     for trajectory in episode.trajectories or (NOTHING,):
         parts.append((agents[trajectory.agent], trajectory))
@@ -339,8 +342,9 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "failure": _failure(episode.failure),
             "seconds": episode.seconds,
             "paid": _paid(episode, trajectory.agent) if part == 0 else None,
+            "timing": timing if place == 0 else None,
         }
-        for part, trajectory in parts
+        for place, (part, trajectory) in enumerate(parts)
     ]
 
 
@@ -357,6 +361,14 @@ def _beside(owner: int, beside: Sequence[Beside]) -> list[dict[str, object]]:
 def _paid(episode: Episode, agent: str) -> str | None:
     own = [(one.turns, one.amount, one.name) for one in episode.paid if one.agent == agent]
     return json.dumps(own) if own else None
+
+
+def _timing(timing: Timing | None) -> str | None:
+    """[[[agent, asked, answered], …], over, ended], to a tenth of a millisecond."""
+    if timing is None:
+        return None
+    turns = [[turn.agent, round(turn.asked, 4), round(turn.answered, 4)] for turn in timing.turns]
+    return encode([turns, round(timing.over, 4), round(timing.ended, 4)]).decode()
 
 
 def _failure(failure: Failure | None) -> str | None:

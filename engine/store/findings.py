@@ -8,12 +8,12 @@ Each kind of finding is kept at most once for a policy, so that nobody is told t
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from .database import insert, transaction
 
 MOST_READ = 256
@@ -84,7 +84,7 @@ class FindingTable:
             "rollouts": json.dumps(finding.rollouts),
             "holds": 1,
             "pending": int(pauses),
-            "created": time.time(),
+            "created": wall_time(),
         }
         with transaction(self._db):
             same = "policy = ? AND code = ?"

@@ -7,12 +7,12 @@ after a month they are removed: about 25,000 rows stay. A request to yield outli
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..fairness import Standing
 from .database import insert_all, transaction
 from .queries.devices import DeviceRow
@@ -44,21 +44,21 @@ class StageTable:
                 self._together((now - age) // span * span, span)
 
     def _together(self, before: float, span: int) -> None:
-        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens"
+        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes"
         mean = "total({0} * wall) / max(total(wall), 1e-9)"
         rows = self._db.conn.execute(
             f"SELECT max(id), incarnation, stage, device, min(begun), total(wall), total(busy),"
             f" {mean.format('waiting')}, {mean.format('active')}, sum(ended), sum(tokens),"
-            " CAST(begun / ? AS INT) AS bucket"
+            " sum(read), sum(passes), CAST(begun / ? AS INT) AS bucket"
             " FROM stages WHERE begun < ? GROUP BY incarnation, stage, device, bucket HAVING count(*) > 1",
             [span, before],
         ).fetchall()
         self._db.conn.executemany(
             "DELETE FROM stages WHERE incarnation = ? AND stage = ? AND device = ? AND begun >= ? AND begun < ?",
-            [(row[1], row[2], row[3], row[11] * span, (row[11] + 1) * span) for row in rows],
+            [(row[1], row[2], row[3], row[-1] * span, (row[-1] + 1) * span) for row in rows],
         )
         self._db.conn.executemany(
-            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 11)})", [tuple(row[:11]) for row in rows]
+            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 13)})", [tuple(row[:-1]) for row in rows]
         )
 
 
@@ -112,7 +112,7 @@ class YieldTable:
     def begin(self, until: float | None) -> None:
         """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
         with transaction(self._db):
-            insert_all(self._db, "yields", [{"id": 1, "since": time.time(), "until": until}], replace=True)
+            insert_all(self._db, "yields", [{"id": 1, "since": wall_time(), "until": until}], replace=True)
 
     def end(self) -> None:
         """Take the request back."""

@@ -7,7 +7,6 @@ said; only stored groups are trained on. Engine side.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from msgspec.json import decode, encode
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..environments import EpisodeOutcome
 from ..faults import Point, reach
 from ..trajectories import Episode, Span, Trajectory, Transcript, Transcripts
@@ -145,7 +145,7 @@ def open_play(database: Database, play: OpenPlay) -> int:
         "replaced": play.replaced,
         "lost": play.lost,
         "replayed": play.replayed,
-        "created": time.time(),
+        "created": wall_time(),
     }
     return insert(database, "open_plays", row)
 

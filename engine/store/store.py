@@ -44,13 +44,17 @@ Answer = TypeVar("Answer")
 class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
-    def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "") -> None:
-        """``base`` and ``fingerprint`` are those of the base that the engine serves; ``sampler`` is its sampler."""
+    def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "", durable: bool = True) -> None:
+        """``base`` and ``fingerprint`` are those of the base that the engine serves; ``sampler`` is its sampler.
+        ``durable``: whether commits are to survive a power cut; those of a simulation need not."""
         self._path = path
+        self._durable = durable
         self.fingerprint = fingerprint
         self._database = open_database(path)
         connection = self._database.conn
         assert isinstance(connection, GuardedConnection)
+        if not durable:
+            connection.execute("PRAGMA synchronous = OFF")
         self._connection = connection
         self.telemetry = TelemetryTable(self._database, path.parent)
         self.api = ApiTable(self._database)
@@ -79,7 +83,8 @@ class Store:
 
     def barrier(self) -> None:
         """Flush all commits to the disk; blocks; safe in any thread."""
-        barrier(self._path)
+        if self._durable:
+            barrier(self._path)
         reach(Point.BARRIER_DONE)
 
     def checkpoint(self) -> None:

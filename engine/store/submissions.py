@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..clock import wall_time
 from ..errors import StoreError, UnknownTask
 from .database import outside_transaction
 
@@ -82,7 +82,7 @@ def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
         "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
         " kind, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
     )
-    now = time.time()
+    now = wall_time()
     with outside_transaction(database) as connection:
         numbers = []
         for s in submissions:
@@ -115,7 +115,7 @@ def _command(connection: sqlite3.Connection, kind: str, task: int | None, argume
     if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
         raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
     sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)"
-    return _insert(connection, sql, (kind, task, json.dumps(dict(arguments)), time.time()))
+    return _insert(connection, sql, (kind, task, json.dumps(dict(arguments)), wall_time()))
 
 
 def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..spec import TOGETHER, TaskSpec, parse
 from .database import transaction
 from .rows import FINISHED, NO_REASON, Reason, ReasonCode
@@ -140,7 +140,7 @@ class TaskTable:
         """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
 
         ``fresh``: a person did it, so tries are counted anew, and findings that paused the task do so no more."""
-        now = time.time()
+        now = wall_time()
         with transaction(self._db):
             self._db.execute(
                 "UPDATE tasks SET state = ?, reason = ?, reason_code = ?, due = NULL, cause = '',"
@@ -198,7 +198,7 @@ class TaskTable:
 
     def warn(self, task: int, about: str, message: str) -> bool:
         """Keep what people should know of a task for as long as the task is there; False: it is known already."""
-        row = [task, about, message, time.time()]
+        row = [task, about, message, wall_time()]
         return bool(self._db.execute("INSERT OR IGNORE INTO warnings VALUES (?, ?, ?, ?)", row).rowcount)
 
     def add_seconds(self, seconds: Mapping[int, float]) -> None:
@@ -220,9 +220,9 @@ class TaskTable:
         self._db.execute(
             "UPDATE commands SET done = ?, outcome = 'That engine had ended.'"
             " WHERE kind IN ('stop', 'drain') AND done IS NULL AND created < ?",
-            [time.time(), before],
+            [wall_time(), before],
         )
 
     def finish_command(self, command: int, outcome: str = "") -> None:
         """Record that a command was carried out, or why not."""
-        self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [time.time(), outcome, command])
+        self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [wall_time(), outcome, command])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..environments import Crew, EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
 from ..home import version
@@ -43,7 +43,7 @@ class TelemetryTable:
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         """Register a new engine and return its incarnation, a number above all earlier ones."""
-        now = time.time()
+        now = wall_time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
         row |= {"fingerprint": fingerprint, "sampler": sampler, "version": version()}
         return insert(self._db, "engines", row)
@@ -52,7 +52,7 @@ class TelemetryTable:
         """Record that the engine lives."""
         self._db.execute(
             "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
-            [time.time(), state, note, incarnation],
+            [wall_time(), state, note, incarnation],
         )
         self._write_events()
         if self._held_environments is not None:
@@ -69,7 +69,7 @@ class TelemetryTable:
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
         """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""
-        row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": time.time()}
+        row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": wall_time()}
         self._held_events = [*self._held_events, row][-MOST_HELD:]
         self._write_events()
 
@@ -98,7 +98,7 @@ class TelemetryTable:
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
         """Replace the list of environments."""
         self._held_environments = None
-        now = time.time()
+        now = wall_time()
         rows = [
             {
                 "name": info.name,

@@ -6,12 +6,12 @@ weight 1 and no quota. Days are in UTC; what is used just before midnight may co
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, replace
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..fairness import Usage
 from .database import insert_all, transaction
 from .days import day_of
@@ -48,7 +48,7 @@ class TenantTable:
         """Change some of a tenant's weight and quotas, and return all of them."""
         tenant = replace(self.get(name), **changes)  # type: ignore[arg-type]
         with transaction(self._db):
-            row = {"name": name, "created": time.time(), **asdict(tenant)}
+            row = {"name": name, "created": wall_time(), **asdict(tenant)}
             insert_all(self._db, "tenants", [row], replace=True)
         self._known[name] = tenant
         return tenant
@@ -109,4 +109,4 @@ class UsageTable:
 
 def today() -> str:
     """The current day in UTC: 2026-11-21."""
-    return day_of(time.time())
+    return day_of(wall_time())

@@ -7,7 +7,6 @@ not in that transaction did not happen.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from ..clock import wall_time
 from ..faults import Point, reach
 from ..home import Home
 from ..trajectories import Split
@@ -173,7 +173,7 @@ class VersionTable:
                 "version": committed.id,
                 "incarnation": self._incarnation,
                 "seconds": seconds,
-                "created": time.time(),
+                "created": wall_time(),
                 "environment_version": self._played_on(policy, max(groups, default=-1)),
             }
             insert(self._db, "steps", row)
@@ -288,7 +288,7 @@ class VersionTable:
             "checksum": version.checksum,
             "path": self._home.name_of(path),
             "size": version.size,
-            "created": time.time(),
+            "created": wall_time(),
         }
         key = insert(self._db, "versions", row)
         return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)

@@ -50,6 +50,16 @@ TERMS = (
         source=_TALLY,
     ),
     Term(
+        "update",
+        "the part of training time for the optimizer's update, after all groups went through their passes",
+        kind="metric",
+        key="update_seconds",
+        unit="seconds",
+        healthy="a small part of training time, the same from step to step",
+        otherwise="a slow disk, since it writes the version's state file",
+        source=_TALLY,
+    ),
+    Term(
         "worst",
         "the worst reward of a group, as the mean over the groups",
         names=("worst of a group", "reward min", "minimum reward"),

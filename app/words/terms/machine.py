@@ -66,6 +66,22 @@ TERMS = (
         source=_STAGES,
     ),
     Term(
+        "read",
+        "tokens of prompts and of earlier turns that a sampler read",
+        kind="machine",
+        key="read",
+        unit="count",
+        source=_STAGES,
+    ),
+    Term(
+        "passes",
+        "passes over the base, each of which sampled one token for all conversations in it",
+        kind="machine",
+        key="passes",
+        unit="count",
+        source=_STAGES,
+    ),
+    Term(
         "behind",
         "how much less service, by weight, a tenant has had than the one with the most; who is furthest behind is next",
         names=("fair share", "fairness", "virtual time"),

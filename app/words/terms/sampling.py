@@ -125,6 +125,16 @@ TERMS = (
         source="RollArt, arXiv 2512.22560; engine/run/serving/exposed.py",
     ),
     Term(
+        "publish",
+        "time from a version's commit until all its samplers served it",
+        kind="metric",
+        key="publish_seconds",
+        unit="seconds",
+        healthy="far below time, as it happens beside the next step",
+        otherwise="samplers are busy with long calls, or a state file travels over a slow network",
+        source="engine/run/policy_learner.py",
+    ),
+    Term(
         "begin wait",
         "time for which groups waited for a committed version to be served while no other group was played",
         kind="metric",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
 
+from ...clock import monotonic
 from ...errors import Fruitless
 from ...fairness import Mix
 from ...rollout import EPISODES, SamplerEndpoint

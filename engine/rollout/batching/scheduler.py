@@ -45,7 +45,7 @@ class BatchScheduler:
         self._echoes = Echoes(context)
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the one that was decoded longest ago first."""
-        self._sampled = self._prefilled = 0
+        self._sampled = self._prefilled = self._passes = 0
         self._seconds = 0.0
 
     @property
@@ -56,7 +56,7 @@ class BatchScheduler:
     def stats(self) -> SamplerStats:
         """Totals so far."""
         waiting = sum(1 for _ in self._order) + len(self._echoes)
-        return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting)
+        return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting, self._passes)
 
     def submit(
         self,
@@ -251,6 +251,7 @@ class BatchScheduler:
                 self._fail(turns, error)
                 return
             left -= tokens.shape[1]
+            self._passes += tokens.shape[1]
             turns = self._accept(turns, tokens, logprobs)
             if pressed():
                 return

@@ -268,9 +268,9 @@ class Program:
             if said.text or said.thinking or tokens:
                 tell(wire.Piece(request.id, place, said.text, said.thinking, tokens))
 
-        chat = isinstance(request, wire.Chat)
-        tools = chat and bool(tools_of(request))
-        return dataclasses.replace(ask, listening=Listening(say, tools, plain=not chat))
+        tools = isinstance(request, wire.Chat) and bool(tools_of(request))
+        listening = Listening(say, tools, plain=isinstance(request, wire.Complete))
+        return dataclasses.replace(ask, listening=listening)
 
     def _tokens(self, sampled: Sampled | Utterance) -> tuple[wire.Token, ...]:
         """With their log-probabilities, and the likeliest in their places where these were asked for."""

@@ -122,7 +122,7 @@ class VllmScheduler:
         """By the name of a request, the function that gets its progress."""
         self._scores: dict[str, Score] = {}
         self._numbers = itertools.count()
-        self._sampled = self._prefilled = 0
+        self._sampled = self._prefilled = self._passes = 0
         self._seconds = 0.0
 
     @property
@@ -134,7 +134,7 @@ class VllmScheduler:
         """Totals so far; a turn waits until its first token."""
         turns = [each.turn for each in self._conversations.values() if each.turn is not None]
         active = sum(1 for turn in turns if turn.tokens)
-        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active)
+        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active, self._passes)
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult], heard: Hear | None = None) -> None:
         """Begin a turn, whose tokens ``heard`` is told of. Raises ``ValueError`` or ``AdapterError`` for what can
@@ -215,6 +215,7 @@ class VllmScheduler:
     def step(self, pressed: Pressed) -> None:
         """Compute once for all requests that fit. After an error vLLM cannot be used any more."""
         begin = time.perf_counter()
+        self._passes += 1
         for progress in self._engine.step():
             hear = self._waiting.get(progress.name)
             if hear is not None:

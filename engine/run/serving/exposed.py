@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+
+from ...clock import monotonic
 
 
 class ExposedTime:

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Sequence, Set
 from functools import partial
 from pathlib import Path
-from time import monotonic
 
 from ...adapters import RetentionVersion, keep, strip_moments
+from ...clock import monotonic
 from ...errors import AdapterError, DatabaseLocked
 from ...faults import Point, reach
 from ...store import Store, Version, best

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from sqlite_utils import Database
 
+from ...clock import wall_time
 from ..database import insert_all, transaction
 from ..queries.api import KEYS, api_row, key_row
 from ..rows import ApiKeyRow, ApiRow
@@ -63,7 +63,7 @@ class ApiTable:
 
     def tell(self, is_open: bool, url: str = "", note: str = "") -> None:
         """Tell everybody whether it is open, and why it is not although it should be."""
-        self._write(replace(self.state(), open=is_open, url=url, note=note, since=time.time()))
+        self._write(replace(self.state(), open=is_open, url=url, note=note, since=wall_time()))
 
     def _write(self, row: ApiRow) -> None:
         insert_all(self._db, "api", [{"id": 1, **asdict(row)}], replace=True)

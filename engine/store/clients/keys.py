@@ -6,10 +6,10 @@ Standard library only. The engine need not run: it looks a key up when a client 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...clock import wall_time
 from ...errors import ConfigError
 from ..database import outside_transaction
 
@@ -18,7 +18,7 @@ def add_key(database: Path, tenant: str, name: str, digest: bytes, prefix: str, 
     """Store a new key by its SHA-256 digest, and return its number."""
     sql = "INSERT INTO api_keys (tenant, name, hash, prefix, scopes, created) VALUES (?, ?, ?, ?, ?, ?)"
     with outside_transaction(database) as connection:
-        row = connection.execute(sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), time.time()))
+        row = connection.execute(sql, (tenant, name, digest, prefix, json.dumps(list(scopes)), wall_time()))
         return int(row.lastrowid or 0)
 
 
@@ -43,5 +43,5 @@ def revoke_key(database: Path, beginning: str) -> tuple[str, str]:
         if not holds:
             raise ConfigError(f"The key {found[0][1]}… was revoked before.", listed)
         number, prefix, tenant, _ = holds[0]
-        connection.execute("UPDATE api_keys SET revoked = ? WHERE id = ?", (time.time(), number))
+        connection.execute("UPDATE api_keys SET revoked = ? WHERE id = ?", (wall_time(), number))
     return str(prefix), str(tenant)

@@ -5,7 +5,6 @@ Engine side. Every read names the tenant: nobody sees another's.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from ...clock import wall_time
 from ...errors import ConfigError
 from ...home import Home
 from ..database import transaction
@@ -68,7 +68,7 @@ class ServedTable:
             self._db.execute(
                 "INSERT INTO adapter_names (tenant, name, version, created) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (tenant, name) DO UPDATE SET version = excluded.version, created = excluded.created",
-                [tenant, name, version, time.time()],
+                [tenant, name, version, wall_time()],
             )
 
     def take(self, tenant: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-LATEST = "m042_nodes"
+LATEST = "m043_timing"
 """The name of the last migration."""
 
 

@@ -44,6 +44,10 @@ class StageSample:
     """Turns, episodes or calls that ended."""
     tokens: int = 0
     """Tokens sampled (rollout) or trained on (training)."""
+    read: int = 0
+    """Tokens of prompts that were read (rollout)."""
+    passes: int = 0
+    """Passes over the base, each of which sampled one token for all conversations in it (rollout)."""
 
     @property
     def share(self) -> float:

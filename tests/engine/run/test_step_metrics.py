@@ -100,6 +100,7 @@ def test_means_are_over_what_was_measured() -> None:
         "lost": 1.0,
         "replayed": 9.0,
         "on_error": 1.0,
+        "update_seconds": 0.5,
         "training_seconds": 1.5,
         "seconds": 2.0,
     }

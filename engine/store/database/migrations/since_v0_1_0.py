@@ -371,3 +371,13 @@ def m042_nodes(db: Database) -> None:
         ) WITHOUT ROWID"""
     )
     db.execute("CREATE TABLE drains (node TEXT PRIMARY KEY, since REAL NOT NULL) WITHOUT ROWID")
+
+
+@migrations()
+def m043_timing(db: Database) -> None:
+    """What a simulation draws from: when what happened in an episode, beside its first trajectory; what samplers read,
+    and in how many passes they sampled."""
+    # JSON [[[agent, asked, answered], …], over, ended] in seconds since it began; NULL: not known
+    db.table("trajectories").add_column("timing", str)
+    db.table("stages").add_column("read", int, not_null_default=0)
+    db.table("stages").add_column("passes", int, not_null_default=0)

@@ -31,9 +31,11 @@ WORDS = {
     "home backup": "kept.tar",
     "api key new": "ada",
     "api key revoke": "tml-ada",
+    **dict.fromkeys(("cluster drain", "cluster undrain"), "grace"),
 }
 """What each verb needs besides its home."""
-OF_NO_HOME = {"keys", "completion", "explain"}
+OF_NO_HOME = {"keys", "completion", "explain", "simulate"}
+"""Those that read none; a simulation's file says from where it draws."""
 MAKE_ONE = {"home new", "home restore", "demo"}
 
 

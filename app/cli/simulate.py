@@ -1,0 +1,158 @@
+"""``simulate``: the engine's own queue, fairness, routing and store on virtual time, over nodes of a file."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import output
+from ..words.format import count, counted, duration, line, number, share, size
+from .verbs import Verbs, add_verb
+
+if TYPE_CHECKING:
+    from marlaas.engine.simulate import Figures, Result
+
+NOTABLE = 0.5
+"""Processor seconds for each simulated second from which people are told that the engine comes near to its limit."""
+MOST_REASONS = 5
+"""Reasons that are told why tasks did not go on."""
+MOST_DEVICES = 24
+"""Devices that are listed one by one; of more, each stage has one line."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser = add_verb(
+        verbs,
+        "simulate",
+        run,
+        "predict what tasks would take on a cluster, from what a home has recorded",
+        json=True,
+        epilog="The file names nodes, links, tasks and failures, and where times and lengths are drawn from; see"
+        " docs/operations/simulate.md. The same file and seed predict the same.",
+    )
+    parser.add_argument("file", nargs="?", type=Path, help="the cluster file, in TOML")
+    parser.add_argument("--seed", type=int, metavar="N", help="draw otherwise than the file says")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the simulated home there, to look at it")
+    parser.add_argument("--record", type=Path, metavar="HOME", help="record a home's profile instead of simulating")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --record: the file that it is written to")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record a profile, or simulate and print what came of it."""
+    if args.record is not None:
+        return _record(args)
+    if args.out is not None or args.file is None:
+        together = "`--out` goes with `--record`."
+        option = together if args.out is not None else "Name a cluster file, or a home to record."
+        output.complain(option, "`marlaas simulate --help` shows both.")
+        return output.USAGE
+    return _simulate(args)
+
+
+def _record(args: argparse.Namespace) -> int:
+    from marlaas.engine.simulate import profile_of, write_profile
+
+    if args.file is not None or args.out is None:
+        says = "A cluster file and `--record` do not go together." if args.file else "`--record` needs `--out FILE`."
+        output.complain(says, "`marlaas simulate --record HOME --out profile.json` writes a profile.")
+        return output.USAGE
+    profile = profile_of(args.record.expanduser())
+    write_profile(profile, args.out)
+    groups = sum(len(one.groups) for one in profile.environments)
+    if args.json:
+        known = {"environments": profile.names(), "groups": groups, "cards": profile.cards}
+        output.result_json({"profile": str(args.out), "source": profile.source, **known})
+    else:
+        output.result(f"{args.out}: {counted(groups, 'group')} of {', '.join(profile.names())}, from {profile.source}.")
+    return output.OK
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    import tempfile
+    from dataclasses import replace
+
+    from marlaas.engine.simulate import read_case, simulate
+
+    case = read_case(args.file)
+    if args.seed is not None:
+        case = replace(case, spec=replace(case.spec, seed=args.seed))
+    if args.keep is not None and args.keep.exists() and any(args.keep.iterdir()):
+        output.complain(f"The folder {args.keep} holds other things.", "Name one that is empty, or not there.")
+        return output.USAGE
+    with tempfile.TemporaryDirectory(prefix="marlaas-simulate-") as scratch:
+        result = simulate(case, args.keep or Path(scratch) / "home")
+    if args.json:
+        output.result_json(as_json(result))
+    else:
+        _print(result)
+    if not case.profile.cards:
+        output.talk(
+            "The profile was recorded on a processor: these figures are not comparable with those that others publish"
+            " of clusters with cards."
+        )
+    for reason in result.figures.reasons[:MOST_REASONS]:
+        output.talk(f"A task did not go on: {line(reason)}")
+    wrong = result.figures.gaps or result.figures.beyond
+    if wrong:
+        output.complain("The simulation broke a promise: see gaps and staleness above.", "This is a bug of marlaas.")
+    return output.FAILED if wrong else output.OK
+
+
+def as_json(result: Result) -> dict[str, object]:
+    """All figures, by name."""
+    figures, processor = result.figures, result.processor
+    return {
+        **asdict(figures),
+        "staleness": {str(age): groups for age, groups in figures.staleness.items()},
+        "simulated_seconds": result.simulated,
+        "engine": {
+            "processor_seconds": processor.real,
+            "per_simulated_second": result.load,
+            "by_package": processor.by_package(),
+            "dearest": processor.dearest(),
+        },
+        "head": {"bytes": result.head_bytes, "busy_seconds": result.head_busy},
+        "starts": result.starts,
+        "node_failures": result.lost,
+    }
+
+
+def _print(result: Result) -> None:
+    figures = result.figures
+    facts = [
+        ("tasks", f"{count(figures.done)} of {count(figures.tasks)} done, {counted(figures.steps, 'step')}"),
+        ("makespan", duration(figures.makespan)),
+        ("replies", f"95 % within {duration(figures.reply_wait)}, of {count(figures.turns)}"),
+        ("starts of tasks", f"95 % within {duration(figures.start_wait)}"),
+        ("staleness", ", ".join(f"{age}: {count(groups)}" for age, groups in figures.staleness.items()) or "none"),
+        ("beyond the bound", counted(figures.beyond, "group")),
+        ("gaps", count(figures.gaps)),
+        ("node failures", f"{count(result.lost)}; all workers were started {counted(result.starts, 'time')}"),
+        ("head's network", f"{size(result.head_bytes)}, busy for {duration(result.head_busy)}"),
+        ("the engine's code", f"{number(1000 * result.load)} ms of processor time each simulated second"),
+    ]
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        output.fact(name, value, width, mark="")
+    output.result("")
+    output.result_table(("DEVICE", "IDLE"), _idle(figures), right=("IDLE",))
+    for stage, shares in figures.shares.items():
+        output.result("")
+        rows = [(line(tenant, 40), share(part)) for tenant, part in list(shares.items())[:MOST_DEVICES]]
+        output.result_table((f"TENANT, {stage.upper()}", "SHARE"), rows, right=("SHARE",))
+        if len(shares) > len(rows):
+            output.talk(f"{len(shares) - len(rows)} more tenants are in `--json`.")
+    if result.load >= NOTABLE:
+        spent = list(result.processor.by_package().items())[:4]
+        most = ", ".join(f"{name} {number(seconds)} s" for name, seconds in spent)
+        output.talk(f"The engine comes near to what one process can do. Its seconds went to: {most}.")
+
+
+def _idle(figures: Figures) -> list[tuple[str, str]]:
+    if len(figures.idle) <= MOST_DEVICES:
+        return [(device, share(idle)) for device, idle in figures.idle.items()]
+    stages = dict.fromkeys(device.partition(" ")[0].partition("-")[0] for device in figures.idle)
+    return [(f"{stage}, the mean of all", share(figures.idle_of(stage))) for stage in stages]

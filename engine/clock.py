@@ -1,0 +1,47 @@
+"""What time it is for the engine: by the system's clocks, or by those of a simulation (``simulate``).
+
+Whatever waits or measures in the queue, in runs, before samplers and trainers and in the store asks here, so that one
+clock can rule all of it. Durations go by ``monotonic``, which is also the clock of asyncio's event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+
+class Clock(Protocol):
+    """Two clocks, as the module ``time`` has them."""
+
+    def monotonic(self) -> float:
+        """Seconds, which never go back."""
+
+    def time(self) -> float:
+        """Seconds since 1970."""
+
+
+SYSTEM = cast(Clock, time)
+_ruling = SYSTEM
+
+
+def monotonic() -> float:
+    """Seconds, which never go back; only differences mean something."""
+    return _ruling.monotonic()
+
+
+def wall_time() -> float:
+    """Seconds since 1970."""
+    return _ruling.time()
+
+
+@contextmanager
+def ruled_by(clock: Clock) -> Iterator[None]:
+    """Let another clock rule in this process while the block runs."""
+    global _ruling
+    before, _ruling = _ruling, clock
+    try:
+        yield
+    finally:
+        _ruling = before

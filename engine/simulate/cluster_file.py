@@ -1,0 +1,280 @@
+"""What is simulated: nodes with their devices and links, tasks with their tenants, failures; read from TOML."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, as_one
+from ..home import Home, is_home
+from ..spec import between, build, nearest
+from ..store import Submission
+from ..submission import environments_of, taskfile
+from .profile import Profile, config_key, read_profile
+
+FOREVER = 1e9
+"""Seconds: as long as it takes."""
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """How a node reaches the head."""
+
+    latency: float = between(0.0, 0.0, 60.0)
+    """Seconds in one direction."""
+    bandwidth: float = between(0.0, 0.0, 1e15)
+    """Bytes a second; 0: no limit."""
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """Nodes that are alike."""
+
+    name: str
+    count: int = between(1, 1, 100_000)
+    """How many; from two on they are called name-1, name-2, …"""
+    samplers: int = between(1, 0, 1024)
+    trainers: int = between(0, 0, 1024)
+    sampling: float = between(1.0, 1e-3, 1e6)
+    """Speed of its samplers, as a multiple of the recorded one's."""
+    training: float = between(1.0, 1e-3, 1e6)
+    """Speed of its trainers, likewise."""
+    sequences: int = between(0, 0, 1 << 20)
+    """Conversations of each sampler; 0: as recorded."""
+    link: LinkSpec = LinkSpec()
+
+
+@dataclass(frozen=True)
+class TasksSpec:
+    """Tasks from one file, so many times."""
+
+    file: str
+    count: int = between(1, 1, 1_000_000)
+    tenants: int = between(0, 0, 100_000)
+    """Tenants among whom they are dealt out, called after the file's tenant; 0: all are that tenant's."""
+    at: float = between(0.0, 0.0, FOREVER)
+    """Seconds after which the first is submitted."""
+    every: float = between(0.0, 0.0, FOREVER)
+    """Seconds between one and the next."""
+
+
+@dataclass(frozen=True)
+class TenantSpec:
+    """A tenant whose weight is another than 1."""
+
+    name: str
+    weight: float = between(1.0, 0.01, 100.0)
+
+
+@dataclass(frozen=True)
+class FailureSpec:
+    """A node that fails and comes back."""
+
+    node: str
+    at: float = between(0.0, 0.0, FOREVER)
+    """Seconds after which it fails."""
+    seconds: float = between(60.0, 0.0, FOREVER)
+    """For how long it is away."""
+
+
+@dataclass(frozen=True)
+class ChanceSpec:
+    """Failures of every node at random."""
+
+    mean: float = between(0.0, 0.0, FOREVER)
+    """Mean seconds until a node fails; 0: none does."""
+    seconds: float = between(300.0, 0.0, FOREVER)
+    """Mean seconds for which it is away."""
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A whole file. ``source`` is its key ``from``."""
+
+    source: str
+    nodes: tuple[NodeSpec, ...]
+    tasks: tuple[TasksSpec, ...]
+    seed: int = between(0, 0, 2**31)
+    at_once: int = between(32, 1, 1_000_000)
+    """Tasks that run at the same time, as ``[engine] tasks``."""
+    seconds: float = between(FOREVER, 0.0, FOREVER)
+    """Simulated seconds after which it ends, whatever is left."""
+    head: LinkSpec = LinkSpec()
+    """The head's own network, which all nodes share."""
+    tenants: tuple[TenantSpec, ...] = ()
+    failures: tuple[FailureSpec, ...] = ()
+    chance: ChanceSpec = field(default=ChanceSpec())
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A task that is submitted at a moment."""
+
+    at: float
+    submission: Submission
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file with all that it names, checked."""
+
+    spec: ClusterSpec
+    nodes: tuple[NodeSpec, ...]
+    """Each by itself, with its own name."""
+    arrivals: tuple[Arrival, ...]
+    """In the order of their moments."""
+    profile: Profile
+
+
+def read_case(path: Path) -> Case:
+    """Read a cluster file and what it names. Raises ``ConfigError`` with all mistakes."""
+    where = str(path)
+    try:
+        source = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("is no UTF-8 text.", "A cluster file is TOML.", where=where) from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", where=where) from error
+    table = taskfile.table_of(source, where)
+    mistakes: list[ConfigError] = []
+    try:
+        spec = build(ClusterSpec, {"source" if key == "from" else key: value for key, value in table.items()}, where)
+    except ConfigError as error:
+        raise as_one([_renamed(mistake) for mistake in error.mistakes]) from None
+    nodes = nodes_of(spec)
+    mistakes += _contradictions(spec, nodes, where)
+    arrivals = _arrivals(spec, path, mistakes)
+    profile = _profile(spec.source, path, mistakes)
+    if profile is not None:
+        mistakes += _unplayed(arrivals, profile, where)
+    if mistakes or profile is None:
+        raise as_one(mistakes)
+    return Case(spec, nodes, tuple(sorted(arrivals, key=lambda one: one.at)), profile)
+
+
+def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
+    """All nodes by themselves."""
+    return tuple(
+        replace(node, name=f"{node.name}-{number}" if node.count > 1 else node.name, count=1)
+        for node in spec.nodes
+        for number in range(1, node.count + 1)
+    )
+
+
+def profile_of(source: Path) -> Profile:
+    """The profile that a home or a file has. Raises ``ConfigError``."""
+    if not source.exists():
+        raise ConfigError("there is no such home or profile.", where=str(source))
+    if source.is_file():
+        return read_profile(source)
+    if not is_home(source):
+        raise ConfigError(
+            "is no home of marlaas.", "Name a home, or a profile that one was recorded to.", where=str(source)
+        )
+    from .recording import record
+
+    return record(Home(source))
+
+
+def _renamed(mistake: ConfigError) -> ConfigError:
+    """The mistake with the key as people write it."""
+    cause = mistake.cause.replace("'source'", "'from'")
+    return ConfigError(cause, mistake.hint.replace("'source'", "'from'"), where=mistake.where, path=mistake.path)
+
+
+def _contradictions(spec: ClusterSpec, nodes: tuple[NodeSpec, ...], where: str) -> list[ConfigError]:
+    says = []
+    if not sum(node.samplers for node in nodes):
+        says.append(ConfigError("no node has a sampler.", "Give one `samplers = 1`.", where=where, path="nodes"))
+    if not sum(node.trainers for node in nodes):
+        says.append(ConfigError("no node has a trainer.", "Give one `trainers = 1`.", where=where, path="nodes"))
+    names = Counter(node.name for node in nodes)
+    says += [
+        ConfigError(f"{count} nodes are called {name!r}.", "Give each a name of its own.", where=where, path="nodes")
+        for name, count in names.items()
+        if count > 1
+    ]
+    says += [
+        ConfigError(
+            f"'failures[{place}].node' is {failure.node!r}, which no node is called.",
+            nearest(failure.node, list(names)[:20]),
+            where=where,
+            path=f"failures[{place}].node",
+        )
+        for place, failure in enumerate(spec.failures)
+        if failure.node not in names
+    ]
+    doubled = [name for name, count in Counter(tenant.name for tenant in spec.tenants).items() if count > 1]
+    says += [ConfigError(f"the tenant {name!r} is named twice.", where=where, path="tenants") for name in doubled]
+    if not spec.tasks:
+        says.append(
+            ConfigError("no tasks are named.", "Write [[tasks]] and `file` below it.", where=where, path="tasks")
+        )
+    return says
+
+
+def _arrivals(spec: ClusterSpec, path: Path, mistakes: list[ConfigError]) -> list[Arrival]:
+    found: list[Arrival] = []
+    for tasks in spec.tasks:
+        file = path.parent / Path(tasks.file).expanduser()
+        try:
+            own = taskfile.load(file)
+        except ConfigError as error:
+            mistakes += error.mistakes
+            continue
+        mistakes += [
+            ConfigError(f"the task {why}, which no simulation has.", where=str(file))
+            for submission in own
+            if (why := _beyond(submission))
+        ]
+        for number in range(tasks.count):
+            for submission in own:
+                if tasks.count > 1:
+                    submission = replace(submission, name=f"{submission.name}-{number + 1}")
+                if tasks.tenants:
+                    submission = replace(submission, tenant=f"{submission.tenant}-{number % tasks.tenants + 1}")
+                train = submission.config.get("train") or {}
+                named: dict[str, Any] = {"name": submission.name, "tenant": submission.tenant}
+                if tasks.count > 1:  # else all of them would meet the same instances, one as lucky as the other
+                    named |= {"train": train | {"seed": train.get("seed", 0) + number}}
+                found.append(
+                    Arrival(tasks.at + number * tasks.every, replace(submission, config=submission.config | named))
+                )
+    return found
+
+
+def _beyond(submission: Submission) -> str:
+    """What a task wants that was made before; empty where it wants nothing."""
+    config = submission.config
+    if config.get("kind") == "eval":
+        return "measures versions"
+    policies = [config.get("policy") or {}, *(config.get("policies") or {}).values()]
+    borrowed = [words for policy in policies for words in (policy.get("start"), policy.get("frozen")) if words]
+    return f"begins from the version {borrowed[0]!r}" if borrowed else ""
+
+
+def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | None:
+    try:
+        return profile_of(path.parent / Path(source).expanduser())
+    except ConfigError as error:
+        mistakes += error.mistakes
+        return None
+
+
+def _unplayed(arrivals: list[Arrival], profile: Profile, where: str) -> list[ConfigError]:
+    """A mistake for each environment that a task plays and that was never recorded."""
+    played = {
+        (part.name, config_key(part.config)) for arrival in arrivals for part in environments_of(arrival.submission)
+    }
+    lacking = sorted({name for name, config in played if profile.find(name, config) is None})
+    return [
+        ConfigError(
+            f"nothing is recorded of the environment {name!r}.",
+            nearest(name, profile.names()),
+            where=where,
+            path="from",
+        )
+        for name in lacking
+    ]

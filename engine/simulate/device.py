@@ -1,0 +1,66 @@
+"""A device of a simulation: it takes time, and may die in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from ..errors import WorkerDied
+from .network import Network
+
+
+class Device:
+    """A simulated worker's device on a node, reached over the network."""
+
+    def __init__(self, name: str, node: str, network: Network, seed: int) -> None:
+        self.name = name
+        self.node = node
+        self._network = network
+        self._loop = asyncio.get_running_loop()
+        self._random = Random(f"{seed}/{name}")
+        self._waits: set[asyncio.Future[None]] = set()
+        self.dead = False
+
+    def death(self) -> WorkerDied:
+        """What its callers hear."""
+        return WorkerDied(f"Worker {self.name} died with its node {self.node}.")
+
+    def die(self) -> None:
+        """Every call under way fails."""
+        self.dead = True
+        for wait in self._waits:
+            if not wait.done():
+                wait.set_exception(self.death())
+        self._waits.clear()
+
+    async def rest(self, seconds: float) -> None:
+        """Let so many seconds pass; raises ``WorkerDied`` where the device dies meanwhile."""
+        if self.dead:
+            raise self.death()
+        if seconds > 0:
+            wait = self._loop.create_future()
+            timer = self._loop.call_later(seconds, _done, wait)
+            await self.until(wait)
+            timer.cancel()
+
+    async def until(self, wait: asyncio.Future[None]) -> None:
+        """Wait for something that happens here; raises ``WorkerDied`` where the device dies before."""
+        self._waits.add(wait)
+        try:
+            await wait
+        finally:
+            self._waits.discard(wait)
+
+    async def carry(self, size: int) -> None:
+        """Let bytes travel between the head and this node."""
+        await self.rest(self._network.seconds(self.node, size, self._loop.time()))
+
+    def draw(self, values: Sequence[float]) -> float:
+        """One of the values of a distribution."""
+        return values[0] if len(values) == 1 else self._random.choice(values)
+
+
+def _done(wait: asyncio.Future[None]) -> None:
+    if not wait.done():
+        wait.set_result(None)

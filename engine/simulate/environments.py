@@ -1,0 +1,212 @@
+"""Simulated environments: an episode does what a recorded one of the same environment did, and takes as long.
+
+Members of a group are drawn from one recorded group: what an instance asks for, they have in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from marlaas.plugins.messages import Answer, Ask
+
+from ..environments import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, OutcomeCounts
+from ..errors import EnvironmentMissing
+from ..trajectories import Failure
+from .profile import Profile, RecordedEnvironment, RecordedEpisode, config_key
+from .renderer import message
+from .sampler import REPLY
+
+EVER = "recorded"
+"""The version of every environment: nobody edits it."""
+FIRST = 24
+"""Tokens of a first prompt where none was recorded."""
+
+
+@dataclass
+class SimulatedLease:
+    """What runs need of ``environments.Lease``."""
+
+    environment: str
+    recorded: RecordedEnvironment
+    declared: Any
+    config: dict[str, Any]
+    data: Mapping[str, Any] | None = None
+    digest: str = ""
+    environment_version: str = EVER
+    code: str = EVER
+    rows: tuple[str, str] = (EVER, "")
+    cut: bool = False
+    ends: str = ""
+    rest: None = None
+
+    def release(self) -> None:
+        """See ``Lease``."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What an environment declares, as far as runs ask."""
+
+    name: str
+    agents: tuple[str, ...] = ()
+    ranked: bool = False
+    scored: bool = False
+    rows: str = ""
+
+
+@dataclass
+class SimulatedEnvironments:
+    """What the engine uses of ``EnvironmentService``."""
+
+    profile: Profile
+    seed: int
+    outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
+    _plays: Counter[str] = field(default_factory=Counter)
+    """How often an episode was played: one that failed is played again, and goes otherwise."""
+
+    def infos(self) -> tuple[EnvironmentInfo, ...]:
+        """See ``EnvironmentService``."""
+        return ()
+
+    def processes(self) -> list[tuple[str, int]]:
+        """See ``EnvironmentService``."""
+        return []
+
+    async def reload(self, plugin: str) -> None:
+        """See ``EnvironmentService``."""
+
+    def known(self, name: str) -> bool:
+        """See ``EnvironmentService``."""
+        return self.profile.find(name, "") is not None
+
+    def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
+        """See ``EnvironmentService``."""
+        self._found(name, config)
+        return config
+
+    def full_name(self, name: str, version: str | None) -> str:
+        """See ``EnvironmentService``."""
+        return name
+
+    def resolve(self, name: str) -> Any:
+        """See ``EnvironmentService``."""
+        return Declared(name)
+
+    async def bind(
+        self, name: str, version: str | None = None, config: dict[str, Any] | None = None, data: Any = None
+    ) -> SimulatedLease:
+        """See ``EnvironmentService``."""
+        recorded = self._found(name, config or {})
+        return SimulatedLease(name, recorded, Declared(name.rpartition("/")[2]), config or {})
+
+    async def facts(self, lease: SimulatedLease, survey: bool = False) -> DataFacts:
+        """See ``EnvironmentService``."""
+        return DataFacts()
+
+    async def room(self, lease: SimulatedLease) -> None:
+        """See ``EnvironmentService``: there is always a place."""
+
+    async def rank(self, lease: SimulatedLease, members: Sequence[EpisodeOutcome], counts: bool = False) -> Any:
+        """See ``EnvironmentService``."""
+        raise NotImplementedError("nothing is ranked in a simulation: rewards are as they were recorded")
+
+    async def look(self, lease: SimulatedLease, spec: EpisodeSpec, opens: Opens | None = None) -> Ask | EpisodeOutcome:
+        """See ``EnvironmentService``."""
+        group = self._group(lease, spec)
+        first = group[0].turns[0] if group[0].turns else None
+        given = first.given if first else FIRST
+        return Ask(agent=first.agent if first else "agent", messages=(message(given, _about(lease, spec)),))
+
+    async def play(
+        self, lease: SimulatedLease, spec: EpisodeSpec, answer: Answer, counts: bool = False
+    ) -> EpisodeOutcome:
+        """See ``EnvironmentService``."""
+        loop = asyncio.get_running_loop()
+        began, key = loop.time(), f"{self.seed}/{_about(lease, spec)}/{spec.seed}/{spec.member}"
+        self._plays[key] += 1
+        random = Random(f"{key}/{self._plays[key]}")
+        failures = lease.recorded.failures
+        if random.random() < failures.share:
+            outcome = await _failed(random, lease.recorded)
+        else:
+            outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
+        rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
+        outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
+        if counts:
+            self.outcomes.add(lease.environment, lease.environment_version, outcome)
+        return outcome
+
+    async def _played(
+        self, recorded: RecordedEpisode, lease: SimulatedLease, spec: EpisodeSpec, answer: Answer
+    ) -> EpisodeOutcome:
+        about, opened = _about(lease, spec), self._group(lease, spec)[0]
+        loop = asyncio.get_running_loop()
+        replied: list[asyncio.Future[None]] = [loop.create_future() for _ in recorded.turns]
+        spoken: set[str] = set()
+
+        async def ask(place: int) -> None:
+            turn = recorded.turns[place]
+            if turn.after >= 0:
+                await replied[turn.after]
+            if turn.delay:
+                await asyncio.sleep(turn.delay)
+            given = turn.given
+            if turn.agent not in spoken:  # the members of a group share their first prompt
+                shared = next((one for one in opened.turns if one.agent == turn.agent), turn)
+                given = shared.given
+                spoken.add(turn.agent)
+            REPLY.set(turn.said)
+            await answer(Ask(agent=turn.agent, messages=(message(given, f"{about}/{turn.agent}"),)))
+            if not replied[place].done():
+                replied[place].set_result(None)
+
+        if all(turn.after == place - 1 for place, turn in enumerate(recorded.turns)):
+            for place in range(len(recorded.turns)):
+                await ask(place)
+        else:
+            async with asyncio.TaskGroup() as group:
+                for place in range(len(recorded.turns)):
+                    group.create_task(ask(place))
+        await asyncio.sleep(recorded.tail)
+        over = getattr(answer, "over", None)
+        if over is not None:
+            over()
+        await asyncio.sleep(recorded.scoring)
+        return EpisodeOutcome("ok", dict(recorded.rewards))
+
+    def _found(self, name: str, config: Mapping[str, Any]) -> RecordedEnvironment:
+        found = self.profile.find(name, config_key(dict(config)))
+        if found is None:
+            raise EnvironmentMissing(f"Nothing is recorded of the environment {name!r}.")
+        return found
+
+    def _group(self, lease: SimulatedLease, spec: EpisodeSpec) -> tuple[RecordedEpisode, ...]:
+        """The recorded group that an instance is taken for."""
+        recorded = lease.recorded
+        groups = recorded.groups if spec.split == "train" else recorded.held_out or recorded.groups
+        return Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}").choice(groups)
+
+    def _member(self, random: Random, lease: SimulatedLease, spec: EpisodeSpec, play: int) -> RecordedEpisode:
+        """What a member of a group does: each something else, for as long as there are others, so that rewards are as
+        often equal as they were; where it is played again, anything."""
+        group = list(self._group(lease, spec))
+        if play > 1:
+            return random.choice(group)
+        Random(f"{self.seed}/{_about(lease, spec)}/{spec.seed}/members").shuffle(group)
+        return group[spec.member % len(group)]
+
+
+def _about(lease: SimulatedLease, spec: EpisodeSpec) -> str:
+    return f"{lease.environment}/{spec.split}/{spec.index}"
+
+
+async def _failed(random: Random, recorded: RecordedEnvironment) -> EpisodeOutcome:
+    failures = recorded.failures
+    await asyncio.sleep(random.choice(failures.seconds) if failures.seconds else 0.0)
+    ended = "timeout" if random.random() < failures.timeouts else "error"
+    return EpisodeOutcome(ended, failure=Failure("It failed as often as was recorded."))  # type: ignore[arg-type]

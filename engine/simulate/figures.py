@@ -1,0 +1,113 @@
+"""What came of a run, real or simulated: read from its database by the same questions, so that the two compare."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..fairness import stage_of
+from ..store import Reader, timings
+
+WAITED = 0.95
+"""Which part of all waits is not longer than the one that is told."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of all tasks of a run."""
+
+    tasks: int
+    done: int
+    steps: int
+    episodes: int
+    """Of training, that ended well and are kept."""
+    turns: int
+    makespan: float
+    """Seconds from the first submission to the last end."""
+    reply_wait: float
+    """Seconds within which 95 % of the turns were answered, the wait for a slot included."""
+    start_wait: float
+    """Seconds within which 95 % of the tasks had started after they were submitted."""
+    idle: dict[str, float] = field(default_factory=dict)
+    """Share of the makespan in which a device had nothing to do, by stage and device."""
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Each tenant's share of a stage's seconds, by stage."""
+    staleness: dict[int, int] = field(default_factory=dict)
+    """Consumed groups, by how many versions old they were."""
+    beyond: int = 0
+    """Consumed groups that were older than their task allows."""
+    gaps: int = 0
+    """Groups, steps and versions that are missing or came twice."""
+    reasons: tuple[str, ...] = ()
+    """Why tasks failed or paused, each once."""
+
+    def idle_of(self, stage: str) -> float:
+        """The mean over a stage's devices; 1 where it has none."""
+        own = [share for name, share in self.idle.items() if stage_of(name.partition(" ")[0]) == stage]
+        return math.fsum(own) / len(own) if own else 1.0
+
+
+def measure(database: Path, after: int = 0) -> Figures:
+    """The figures of the tasks above a number. Raises ``StoreError``."""
+    with Reader(database) as reader:
+        tasks = timings.task_times(reader, after)
+        begun = min((task.created for task in tasks), default=0.0)
+        ended = max((task.finished or task.created for task in tasks), default=0.0)
+        makespan = ended - begun
+        histories = timings.policy_histories(reader, after)
+        waits, episodes = _reply_waits(reader, after)
+        staleness = timings.staleness_counts(reader, after)
+        bound = max((history.bound for history in histories), default=0)
+        started = [task.started - task.created for task in tasks if task.started is not None]
+        return Figures(
+            tasks=len(tasks),
+            done=sum(task.state == "done" for task in tasks),
+            steps=sum(history.step for history in histories),
+            episodes=episodes,
+            turns=len(waits),
+            makespan=makespan,
+            reply_wait=quantile(waits, WAITED),
+            start_wait=quantile(started, WAITED),
+            idle=_idle(timings.device_use(reader, begun), makespan),
+            shares=_shares(timings.tenant_seconds(reader, after)),
+            staleness=staleness,
+            beyond=sum(count for age, count in staleness.items() if not 0 <= age <= bound),
+            gaps=sum(history.gaps for history in histories),
+            reasons=tuple(dict.fromkeys(task.reason for task in tasks if task.state in ("failed", "paused"))),
+        )
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that ``share`` of all do not exceed; 0 where there are none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+def _reply_waits(reader: Reader, after: int) -> tuple[list[float], int]:
+    """How long each turn took, and of how many episodes they are."""
+    waits: list[float] = []
+    seen: set[tuple[int, int]] = set()
+    for row in timings.timings_of(reader, after):
+        if (row.play, row.member) not in seen:  # of a play that several policies learn from, once
+            seen.add((row.play, row.member))
+            waits += [answered - asked for _, asked, answered in row.turns]
+    return waits, len(seen)
+
+
+def _idle(uses: Sequence[timings.DeviceUse], makespan: float) -> dict[str, float]:
+    if makespan <= 0:
+        return {}
+    return {f"{use.stage} on {use.device}": max(0.0, 1 - use.busy / makespan) for use in uses if use.stage != "engine"}
+
+
+def _shares(seconds: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
+    totals: defaultdict[str, float] = defaultdict(float)
+    for (stage, _), spent in seconds.items():
+        totals[stage] += spent
+    found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for (stage, tenant), spent in seconds.items():
+        found[stage][tenant] = spent / totals[stage] if totals[stage] else 0.0
+    return dict(found)

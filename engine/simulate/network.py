@@ -1,0 +1,48 @@
+"""What it takes to send bytes between the head and a node: a link's latency, and its bandwidth, shared in turn.
+
+The head's own network is one more link, through which everything goes. Nodes without a link are the head itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .cluster_file import LinkSpec
+
+
+class Link:
+    """One link: bytes go over it one after the other."""
+
+    def __init__(self, spec: LinkSpec) -> None:
+        self.spec = spec
+        self.bytes = 0
+        """Sent so far, in both directions."""
+        self.busy = 0.0
+        """Seconds in which something was sent."""
+        self._free = 0.0
+
+    def send(self, now: float, size: int) -> float:
+        """Send bytes; returns when the last of them has left."""
+        self.bytes += size
+        if not self.spec.bandwidth:
+            return now
+        took = size / self.spec.bandwidth
+        self._free = max(self._free, now) + took
+        self.busy += took
+        return self._free
+
+
+class Network:
+    """All links."""
+
+    def __init__(self, head: LinkSpec, nodes: Mapping[str, LinkSpec]) -> None:
+        self.head = Link(head)
+        self._links = {name: Link(spec) for name, spec in nodes.items() if spec != LinkSpec()}
+
+    def seconds(self, node: str, size: int, now: float) -> float:
+        """How long it takes from now on until a node has so many bytes of the head, or the other way round."""
+        link = self._links.get(node)
+        if link is None:
+            return 0.0
+        arrives = max(self.head.send(now, size), link.send(now, size))
+        return arrives - now + link.spec.latency + self.head.spec.latency

@@ -1,0 +1,87 @@
+"""Where the processor time of a simulation goes: to the engine's real code, by package, or to what is simulated.
+
+Every few milliseconds of processor time the running code is looked at; what a library does counts for whoever of us
+called it. This needs the main thread, and a system with such a timer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+
+EVERY = 0.002
+"""Seconds of processor time between two looks."""
+OWN = "simulate"
+"""The package of what is simulated."""
+LOOP = "loop"
+"""What nobody of us called: the event loop itself."""
+PREFIX = "marlaas.engine."
+
+
+@dataclass
+class ProcessorTime:
+    """Processor seconds, in all and by package."""
+
+    seconds: float = 0.0
+    looks: Counter[str] = field(default_factory=Counter)
+    """By package; empty where nobody could look."""
+    functions: Counter[str] = field(default_factory=Counter)
+    """By function of the real code, as module:name."""
+
+    @property
+    def real(self) -> float:
+        """Seconds of the engine's real code; all seconds where nobody could look."""
+        looks = self.looks.total()
+        return self.seconds * (1 - self.looks[OWN] / looks) if looks else self.seconds
+
+    def by_package(self) -> dict[str, float]:
+        """Seconds by package, the most first."""
+        looks = self.looks.total()
+        return {name: self.seconds * count / looks for name, count in self.looks.most_common()}
+
+    def dearest(self, most: int = 12) -> dict[str, float]:
+        """Seconds of the functions of the real code that took the most."""
+        looks = self.looks.total()
+        return {name: self.seconds * count / looks for name, count in self.functions.most_common(most)}
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[ProcessorTime]:
+    """Count the processor time of the block; it is complete when the block ends."""
+    found = ProcessorTime()
+
+    def look(_number: int, frame: FrameType | None) -> None:
+        package, function = _place(frame)
+        found.looks[package] += 1
+        if package not in (OWN, LOOP):
+            found.functions[function] += 1
+
+    able = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGPROF, look) if able else None
+    began = time.process_time()
+    if able:
+        signal.setitimer(signal.ITIMER_PROF, EVERY, EVERY)
+    try:
+        yield found
+    finally:
+        if able:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            signal.signal(signal.SIGPROF, before)
+        found.seconds = time.process_time() - began
+
+
+def _place(frame: FrameType | None) -> tuple[str, str]:
+    """The package of ours that runs, and its function."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(PREFIX):
+            package = module.removeprefix(PREFIX).partition(".")[0]
+            return package, f"{module.removeprefix(PREFIX)}:{frame.f_code.co_qualname}"
+        frame = frame.f_back
+    return LOOP, ""

@@ -1,0 +1,68 @@
+"""A renderer without a tokenizer: a message says how many tokens it has, and of which instance.
+
+The tokens of a first prompt are the same for all members of a group, and differ between instances, as real ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from marlaas.plugins.messages import Message
+
+from ..rollout import Continuation, Opening, Said, Spoken
+from .sampler import STOP
+
+CHARACTERS = 4
+"""Of a token: texts in the store are as long as real ones."""
+
+
+def message(tokens: int, about: str) -> Message:
+    """A message of so many tokens; ``about`` tells instances apart."""
+    head = f"{tokens} {about} "
+    return Message("user", head + "." * max(0, CHARACTERS * tokens - len(head)))
+
+
+class SimulatedRenderer:
+    """``rollout.Renderer`` for ``message``."""
+
+    stop_ids = (STOP,)
+    warning = ""
+    rewrites = False
+    thread = None
+
+    def known(self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None) -> None:
+        """See ``Renderer``."""
+
+    def opening(
+        self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None, room: int | None = None
+    ) -> Opening:
+        """See ``Renderer``."""
+        tokens, about, *_ = messages[0].content.split(" ", 2)
+        digest = blake2b(about.encode(), digest_size=16).digest()
+        first = 2 + int.from_bytes(digest[:3], "little")
+        return Opening((first, *[1] * (max(1, int(tokens)) - 1)), digest)
+
+    def follow(
+        self,
+        history: Sequence[Said],
+        new: Sequence[Message],
+        tools: Any = (),
+        thinking: bool | None = None,
+        room: int | None = None,
+    ) -> Continuation:
+        """See ``Renderer``."""
+        return Continuation([1] * max(1, int(new[0].content.split(" ", 1)[0])), anew=False)
+
+    def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
+        """See ``Renderer``."""
+        text = f"{tokens[0] if tokens else ''}".ljust(CHARACTERS * len(tokens), ".")
+        return Spoken(tuple(tokens), text, (), text)
+
+    def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
+        """See ``Renderer``."""
+        return len(tokens)
+
+    def check_thinking(self, wanted: bool | None) -> None:
+        """See ``Renderer``."""

@@ -1,0 +1,216 @@
+"""A simulated sampler: conversations share passes, prompts are read in between, and replies are as long as recorded.
+
+A pass over n conversations takes ``a_pass + n * row`` seconds and makes each one token longer; what is read holds
+all of them up. Between two events the rate does not change, so no token needs an event of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from contextvars import ContextVar
+from itertools import count
+
+import numpy as np
+
+from ..errors import AdapterError
+from ..rollout import Finish, Hear, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..trajectories import Logprobs, Tokens
+from .device import Device
+from .network import Network
+from .profile import Profile
+from .state_files import StateFiles
+
+REPLY: ContextVar[int] = ContextVar("reply")
+"""Tokens of the reply that is asked for: known to whoever draws the episode, and to no one between."""
+STOP = 0
+"""The token that ends a reply."""
+ENVELOPE = 512
+"""Bytes of a call or an answer beside its arrays."""
+NOTHING = 1e-9
+"""Tokens that count as none: sums are rounded."""
+
+
+class _Row:
+    """A turn under way: it ends when the sampler's count of tokens per conversation reaches ``end``."""
+
+    __slots__ = ("begun", "end", "wait")
+
+    def __init__(self, begun: float, end: float, wait: asyncio.Future[None]) -> None:
+        self.begun = begun
+        self.end = end
+        self.wait = wait
+
+
+class SimulatedSampler(Device):
+    """``rollout.Sampler`` without a model."""
+
+    def __init__(
+        self,
+        name: str,
+        node: str,
+        network: Network,
+        seed: int,
+        profile: Profile,
+        states: StateFiles,
+        speed: float,
+        sequences: int,
+        context: int,
+    ) -> None:
+        super().__init__(name, node, network, seed)
+        rates = profile.sampler
+        self._pass, self._row, self._read = (one / speed for one in (rates.a_pass, rates.row, rates.read))
+        self._around = rates.around
+        self._publish = profile.publish
+        self._states = states
+        self._limits = SamplerLimits(sequences, context)
+        self._versions: dict[str, str] = {}
+        """Checksums, by name."""
+        self._held: dict[str, tuple[int, tuple[str, bytes]]] = {}
+        """Tokens that are remembered of each conversation, and the version and prompt with which it began."""
+        self._prompts: Counter[tuple[str, bytes]] = Counter()
+        self._rows: list[tuple[float, int, _Row]] = []
+        self._numbers = count()
+        self._running: dict[str, _Row] = {}
+        self._made = 0.0
+        """Tokens that each conversation under way was made longer by since the start."""
+        self._debt = 0.0
+        """Seconds for which it still reads."""
+        self._seen = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sampled = self._prefilled = 0
+        self._busy = 0.0
+
+    async def limits(self) -> SamplerLimits:
+        """See ``Sampler``."""
+        return self._limits
+
+    async def load(self, version: str, path: str) -> str:
+        """See ``Sampler``: the state file travels to the node once, whoever there asks for it."""
+        state = self._states.get(path)
+        if self._states.first(self.node, state.checksum):
+            await self.carry(state.size)
+        await self.rest(self.draw(self._publish))
+        self._versions[version] = state.checksum
+        return state.checksum
+
+    async def retire(self, version: str) -> None:
+        """See ``Sampler``."""
+        self._versions.pop(version, None)
+
+    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        """See ``Sampler``."""
+        checksum = self._serving(request.version)
+        context = len(request.tokens)
+        await self.carry(ENVELOPE + 4 * context)
+        wanted = max(1, min(REPLY.get(request.max_tokens), request.max_tokens, self._limits.context - context))
+        known, opened = self._held.get(request.conversation, (0, (request.version, b"")))
+        if not known:
+            opened = request.version, request.tokens.tobytes()
+            known = context - 1 if self._prompts[opened] else 0
+            self._prompts[opened] += 1
+        read = context - known
+        row = self._begin(read, wanted)
+        self._held[request.conversation] = context + wanted, opened
+        self._running[request.conversation] = row
+        try:
+            await self.until(row.wait)
+        finally:
+            self._running.pop(request.conversation, None)
+        made = wanted if row.end <= self._made + NOTHING else max(0, int(self._made - row.begun))
+        self._sampled += made
+        self._prefilled += read
+        await self.rest(self.draw(self._around))
+        await self.carry(ENVELOPE + 8 * made)
+        tokens = np.ones(made, np.int32)
+        tokens[:1] = 2 + self._random.getrandbits(16)  # replies differ, as those of a model do
+        ended = made == wanted
+        if ended and wanted < request.max_tokens:
+            tokens[-1] = STOP
+        finish: Finish = "abort" if not ended else "stop" if wanted < request.max_tokens else "length"
+        return SampleResult(tokens, np.zeros(made, np.float32), finish, request.version, checksum, read)
+
+    async def release(self, conversation: str) -> None:
+        """See ``Sampler``."""
+        held = self._held.pop(conversation, None)
+        if held is not None:
+            self._prompts[held[1]] -= 1
+            if self._prompts[held[1]] <= 0:
+                del self._prompts[held[1]]
+        row = self._running.get(conversation)
+        if row is not None and not row.wait.done():
+            self._advance()
+            row.wait.set_result(None)
+            self._rows = [one for one in self._rows if one[2] is not row]
+            heapq.heapify(self._rows)
+            self._arm()
+
+    async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        """See ``Sampler``: all log-probabilities are 0, as the trainer's are."""
+        self._serving(version)
+        await self.carry(ENVELOPE + 4 * len(tokens))
+        await self.until(self._begin(len(tokens), 0).wait)
+        await self.carry(ENVELOPE + 4 * len(tokens))
+        return np.zeros(len(tokens) - start, np.float32)
+
+    async def stats(self) -> SamplerStats:
+        """See ``Sampler``."""
+        self._advance()
+        return SamplerStats(self._sampled, self._prefilled, self._busy, len(self._rows), 0, int(self._made))
+
+    def die(self) -> None:
+        """See ``Device``."""
+        super().die()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rows.clear()
+
+    def _serving(self, version: str) -> str:
+        if self.dead:
+            raise self.death()
+        if version not in self._versions:
+            raise AdapterError(f"The version {version!r} is not served.")
+        return self._versions[version]
+
+    def _begin(self, read: int, wanted: int) -> _Row:
+        if self.dead:
+            raise self.death()
+        self._advance()
+        self._debt += read * self._read
+        row = _Row(self._made, self._made + wanted, self._loop.create_future())
+        heapq.heappush(self._rows, (row.end, next(self._numbers), row))
+        self._arm()
+        return row
+
+    def _advance(self) -> None:
+        """Count what was computed since this was called last."""
+        now = self._loop.time()
+        passed, self._seen = now - self._seen, now
+        read = min(passed, self._debt)
+        self._debt -= read
+        self._busy += read
+        if self._rows and passed > read:
+            each = self._pass + len(self._rows) * self._row
+            self._made = self._made + (passed - read) / each if each else self._rows[0][0]
+            self._busy += passed - read
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._rows:
+            left = max(0.0, self._rows[0][0] - self._made)
+            each = self._pass + len(self._rows) * self._row
+            self._timer = self._loop.call_later(self._debt + left * each, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._advance()
+        if self._debt <= NOTHING and self._rows:
+            self._made = max(self._made, self._rows[0][0])  # the timer was set for it; sums are rounded
+        while self._rows and self._rows[0][0] <= self._made + NOTHING:
+            row = heapq.heappop(self._rows)[2]
+            if not row.wait.done():
+                row.wait.set_result(None)
+        self._arm()

@@ -1,0 +1,247 @@
+"""Runs a cluster file: the real queue, runs, lines, router, supervisor and store, over simulated workers and links.
+
+Everything that decides is the engine's own; what takes time in the world is drawn from a profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import cast
+
+from ..base import BaseModel, load_base
+from ..daemon import Heartbeat
+from ..environments import EnvironmentService
+from ..errors import MarlaasError, WorkerDied
+from ..fairness import Ledger
+from ..fleet import PlacementPlan, WorkerProcesses, WorkerSupervisor
+from ..home import Home, Settings
+from ..racing import until_first
+from ..rollout import Renderer
+from ..scheduler import Scheduler
+from ..store import Store, open_database, submit
+from .cluster_file import Case, ChanceSpec
+from .device import Device
+from .environments import SimulatedEnvironments
+from .figures import Figures, measure
+from .layout import Layout, layout, names_of
+from .network import Network
+from .processor import ProcessorTime, watched
+from .renderer import SimulatedRenderer
+from .sampler import SimulatedSampler
+from .state_files import StateFiles
+from .trainer import SimulatedTrainer
+from .virtual import run_virtually
+from .workers import SimulatedWorkers
+
+BASE = "tiny"
+"""The base that is named: no weight of it is read."""
+YOUNG_OBJECTS = 100_000
+"""As in the engine's own process."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a simulation found."""
+
+    figures: Figures
+    processor: ProcessorTime
+    simulated: float
+    """Seconds that passed in it."""
+    head_bytes: int
+    """Sent over the head's network."""
+    head_busy: float
+    """Seconds in which something was sent there."""
+    starts: int
+    """How often all workers were started: once, and again after each failure that took samplers along."""
+    lost: int
+    """Failures of nodes."""
+
+    @property
+    def load(self) -> float:
+        """Processor seconds of the engine's real code for each simulated second: from 1 on it cannot keep up."""
+        return self.processor.real / self.simulated if self.simulated else 0.0
+
+
+def simulate(case: Case, folder: Path) -> Result:
+    """Simulate a case in a home that is made at ``folder``. Raises ``MarlaasError``.
+
+    The same case gives the same figures each time, but for the processor time.
+    """
+    base = load_base(BASE)
+    home = Home(folder).create()
+    with contextlib.closing(open_database(home.database)):
+        pass
+    threshold = gc.get_threshold()
+    gc.set_threshold(YOUNG_OBJECTS)
+    try:
+        with watched() as processor:
+            world = run_virtually(lambda: _simulated(case, home, base))
+    finally:
+        gc.set_threshold(*threshold)
+    names = names_of(layout(case.nodes, case.profile.sampler))
+    figures = measure(home.database)
+    return Result(
+        replace(figures, idle={names.get(device, device): idle for device, idle in figures.idle.items()}),
+        processor,
+        world.ended,
+        world.network.head.bytes,
+        world.network.head.busy,
+        world.workers.starts,
+        world.lost,
+    )
+
+
+async def _simulated(case: Case, home: Home, base: BaseModel) -> World:
+    store = Store(home.database, BASE, base.fingerprint, "torch", durable=False)
+    try:
+        world = World(case, home, base, store)
+        await world.live()
+        return world
+    finally:
+        store.close()
+
+
+class World:
+    """One simulation while it runs."""
+
+    def __init__(self, case: Case, home: Home, base: BaseModel, store: Store) -> None:
+        self._case = case
+        self._home = home
+        self._base = base
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
+        self.lost = 0
+        self.ended = 0.0
+        self._away: set[str] = set()
+        self._states = StateFiles(case.profile.state_bytes, base.fingerprint)
+        self._seed = case.spec.seed
+        self.workers = SimulatedWorkers(self._device, case.profile.start)
+        self._layout = self._laid_out()
+        self._left = len(case.arrivals)
+        self._over = asyncio.Event()
+        self._ended: set[int] = set()
+        for tenant in case.spec.tenants:
+            store.tenants.set(tenant.name, weight=tenant.weight)
+
+    async def live(self) -> None:
+        """Run all tasks to their end, or up to the time at which the file ends."""
+        case, store = self._case, self._store
+        ledger = Ledger()
+        environments = SimulatedEnvironments(case.profile, self._seed)
+        supervisor = WorkerSupervisor(
+            self._home,
+            replace(Settings(), base=BASE),
+            self._base,
+            self._layout.plan,
+            store,
+            cast(EnvironmentService, environments),
+            ledger,
+            str,
+            self._log,
+            lambda failed, ours: self._planned(),
+            processes=cast(WorkerProcesses, self.workers),
+            renderer=cast(Renderer, SimulatedRenderer()),
+        )
+        scheduler = Scheduler(store, supervisor, case.spec.at_once, tell=self._told)
+        heartbeat = Heartbeat(store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note)
+        store.serve(0.0)
+        await supervisor.start()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(case.spec.seconds):
+                    await until_first(
+                        scheduler.run(),
+                        supervisor.run(),
+                        heartbeat.run(supervisor),
+                        self._over.wait(),
+                        self._arrivals(),
+                        self._failures(supervisor),
+                    )
+            await asyncio.sleep(1.0)  # a beat, which counts what the last second brought
+        finally:
+            self.ended = self._loop.time()
+            await heartbeat.stop(supervisor)
+            await supervisor.stop()
+
+    async def _arrivals(self) -> None:
+        """Submit every task at its moment; then wait for ever."""
+        database, begun = self._home.database, self._loop.time()
+        due = list(self._case.arrivals)
+        while due:
+            moment = due[0].at
+            await asyncio.sleep(max(0.0, begun + moment - self._loop.time()))
+            now = [one.submission for one in due if one.at <= moment]
+            submit(database, [replace(one, base=self._base.fingerprint, needs=(), after=()) for one in now])
+            due = due[len(now) :]
+        await asyncio.Event().wait()
+
+    async def _failures(self, supervisor: WorkerSupervisor) -> None:
+        """Let nodes fail and come back, as the file says."""
+        spec, begun = self._case.spec, self._loop.time()
+        async with asyncio.TaskGroup() as group:
+            for failure in spec.failures:
+                group.create_task(self._fail(supervisor, begun + failure.at, failure.node, failure.seconds))
+            if spec.chance.mean:
+                for node in self._case.nodes:
+                    group.create_task(self._fail_by_chance(supervisor, node.name))
+            await asyncio.Event().wait()
+
+    async def _fail_by_chance(self, supervisor: WorkerSupervisor, node: str) -> None:
+        for there, away in by_chance(Random(f"{self._seed}/{node}/fails"), self._case.spec.chance):
+            await self._fail(supervisor, self._loop.time() + there, node, away)
+
+    async def _fail(self, supervisor: WorkerSupervisor, at: float, node: str, seconds: float) -> None:
+        await asyncio.sleep(max(0.0, at - self._loop.time()))
+        if node in self._away:
+            return
+        self._away.add(node)
+        self.lost += 1
+        self.workers.lose(node)
+        await asyncio.sleep(seconds)
+        self._away.discard(node)
+        with contextlib.suppress(WorkerDied):  # others are still away
+            supervisor.move(self._planned())
+
+    def _laid_out(self) -> Layout:
+        """The layout of the nodes that are there. Raises ``WorkerDied`` where they do not do."""
+        try:
+            return layout(self._case.nodes, self._case.profile.sampler, self._away)
+        except ValueError as error:
+            raise WorkerDied(str(error)) from error
+
+    def _planned(self) -> PlacementPlan:
+        self._layout = self._laid_out()
+        return self._layout.plan
+
+    def _device(self, name: str) -> Device:
+        site, case = self._layout.sites[name], self._case
+        if site.node in self._away:
+            raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
+        known = name, site.node, self.network, self._seed, case.profile, self._states, site.speed
+        if name.startswith("training"):
+            return SimulatedTrainer(*known)
+        return SimulatedSampler(*known, sequences=site.sequences, context=case.profile.sampler.context)
+
+    def _told(self, event: str, task: int) -> None:
+        """A task has ended, or has paused itself: nobody resumes it."""
+        if event in ("done", "failed", "stalled") and task not in self._ended:
+            self._ended.add(task)
+            if len(self._ended) == self._left:
+                self._over.set()
+
+    def _log(self, kind: str, message: str, level: str) -> None:
+        with contextlib.suppress(MarlaasError):
+            self._store.telemetry.event(kind, message, None, level)
+
+
+def by_chance(random: Random, chance: ChanceSpec) -> Iterator[tuple[float, float]]:
+    """Seconds until a node fails next after it was last there, and for which it is then away; without end."""
+    while True:
+        yield random.expovariate(1 / chance.mean), random.expovariate(1 / max(1e-9, chance.seconds))

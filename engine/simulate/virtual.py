@@ -1,0 +1,92 @@
+"""Virtual time: an event loop whose clock jumps to the next timer as soon as nobody has anything left to do.
+
+What takes long in a simulation is only what the real code computes. Threads have no place in it: what would go to one
+is done at once, in no time. The same program does the same in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from ..clock import ruled_by
+from ..errors import MarlaasError
+
+BEGINS = 1_767_225_600.0
+"""Seconds since 1970 at which a simulation begins: January 1, 2026, so that days of quotas do not depend on today."""
+
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class StoodStill(MarlaasError):
+    """All wait for something that will never happen: an error in what is simulated, or in the simulation."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that owns the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """Seconds since the simulation began."""
+        selector = _Jump(self)
+        super().__init__(selector)
+
+    def time(self) -> float:
+        """See ``asyncio``."""
+        return self.now
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
+    ) -> asyncio.Future[R]:
+        """Do at once what would go to a thread."""
+        done: asyncio.Future[R] = self.create_future()
+        try:
+            done.set_result(func(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+class _Jump(selectors.DefaultSelector):
+    """Lets time pass in place of waiting for sockets, of which there are none."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._virtual = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise StoodStill("The simulation stands still: everybody waits, and nothing is going to happen.")
+        if timeout > 0:
+            self._virtual.now += timeout
+        return []
+
+
+class _VirtualClock:
+    """``clock.Clock`` by a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+    def time(self) -> float:
+        return BEGINS + self._loop.now
+
+
+def run_virtually(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What ``main`` returns, run on a virtual loop by whose clock the engine goes meanwhile.
+
+    Raises ``StoodStill``, and what ``main`` does.
+    """
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        with ruled_by(_VirtualClock(loop)):
+            return runner.run(main())

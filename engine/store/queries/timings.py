@@ -1,0 +1,243 @@
+"""When what happened: episodes turn by turn, steps, samples of stages. What a simulation is fitted to, and measured by.
+
+Standard library only. Rows come in the order in which they were stored, so that equal homes give equal answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .reader import Reader
+
+_TIMED = """
+SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
+       g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
+FROM groups g JOIN policies p ON p.id = g.policy JOIN tasks t ON t.id = p.task JOIN trajectories j ON j."group" = g.id
+WHERE j.status = 'ok' AND j.timing IS NOT NULL OR j.status = 'ok' AND g.split = 'train'
+ORDER BY coalesce(g.play, g.id), j.member, g.id, j.id
+"""
+_EPISODES = """
+SELECT coalesce(g.play, g.id) AS play, j.member, j.timing
+FROM groups g JOIN policies p ON p.id = g.policy JOIN trajectories j ON j."group" = g.id
+WHERE g.split = 'train' AND j.timing IS NOT NULL AND p.task > ? ORDER BY g.id, j.member
+"""
+_STEPS = """
+WITH passed AS (
+    SELECT g.policy, g.step, max(abs(j.advantage)) > 0 AS signal,
+           sum(coalesce(j.length, length(j.tokens) / 4)) AS tokens
+    FROM groups g JOIN trajectories j ON j."group" = g.id
+    WHERE g.split = 'train' AND g.state = 'consumed' AND j.speaker = '' GROUP BY g.id
+), summed AS (
+    SELECT policy, step, total(signal) AS groups, total(tokens * signal) AS tokens FROM passed GROUP BY policy, step
+)
+SELECT s.policy, s.number, coalesce(x.groups, 0) AS groups, coalesce(x.tokens, 0) AS tokens,
+       (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'training_seconds')
+           AS training,
+       (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'update_seconds')
+           AS "update",
+       (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'publish_seconds')
+           AS publish
+FROM steps s LEFT JOIN summed x ON x.policy = s.policy AND x.step = s.number ORDER BY s.id
+"""
+_HISTORIES = """
+SELECT p.task, p.name AS policy, p.step, json_extract(t.config, '$.train.groups_per_step') AS batch,
+       json_extract(t.config, '$.train.max_staleness') AS bound,
+       (SELECT count(*) FROM groups g WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed') AS consumed,
+       (SELECT count(DISTINCT number) FROM groups g
+        WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed' AND g.number < p.step *
+            json_extract(t.config, '$.train.groups_per_step')
+            AND g.step = g.number / json_extract(t.config, '$.train.groups_per_step') + 1) AS in_order,
+       (SELECT count(*) FROM versions v WHERE v.policy = p.id AND v.state != 'void') AS versions,
+       (SELECT count(*) FROM steps s WHERE s.policy = p.id) AS steps
+FROM policies p JOIN tasks t ON t.id = p.task WHERE t.kind = 'train' ORDER BY p.id
+"""
+
+
+@dataclass(frozen=True)
+class TimedTrajectory:
+    """One trajectory of an episode that ended well."""
+
+    task: int
+    policy: str
+    config: str
+    """The task file, as JSON."""
+    split: str
+    component: str
+    suite: str
+    play: int
+    """The same for all policies' groups of one play."""
+    group: int
+    member: int
+    agent: str
+    spans: list[list[Any]]
+    """(start, stop, version, fork …) of each reply."""
+    reward: float | None
+    timing: list[Any] | None
+    """[[[agent, asked, answered], …], over, ended] in seconds since the episode began, beside its first trajectory."""
+
+
+@dataclass(frozen=True)
+class EpisodeTimes:
+    """The turns of one episode."""
+
+    play: int
+    member: int
+    turns: list[tuple[str, float, float]]
+    """(agent, asked, answered), in seconds since the episode began."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What one step took, in seconds; None where it was not recorded."""
+
+    policy: int
+    number: int
+    groups: int
+    """Groups whose rewards differed: the others need no pass."""
+    tokens: int
+    """Tokens of their trajectories, those that were read included."""
+    training: float | None
+    update: float | None
+    publish: float | None
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """What a stage did on one device."""
+
+    stage: str
+    device: str
+    busy: float
+    ended: int
+    tokens: int
+    read: int = 0
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class TaskTimes:
+    """When a task was submitted, started and ended, in seconds since 1970."""
+
+    id: int
+    tenant: str
+    state: str
+    created: float
+    started: float | None
+    finished: float | None
+    reason: str = ""
+    """Why it waits, or ended early."""
+
+
+@dataclass(frozen=True)
+class PolicyHistory:
+    """How whole a policy's history is."""
+
+    task: int
+    policy: str
+    step: int
+    batch: int
+    """Groups of a step."""
+    bound: int
+    """``max_staleness``."""
+    consumed: int
+    """Groups that steps have consumed."""
+    in_order: int
+    """Different numbers among them, each consumed by the step that is due."""
+    versions: int
+    steps: int
+
+    @property
+    def gaps(self) -> int:
+        """Groups, steps and versions that are missing or came twice."""
+        wanted = self.step * self.batch
+        lacking = abs(self.consumed - wanted) + wanted - self.in_order
+        return lacking + abs(self.steps - self.step) + (abs(self.versions - self.step - 1) if self.versions else 0)
+
+
+def timed_trajectories(reader: Reader) -> Iterator[TimedTrajectory]:
+    """The trajectories of all groups, those of an episode one after the other."""
+    for row in reader.all(_TIMED):
+        told = {**dict(row), "spans": json.loads(row["spans"])}
+        yield TimedTrajectory(**told | {"timing": json.loads(row["timing"]) if row["timing"] else None})
+
+
+def timings_of(reader: Reader, after: int = 0) -> Iterator[EpisodeTimes]:
+    """When turns of training episodes were asked and answered, of tasks above the number ``after``."""
+    for row in reader.all(_EPISODES, after):
+        yield EpisodeTimes(row["play"], row["member"], json.loads(row["timing"])[0])
+
+
+def step_times(reader: Reader) -> list[StepTimes]:
+    """All steps, in the order of their commits."""
+    return [StepTimes(**dict(row)) for row in reader.all(_STEPS)]
+
+
+def state_sizes(reader: Reader) -> list[int]:
+    """Bytes of the state files of all versions that were trained, sorted."""
+    sql = "SELECT size FROM versions WHERE number > 0 AND resumable = 1 ORDER BY size"
+    return [row[0] for row in reader.all(sql)]
+
+
+def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
+    """(environment, status, bucket of seconds, episodes) of all that was counted."""
+    sql = "SELECT environment, status, bucket, sum(episodes) FROM outcomes GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    return [tuple(row) for row in reader.all(sql)]
+
+
+def sampler_windows(reader: Reader) -> list[DeviceUse]:
+    """What samplers did between two heartbeats, where they did something."""
+    sql = (
+        "SELECT stage, device, busy, ended, tokens, read, passes FROM stages"
+        " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < 5 ORDER BY id"
+    )
+    return [DeviceUse(**dict(row)) for row in reader.all(sql)]
+
+
+def device_use(reader: Reader, since: float = 0.0) -> list[DeviceUse]:
+    """What each stage did on each device from a time on, in all."""
+    sql = (
+        "SELECT stage, device, total(busy) AS busy, sum(ended) AS ended, sum(tokens) AS tokens FROM stages"
+        " WHERE stage IN ('rollout', 'training', 'engine') AND begun >= ? GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    return [DeviceUse(**dict(row)) for row in reader.all(sql, since)]
+
+
+def task_times(reader: Reader, after: int = 0) -> list[TaskTimes]:
+    """All tasks above a number."""
+    sql = "SELECT id, tenant, state, created, started, finished, reason FROM tasks WHERE id > ? ORDER BY id"
+    return [TaskTimes(**dict(row)) for row in reader.all(sql, after)]
+
+
+def tenant_seconds(reader: Reader, after: int = 0) -> dict[tuple[str, str], float]:
+    """Seconds of devices that tasks above a number have used, by stage and tenant."""
+    sql = (
+        "SELECT u.stage, t.tenant, total(u.seconds) AS seconds FROM usage u JOIN tasks t ON t.id = u.task"
+        " WHERE t.id > ? AND u.stage IN ('rollout', 'training') GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    return {(row["stage"], row["tenant"]): row["seconds"] for row in reader.all(sql, after)}
+
+
+def staleness_counts(reader: Reader, after: int = 0) -> dict[int, int]:
+    """Consumed groups of tasks above a number, by how many versions old they were."""
+    sql = (
+        "SELECT g.step - 1 - g.version AS age, count(*) AS count FROM groups g JOIN policies p ON p.id = g.policy"
+        " WHERE g.split = 'train' AND g.state = 'consumed' AND p.task > ? GROUP BY 1 ORDER BY 1"
+    )
+    return {row["age"]: row["count"] for row in reader.all(sql, after)}
+
+
+def policy_histories(reader: Reader, after: int = 0) -> list[PolicyHistory]:
+    """How whole the histories of all trained policies are."""
+    return [PolicyHistory(**dict(row)) for row in reader.all(_HISTORIES) if row["task"] > after]
+
+
+def engines_said(reader: Reader) -> tuple[str, str, str, list[str]]:
+    """Of the newest engine: its base, its samplers' kind, its placement; and what engines said of their memory and of
+    the workers' start."""
+    rows = reader.all("SELECT base, sampler, placement FROM engines ORDER BY incarnation DESC LIMIT 1")
+    base, sampler, placement = tuple(rows[0]) if rows else ("", "", "")
+    sql = "SELECT message FROM events WHERE kind IN ('base', 'worker') AND level = 'info' ORDER BY id"
+    return base, sampler, placement, [row[0] for row in reader.all(sql)]

@@ -1,0 +1,122 @@
+"""Cluster files: what they mean, and one sentence for each mistake, all at once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.daemon.control import create_database
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.simulate.cluster_file import read_case
+from marlaas.engine.simulate.profile import read_profile
+
+from .made_up import NODES, TASKS, cluster, profile
+
+
+def mistakes(path: Path) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read_case(path)
+    return [mistake.cause for mistake in caught.value.mistakes]
+
+
+def test_nodes_and_tasks_are_counted_out(tmp_path: Path) -> None:
+    text = '[[nodes]]\nname = "n"\ncount = 3\ntrainers = 1\n' + TASKS + "every = 2.0\n"
+    case = read_case(cluster(tmp_path, text))
+    assert [node.name for node in case.nodes] == ["n-1", "n-2", "n-3"]
+    assert [arrival.at for arrival in case.arrivals] == [0.0, 2.0, 4.0, 6.0]
+    tasks = [arrival.submission for arrival in case.arrivals]
+    assert [task.tenant for task in tasks] == ["lab-1", "lab-2", "lab-1", "lab-2"]
+    assert len({task.name for task in tasks}) == 4
+    assert all(task.config["tenant"] == task.tenant and task.config["name"] == task.name for task in tasks)
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = (
+        NODES
+        + '[[nodes]]\nname = "a"\n'
+        + '[[tasks]]\nfile = "lost.toml"\n'
+        + '[[failures]]\nnode = "b"\n'
+        + '[[tenants]]\nname = "x"\n[[tenants]]\nname = "x"\n'
+    )
+    told = mistakes(cluster(tmp_path, text))
+    assert "2 nodes are called 'a'." in told
+    assert "'failures[0].node' is 'b', which no node is called." in told
+    assert "the tenant 'x' is named twice." in told
+    assert any("cannot be read" in one for one in told)
+
+
+def test_wrong_keys_are_told_with_what_was_meant(tmp_path: Path) -> None:
+    text = '[[nodes]]\nname = "a"\nsampler = 2\n[nodes.link]\nlatency = -1.0\n' + TASKS
+    told = mistakes(cluster(tmp_path, text))
+    assert told == [
+        "unknown key 'nodes[0].sampler'.",
+        "'nodes[0].link.latency' is -1.0; it must lie between 0 and 60.",
+    ]
+
+
+def test_where_it_is_from_must_be_said(tmp_path: Path) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    path.write_text(NODES + TASKS, encoding="utf-8")
+    assert mistakes(path) == ["'from' is missing."]
+
+
+def test_nodes_must_do(tmp_path: Path) -> None:
+    told = mistakes(cluster(tmp_path, '[[nodes]]\nname = "a"\nsamplers = 0\n' + TASKS))
+    assert told == ["no node has a sampler.", "no node has a trainer."]
+
+
+def test_an_environment_must_be_recorded(tmp_path: Path) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    task = tmp_path / "task.toml"
+    task.write_text(task.read_text().replace('"talk"\nsteps', '"chess"\nsteps'), encoding="utf-8")
+    assert mistakes(path) == ["nothing is recorded of the environment 'chess'."]
+
+
+def test_what_is_not_simulated_is_refused(tmp_path: Path) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    task = tmp_path / "task.toml"
+    task.write_text(task.read_text() + '[policy]\nstart = "other@3"\n', encoding="utf-8")
+    assert mistakes(path) == ["the task begins from the version 'other@3', which no simulation has."]
+    task.write_text(
+        'kind = "eval"\ntenant = "lab"\nname = "e"\nversions = ["x@1"]\nenvironment = "talk"\n', encoding="utf-8"
+    )
+    assert mistakes(path) == ["the task measures versions, which no simulation has."]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "is no profile: it is not JSON."),
+        ("[]", "is no profile of format 1: it says of no format that it has."),
+        ('{"format": 2}', "is no profile of format 1: its format is 2."),
+        ('{"format": 1, "source": "x"}', "is no sound profile: Object missing required field `environments`."),
+    ],
+)
+def test_a_profile_is_checked(tmp_path: Path, text: str, says: str) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    (tmp_path / "profile.json").write_text(text, encoding="utf-8")
+    assert mistakes(path) == [says]
+
+
+def test_a_profile_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    cluster(tmp_path, "")
+    assert read_profile(tmp_path / "profile.json") == profile()
+    text = json.loads((tmp_path / "profile.json").read_text())
+    assert "plugin/talk" in str(text) and text["format"] == 1
+
+
+def test_a_home_without_records_is_told(tmp_path: Path) -> None:
+    path = cluster(tmp_path, NODES + TASKS)
+    create_database(Home(tmp_path / "home"))
+    (tmp_path / "empty").mkdir()
+    text = path.read_text()
+    for source, says in (
+        ("home", "no training episode is recorded there with its times."),
+        ("nowhere", "there is no such home or profile."),
+        ("empty", "is no home of marlaas."),
+    ):
+        path.write_text(text.replace("profile.json", source), encoding="utf-8")
+        assert mistakes(path) == [says]

@@ -1,0 +1,98 @@
+"""Records find what made a home: a simulated one, of which that is known. Then they predict another mix of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from marlaas.engine.home.paths import Home
+from marlaas.engine.simulate.cluster_file import Case, read_case
+from marlaas.engine.simulate.figures import Figures
+from marlaas.engine.simulate.recording import record
+from marlaas.engine.simulate.simulation import simulate
+
+from .made_up import NODES, TASKS, cluster, profile
+
+ALONE = """
+[[nodes]]
+name = "a"
+samplers = 1
+trainers = 1
+"""
+FITTED = ALONE + TASKS.replace("count = 4", "count = 8")
+OTHER = ALONE + TASKS.replace("count = 4", "count = 12") + "every = 0.7\n"
+
+
+def case_of(folder: Path, text: str) -> Case:
+    """Groups of four, which have what their three recorded members have in common."""
+    path = cluster(folder, text)
+    task = folder / "task.toml"
+    task.write_text(task.read_text().replace("group_size = 2", "group_size = 4"), encoding="utf-8")
+    return read_case(path)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The root of a home that trained the mix to which is fitted."""
+    folder = tmp_path_factory.mktemp("fitted")
+    assert simulate(case_of(folder, FITTED), folder / "home").figures.done == 8
+    return folder / "home"
+
+
+def test_rates_are_found_again(fitted: Path) -> None:
+    """Within what is left in by rounding to whole passes, and by beats that cut turns in two."""
+    found, made = record(Home(fitted)), profile()
+    assert found.sampler.a_pass == pytest.approx(made.sampler.a_pass, rel=0.1)
+    assert found.trainer.group + 200 * found.trainer.token == pytest.approx(
+        made.trainer.group + 200 * made.trainer.token, rel=0.1
+    ), "of a group of usual length; noise of 10 % is drawn for each"
+    assert set(found.trainer.update) == set(made.trainer.update)
+    assert found.state_bytes == made.state_bytes and not found.cards
+    assert {round(one, 6) for one in found.publish} <= set(made.publish)
+
+
+def test_episodes_are_found_again(fitted: Path) -> None:
+    (found,), (made,) = record(Home(fitted)).environments, profile().environments
+    lengths = {(turn.given, turn.said) for group in made.groups for episode in group for turn in episode.turns}
+    said = {turn.said for group in found.groups for episode in group for turn in episode.turns}
+    assert said <= {said for _, said in lengths}
+    delays = sorted(turn.delay for group in made.groups for episode in group for turn in episode.turns)
+    again = [turn.delay for group in found.groups for episode in group for turn in episode.turns]
+    assert all(min(abs(delay - one) for one in delays) < 1e-3 for delay in again), "to a tenth of a millisecond, twice"
+    assert all(episode.tail == pytest.approx(0.01, abs=1e-3) for group in found.groups for episode in group)
+    assert all(episode.scoring == pytest.approx(0.02, abs=1e-3) for group in found.groups for episode in group)
+    assert found.failures.share == pytest.approx(made.failures.share, abs=0.05), "some hundred episodes"
+    assert found.held_out
+
+
+def test_another_mix_is_predicted(fitted: Path, tmp_path: Path) -> None:
+    """Other tasks, more of them, one after the other: the means of two seeds, within the promised 10 %."""
+    case, profile = case_of(tmp_path, OTHER), record(Home(fitted))
+    true: list[Figures] = []
+    predicted: list[Figures] = []
+    for seed in (0, 1):
+        seeded = replace(case, spec=replace(case.spec, seed=seed))
+        true.append(simulate(seeded, tmp_path / f"true-{seed}").figures)
+        predicted.append(simulate(replace(seeded, profile=profile), tmp_path / f"predicted-{seed}").figures)
+
+    def means(of: Callable[[Figures], float]) -> tuple[float, float]:
+        return mean(map(of, predicted)), mean(map(of, true))
+
+    ours, theirs = means(lambda figures: figures.makespan)
+    assert ours == pytest.approx(theirs, rel=0.1)
+    for stage in ("rollout", "training"):
+        ours, theirs = means(lambda figures, stage=stage: figures.idle_of(stage))  # type: ignore[misc]
+        assert ours == pytest.approx(theirs, abs=0.1)
+        ours, theirs = means(lambda figures, stage=stage: figures.shares[stage]["lab-1"])  # type: ignore[misc]
+        assert ours == pytest.approx(theirs, abs=0.1)
+    ours, theirs = means(lambda figures: figures.reply_wait)
+    assert ours == pytest.approx(theirs, rel=0.25), "its tail hangs on how many turns come at once"
+
+
+def test_a_home_of_several_nodes_is_recorded(tmp_path: Path) -> None:
+    simulate(case_of(tmp_path, NODES + TASKS), tmp_path / "home")
+    assert record(Home(tmp_path / "home")).names() == ["talk"]
