@@ -17,7 +17,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ..devices import Ours
-from ..home import find_home
+from ..home import Home, find_home
 from ..workers import kill, run_host
 from .inventory import NodeFacts, look_here
 from .node_files import NodeFiles
@@ -39,8 +39,9 @@ OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "OMP_NUM_THREADS")
 class NodeHost:
     """Runs on a node as an async actor; all methods belong to its event loop."""
 
-    def __init__(self) -> None:
-        self._home = find_home()
+    def __init__(self, home: Home | None = None) -> None:
+        """``home`` is the node's; by default that of its environment."""
+        self._home = home or find_home()
         self.files = NodeFiles(self._home.scratch)
         self._children: dict[int, _Relayed] = {}
         self._arrived = InOrder()

@@ -7,13 +7,14 @@ from typing import Any
 from marlaas.engine.cluster.node_host import NodeHost
 from marlaas.engine.cluster.node_link import Host, HostLost
 from marlaas.engine.cluster.node_workers import NodeWorkers
+from marlaas.engine.home import Home, find_home
 
 
 class HostHere:
     """Implements ``node_link.Host``; what a call returns is its own reference."""
 
-    def __init__(self) -> None:
-        self.host = NodeHost()
+    def __init__(self, node: str) -> None:
+        self.host = NodeHost(Home(find_home().root / node))
         self.lost = ""
         self.full = False
         """Whether an object store would refuse large things."""
@@ -54,7 +55,7 @@ class BridgeWithoutRay(NodeWorkers):
         self._hosts: dict[str, HostHere] = {}
 
     def _start_host(self, node: str) -> Host:
-        self._hosts[node] = HostHere()
+        self._hosts[node] = HostHere(node)
         return self._hosts[node]
 
     async def lose(self, node: str, reason: str) -> None:
