@@ -24,7 +24,7 @@ from ..devices import (
     usable_software,
 )
 from ..environments import EnvironmentService
-from ..errors import ClusterUnreachable
+from ..errors import ClusterUnreachable, ConfigError
 from ..fleet import (
     EnvironmentHosts,
     PlacementPlan,
@@ -94,12 +94,21 @@ def elsewhere(
 
 
 def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | None:
-    """The cluster that this machine is in; None where it is in none. Raises ``ConfigError`` where it is not safe."""
+    """The cluster that this machine is in; None where it is in none.
+
+    Raises ``ConfigError`` where it is not safe, and where this home has joined another's: two engines would start
+    workers on the same nodes, and neither would know of the other's.
+    """
     if not settings.cluster.address and not home.node_lock.exists():
         return None
     from ..cluster import Cluster, local_node, named, ray_environment
 
     own = local_node(home)
+    if own is not None and own.head and not own.is_head:
+        raise ConfigError(
+            f"This machine is a node of the cluster at {own.head}, whose engine runs on its head.",
+            "Submit tasks there, or take this machine out of the cluster: `marlaas cluster leave`.",
+        )
     address = own.head if own is not None else settings.cluster.address
     if not address:
         return None
