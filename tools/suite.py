@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = ROOT / "tests" / "end_to_end"
-EVERY_DAY = "not slow and not libraries and not vllm and not clients"
+EVERY_DAY = "not slow and not libraries and not vllm and not clients and not cluster"
 OUTCOMES = ("passed", "failed", "skipped")
 ENDED_BY_TESTS = (0, 1)
 """pytest's exit codes where all tests ran; others: interrupted, broken, or nothing was collected."""

@@ -122,9 +122,8 @@ async def test_without_any_editor_the_place_is_said(
 async def test_a_opens_the_form_with_the_environment_under_the_cursor(home: Home, size: tuple[int, int]) -> None:
     fill_environments(home.database)
     async with driving(home, size) as driver:
-        await driver.press(KEY)
+        await driver.press(KEY, "j", "j")
         assert "a add task" in driver.text()
-        await driver.press("j", "j")
         name = driver.app.screen.query_one(EnvironmentsTable).key
         await driver.press("a")
         await driver.settle()

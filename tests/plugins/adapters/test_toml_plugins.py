@@ -107,7 +107,7 @@ def test_a_file_without_a_good_entry_is_broken(tmp_path: Path) -> None:
         (f"{GAME}[args]\nplayers = 3\n", 4, "'players' is not one of the args"),
         (f"[[environments]]\n{GAME}\n[more]\nx = 1\n", 5, "'more' belongs into an environment"),
         ("environments = []\n", 1, "environments must be tables"),
-        ('adapter = "program"\ncommand = "a"\n', 1, "'reward': the reward is missing: \"exit\", or the file"),
+        ('adapter = "program"\ncommand = "a"\n', 1, "'reward': the reward is missing: \"exit\", the file in which"),
         (
             'adapter = "program"\ncommand = "a"\nreward = "exit"\n[files]\nx = 3\n',
             4,

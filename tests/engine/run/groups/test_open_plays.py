@@ -324,10 +324,15 @@ async def test_a_play_for_one_gives_way_to_a_play_for_all(tmp_path: Path, monkey
     here = World(tmp_path / "home", TWO)
     here.environments = Paying(here.chance, agents=AGENTS, pause=lambda spec: over if spec.member else None)
 
-    async def step(*_: Any) -> None:
-        await asyncio.Event().wait()
+    trainer = here.workers.trainer
+    accumulate = trainer.accumulate
 
-    monkeypatch.setattr(here.workers.trainer, "step", step)  # the solver still needs the number when the engine dies
+    async def held(policy: str, groups: tuple[Any, ...], probe: Any = None, path: str = "") -> Any:
+        if path:  # a step: the solver still needs the number when the engine dies
+            await asyncio.Event().wait()
+        return await accumulate(policy, groups, probe)
+
+    monkeypatch.setattr(trainer, "accumulate", held)
     await dies(here, lambda: (1, 0) in kept(here))
     execute = here.store._database.conn.execute
     execute("DELETE FROM trajectories")
