@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..rollout import Sampler
-from ..training import PolicyConfig, StepResult, Trainer
+from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, Trainer, TrainGroup
 from ..workers import WorkerHandle
 
 T = TypeVar("T")
@@ -85,8 +85,6 @@ class RemoteTrainer:
         self._trainer = trainer
         self._worker = worker
         self._files = files
-        self.accumulate = trainer.accumulate
-        self.accumulate_together = trainer.accumulate_together
         self.score = trainer.score
         self.get_state = trainer.get_state
         self.set_state = trainer.set_state
@@ -108,3 +106,30 @@ class RemoteTrainer:
         result = await self._trainer.step(policy, there)
         await self._files.collect(self._worker, there, path, new=False)
         return replace(result, path=path)
+
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
+        """See the protocol."""
+        if not path:
+            return await self._trainer.accumulate(policy, groups, probe)
+        there = await self._files.fresh(self._worker)
+        return await self._collected(await self._trainer.accumulate(policy, groups, probe, there), path)
+
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        """See the protocol."""
+        away = [replace(job, path=await self._files.fresh(self._worker)) if job.path else job for job in jobs]
+        results = await self._trainer.accumulate_together(tuple(away))
+        return tuple(
+            [
+                await self._collected(one, job.path) if isinstance(one, GroupStats) else one
+                for job, one in zip(jobs, results, strict=True)
+            ]
+        )
+
+    async def _collected(self, stats: GroupStats, path: str) -> GroupStats:
+        """The same, with the state file of its step at ``path``, if it made one."""
+        if stats.step is None:
+            return stats
+        await self._files.collect(self._worker, stats.step.path, path, new=False)
+        return replace(stats, step=replace(stats.step, path=path))

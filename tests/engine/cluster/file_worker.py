@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from marlaas.engine.cluster.node_files import checksum_of
-from marlaas.engine.training import PolicyConfig, StepResult
+from marlaas.engine.training import GroupStats, Job, PolicyConfig, Probe, StepResult, TrainGroup
 
 
 class FileWorker:
@@ -20,6 +20,15 @@ class FileWorker:
         Path(path).write_bytes(os.urandom(400_000))
         return self._result(path)
 
+    async def accumulate(
+        self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
+    ) -> GroupStats:
+        step = await self.step(policy, path) if path else None
+        return GroupStats(0, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, step=step)
+
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats, ...]:
+        return tuple([await self.accumulate(job.policy, job.groups, job.probe, job.path) for job in jobs])
+
     def _result(self, path: str) -> StepResult:
         data = Path(path).read_bytes()
-        return StepResult(0, path, checksum_of(data), len(data), 0.0, 0.0)
+        return StepResult(0, path, checksum_of(data), len(data), 0.0, 0.0, notice=path)

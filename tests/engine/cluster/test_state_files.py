@@ -13,7 +13,7 @@ from marlaas.engine.cluster import NodeLauncher, RemoteSampler, RemoteTrainer, S
 from marlaas.engine.cluster.node_files import KEPT, NodeFiles, checksum_of
 from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterUnreachable, WorkerDied
 from marlaas.engine.rollout import Sampler
-from marlaas.engine.training import PolicyConfig, Trainer
+from marlaas.engine.training import GroupStats, Job, PolicyConfig, Trainer
 from marlaas.engine.workers import WorkerHandle
 
 from .test_launcher import open_bridge
@@ -116,6 +116,22 @@ class TestOverTheBridge:
         sampler = RemoteSampler(workers[1].proxy(Sampler), workers[1], StateFiles(bridge, sync=True))
         assert await sampler.load("policy/1", str(second)) == stepped.checksum
         assert (await bridge.call("counts"))[0] == 0, "it is in the store since the trainer's node has put it there"
+
+    async def test_a_step_in_the_call_of_its_groups_comes_home(
+        self, bridge: WorkerHandle, workers: list[WorkerHandle], tmp_path: Path
+    ) -> None:
+        trainer = RemoteTrainer(workers[0].proxy(Trainer), workers[0], StateFiles(bridge, sync=True))
+        (tmp_path / "task").mkdir()
+        paths = [tmp_path / "task" / name for name in ("1", "2")]
+        assert (await trainer.accumulate("policy", ())).step is None
+        alone = await trainer.accumulate("policy", (), path=str(paths[0]))
+        jobs = (Job("other", ()), Job("policy", (), path=str(paths[1])))
+        without, together = await trainer.accumulate_together(jobs)
+        assert isinstance(without, GroupStats) and without.step is None
+        assert isinstance(together, GroupStats) and alone.step and together.step
+        for step, path in zip((alone.step, together.step), paths, strict=True):
+            assert (step.path, step.checksum) == (str(path), checksum_of(path.read_bytes()))
+            assert step.notice != step.path, "the trainer wrote it to its own machine"
 
     async def test_a_full_store_makes_files_slower_only(
         self, bridge: WorkerHandle, workers: list[WorkerHandle], tmp_path: Path
