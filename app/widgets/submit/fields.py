@@ -27,6 +27,8 @@ class Fields(Vertical):
     def __init__(self, choices: Choices) -> None:
         super().__init__()
         self._choices = choices
+        self._told: tuple[Checked, Mapping[str, str]] | None = None
+        """What was last said of the lines: those that are being made hear it once they stand."""
 
     async def show(self, form: Form) -> None:
         """Make all lines anew."""
@@ -41,12 +43,13 @@ class Fields(Vertical):
             ]
         )
         await self.show_parameters(form)
-        await self.query_one(Policies).show(form)
+        await self.show_policies(form)
         self.focus_first()
 
     async def show_policies(self, form: Form) -> None:
         """Bring the lines of several policies up to date."""
         await self.query_one(Policies).show(form)
+        self._tell_again()
 
     async def go_to(self, key: str) -> None:
         """Put the cursor into the field of a key, in whichever table that is folded."""
@@ -55,6 +58,7 @@ class Fields(Vertical):
                 await section.unfold()
         if key in self.query_one(Policies).keys:
             await self.query_one(Policies).unfold(key)
+        self._tell_again()
         for row in self.query(FieldRow):
             if row.field.key == key:
                 row.query_one(Input).focus()
@@ -64,6 +68,7 @@ class Fields(Vertical):
         place = self.query_one("#parameters", Vertical)
         await place.remove_children()
         await place.mount_all([self._row(field, form) for field in form.parameters])
+        self._tell_again()
 
     def focus_first(self) -> None:
         """Focus the first field that has no text."""
@@ -74,12 +79,20 @@ class Fields(Vertical):
 
     def tell(self, checked: Checked, texts: Mapping[str, str]) -> None:
         """Show what is wrong, beside each field and in the titles of tables."""
+        self._told = (checked, texts)
         for row in self.query(FieldRow):
-            row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
+            if row.is_mounted:
+                row.tell(checked.problems.get(row.field.key, ""), row.field.key in checked.missing)
         for section in self.query(Section):
-            section.tell(checked.problems, texts)
+            if section.is_mounted:
+                section.tell(checked.problems, texts)
         for policies in self.query(Policies):
-            policies.tell(checked.problems)
+            if policies.is_mounted:
+                policies.tell(checked.problems)
+
+    def _tell_again(self) -> None:
+        if self._told is not None:
+            self.tell(*self._told)
 
     def _row(self, field: FormField, form: Form) -> FieldRow:
         return FieldRow(field, form.texts.get(field.key, ""), self._choices)

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
+from marlaas.app.form.checking import Checked
+from marlaas.app.form.fields import name_fields
+from marlaas.app.form.form import Form
 from marlaas.app.form.sources import read_sources
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.queue.table import QueueTable
 from marlaas.app.widgets.submit.choice_list import ChoiceList
 from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.app.widgets.submit.fields import Fields
+from marlaas.app.widgets.submit.policies import Policies
+from marlaas.app.widgets.submit.section import Section
 from marlaas.engine.home.paths import Home
 
 from ..commanding import FakeEngine
@@ -143,6 +148,18 @@ async def test_policies_and_agents_are_typed_and_chosen(
         await driver.press("ctrl+s")
         assert isinstance(driver.app.screen, SubmitScreen) is False, driver.notices()
     assert [task.name for task in queued(home)] == ["duel"]
+
+
+async def test_lines_still_being_made_are_told_afterwards(home: Home, several: Filling, foreseen: None) -> None:
+    async with opened(home, (120, 60)) as driver:
+        await typed(driver, name="duel", environment="duel")
+        fields, lines = driver.app.screen.query_one(Fields), name_fields()
+        making = fields.query_one(Policies).mount(Section("several", lines, {}, lambda field: ()))
+        fields.tell(Checked({lines[0].key: "No such policy."}), {})
+        await making
+        await fields.show_policies(Form())
+        await driver.settle()
+        assert "several (1 wrong)" in driver.text()
 
 
 async def test_the_first_wrong_field_gets_the_cursor(home: Home, several: Filling, foreseen: None) -> None:
