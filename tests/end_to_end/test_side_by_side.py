@@ -1,4 +1,7 @@
-"""Two kinds of samplers side by side: tasks train on both, and outlive the death of one."""
+"""Two kinds of samplers side by side: tasks train on both, and outlive the death of one.
+
+That a deterministic task repeats itself there is seen in ``make test-slow``; every day, in ``test_repeatable``.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,7 @@ def test_tasks_train_on_both_and_outlive_one(both: Lab) -> None:
     assert workers["rollout"] != workers["rollout-2"]
 
 
+@pytest.mark.slow
 def test_a_deterministic_task_says_the_same_twice_beside_others(both: Lab) -> None:
     settled = {"deterministic": True, "max_staleness": 0}
     first = both.submit("once", steps=3, train=settled)
