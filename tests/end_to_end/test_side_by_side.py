@@ -1,6 +1,6 @@
 """Two kinds of samplers side by side: tasks train on both, and outlive the death of one.
 
-That a deterministic task repeats itself there is seen in ``make test-slow``; every day, in ``test_repeatable``.
+In ``make test-slow``, too, that a deterministic task repeats itself there, and that two alike are both busy.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def equal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_a_task_with_one_group_at_a_time_keeps_both_busy(equal: Lab) -> None:
     """By its number the whole group would be at one sampler, and the other one would have nothing to do."""
     train = {"groups_per_step": 1, "group_size": 8, "max_staleness": 0}
