@@ -74,7 +74,6 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
     fill_full(home.database).execute("UPDATE tasks SET state = 'done' WHERE id = 2")  # 20 comes before it
     async with driving(home, (80, 24)) as driver:
         await driver.press("colon", *"open task 2")
-        await driver.pilot.pause(0.5)  # the palette gathers for a while before it shows
         await driver.press("enter")
         assert driver.app.selected == 2 and driver.app.current_mode == "task"
 
