@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from unittest.mock import patch
 
 from textual.app import App
@@ -59,8 +59,8 @@ def known_threads() -> Threads:
     return threads
 
 
-async def idle(app: App[object], *_: float) -> None:
-    """Until nothing is ready, no timer is due soon, and what changed is laid out."""
+async def idle(app: App[Any], *least_and_most: float) -> None:
+    """Until nothing is ready, no timer is due soon, and what changed is laid out, however long that takes."""
     loop = _loop()
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
@@ -74,14 +74,15 @@ async def idle(app: App[object], *_: float) -> None:
             return
 
 
-def _due_soon(app: App[object]) -> list[asyncio.Task[None]]:
+def _due_soon(app: App[Any]) -> list[asyncio.Task[Any]]:
     """What waits for its time, and is no beat that goes on for ever."""
     nodes = [app, *(node for screen in app.screen_stack for node in screen.walk_children(with_self=True))]
     timers = [timer for node in nodes for timer in node._timers if timer._repeat == 0 and timer._interval <= SOON]
-    return [timer._task for timer in timers if timer._task and not timer._task.done() and timer._active.is_set()]
+    tasks = (timer._task for timer in timers if timer._active.is_set())
+    return [task for task in tasks if task is not None and not task.done()]
 
 
-def _has_changed(screen: Screen[object]) -> bool:
+def _has_changed(screen: Screen[Any]) -> bool:
     return bool(
         screen._layout_required
         or screen._scroll_required
@@ -92,7 +93,7 @@ def _has_changed(screen: Screen[object]) -> bool:
     )
 
 
-async def rest(app: App[object]) -> None:
+async def rest(app: App[Any]) -> None:
     """Until it is idle and no worker and no thread of it is under way, not even one that nobody waits for any more."""
     threads = known_threads()
     while True:
@@ -105,7 +106,7 @@ async def rest(app: App[object]) -> None:
 
 
 @contextmanager
-def pilots_know_rest(app: App[object]) -> Iterator[None]:
+def pilots_know_rest(app: App[Any]) -> Iterator[None]:
     """Within it, a pilot waits until this application is ``idle``."""
     known = partial(idle, app)
     with patch("textual.app.wait_for_idle", known), patch("textual.pilot.wait_for_idle", known):
@@ -119,9 +120,9 @@ def drawing_put_off() -> Iterator[Callable[[], None]]:
     Each drawing makes up a third of what an application of a test computes.
     """
     draw = Screen._compositor_refresh
-    late: list[Screen[object]] = []
+    late: list[Screen[Any]] = []
 
-    def put_off(screen: Screen[object]) -> None:
+    def put_off(screen: Screen[Any]) -> None:
         if screen is not screen.app.screen:
             draw(screen)
             return
