@@ -44,6 +44,27 @@ def delays_and_programs(pid: int | None = None) -> tuple[dict[int, float], float
     return found, programs
 
 
+def delay_of(native_id: int) -> float:
+    """Seconds that a thread of this process has waited for a core so far; 0 where the system does not say.
+
+    A wait that goes on is not in it: it counts once the thread has run.
+    """
+    try:
+        with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as said:
+            return int(said.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def waits_for_core(native_id: int) -> bool:
+    """Whether a thread of this process runs or wants to, as far as the system says."""
+    try:
+        with open(f"/proc/self/task/{native_id}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"R"
+    except (OSError, IndexError):
+        return False
+
+
 def added(before: Mapping[int, float], after: Mapping[int, float]) -> float:
     """Seconds that were waited between two looks, all threads together."""
     return sum(max(0.0, seconds - before.get(thread, 0.0)) for thread, seconds in after.items())

@@ -16,13 +16,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .delays import added, delays_and_programs
+from .delays import added, delay_of, delays_and_programs, waits_for_core
 
 TICK = 0.5
 """Seconds between two looks at the process while episodes are under way."""
 PROGRAMS = 0.125
 """Share of a time that programs computed from which all of it counts as computing: how long a program waited for a core
 is not known once it has ended."""
+
+STARTED = 0.02
+"""The same where the question is whether a process waits for others: a program that only does so computes less."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,14 @@ def idle_between(before: Reading, after: Reading) -> float:
 
 
 def quiet_between(before: Reading, after: Reading) -> float:
-    """Seconds between two readings in which neither the process nor a program of it computed or waited for a core; 0
-    where the system does not say who waits for a core."""
-    if not after.delays:
-        return 0.0
+    """Seconds between two readings in which neither the process nor a program of it computed or waited for a core.
+
+    0 where programs computed, and where the system does not say who waits for a core.
+    """
     programs = after.programs + after.running - before.programs - before.running
-    return max(0.0, idle_between(before, after) - max(0.0, programs))
+    if not after.delays or programs > STARTED * (after.wall - before.wall):
+        return 0.0
+    return idle_between(before, after)
 
 
 def spent_between(before: Reading, after: Reading) -> tuple[float, float]:
@@ -150,6 +155,9 @@ class Meter:
     def __init__(self, read: Callable[[], Reading] = read_process) -> None:
         self.blocked = 0.0
         """Seconds in which steps of any episode kept the loop without computing."""
+        self._asleep = self._delayed = 0.0
+        """Seconds of that in which they did not wait for a core either, and for which the loop's thread had waited for
+        one by the end of the last of them."""
         self.step: tuple[Usage, float, float] | None = None
         """Whose step is under way on the loop, with the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
@@ -161,6 +169,24 @@ class Meter:
         """When the process was last looked at, its idle seconds by then, and the idle share of the time before."""
         self._quiet = 0.0, 0.0
         """Its quiet seconds by then, and the quiet share of the time before."""
+
+    def kept(self, seconds: float) -> None:
+        """A step of the thread that calls has kept the loop for so long without computing."""
+        self.blocked += seconds
+        delayed = delay_of(threading.get_native_id())
+        self._asleep += max(0.0, seconds - (delayed - self._delayed))
+        self._delayed = delayed
+
+    def asleep(self, now: float, thread: int, computed: float) -> float:
+        """Seconds so far in which steps kept the loop, and neither computed nor waited for a core.
+
+        ``thread``: the native id of the loop's, ``computed``: its processor seconds so far. Any thread may ask.
+        """
+        step = self.step
+        if step is None or waits_for_core(thread):
+            return self._asleep
+        _, began, wall = step
+        return self._asleep + max(0.0, now - wall - (computed - began) - (delay_of(thread) - self._delayed))
 
     def look(self, now: float) -> None:
         """Look at the process, at most once a tick; any thread may call this."""

@@ -50,6 +50,7 @@ class Pulse:
         self._tidy = tidy
         self._meter = meter
         self._main = threading.get_ident()
+        self._main_thread = threading.get_native_id()
         self._main_clock = time.pthread_getcpuclockid(self._main) if hasattr(time, "pthread_getcpuclockid") else None
         self._ran = 0.0
         """The process's processor seconds when this thread last ran."""
@@ -58,7 +59,7 @@ class Pulse:
         self._sampler: StackSampler | None = None
         """While a check looks at what keeps the loop busy."""
         self._before = 0.0, 0.0
-        """At the last answer: seconds in which steps had kept the loop, and in which the process was quiet."""
+        """At the last answer: seconds in which steps had kept the loop asleep, and in which the process was quiet."""
 
     def start(self) -> None:
         """Begin to answer; called in the thread of the loop. On SIGUSR2 a thread says where it is, even if compiled
@@ -126,15 +127,9 @@ class Pulse:
 
     def _asleep(self) -> float:
         """Seconds since the last call in which a step kept the loop, and nothing here computed or waited for a core."""
-        now = time.monotonic()
-        blocked, quiet = self._meter.blocked + self._under_way(now), self._meter.quiet(now)
-        before, self._before = self._before, (blocked, quiet)
-        return max(0.0, min(blocked - before[0], quiet - before[1]))
-
-    def _under_way(self, now: float) -> float:
-        """Seconds for which the step that is under way has kept the loop without computing."""
-        step = self._meter.step
-        if step is None or self._main_clock is None:
+        if self._main_clock is None:
             return 0.0
-        _, began, wall = step
-        return max(0.0, now - wall - (time.clock_gettime(self._main_clock) - began))
+        now, before = time.monotonic(), self._before
+        asleep = self._meter.asleep(now, self._main_thread, time.clock_gettime(self._main_clock))
+        self._before = max(before[0], asleep), self._meter.quiet(now)
+        return max(0.0, min(asleep - before[0], self._before[1] - before[1]))

@@ -48,7 +48,7 @@ class Steps(Coroutine[Any, Any, Any]):
             blocked = monotonic() - wall - computed
             if blocked > _BLOCKED:
                 usage.blocked += blocked
-                meter.blocked += blocked
+                meter.kept(blocked)
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
         """Go on with an error."""

@@ -28,7 +28,8 @@ def test_threads_that_came_and_went() -> None:
 def test_a_process_is_quiet_while_no_program_of_it_computes() -> None:
     before = Reading(0.0, 1.0, {1: 5.0}, programs=1.0, running=2.0)
     assert quiet_between(before, Reading(4.0, 2.0, {1: 5.5}, 1.0, 2.0)) == 4.0 - 1.0 - 0.5
-    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 1.0, 5.0)) == 1.0, "a compiler ran for three of four"
+    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 1.0, 3.0)) == 0.0, "a compiler, short of cores perhaps"
+    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 1.0, 2.05)) == 4.0, "one that asks somebody else"
     assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 3.0, 0.0)) == 4.0, "one ended, which is nothing new"
     assert quiet_between(before, Reading(4.0, 1.0, {})) == 0.0, "nobody says who waited for a core"
 
