@@ -59,8 +59,8 @@ class Crowd:
         return len(self.played) + self.unfinished
 
     def each(self, seconds: float) -> float:
-        """What one episode takes, by what all of them took together: where some have not ended, at most as long as one
-        alone."""
+        """For how long one episode keeps the loop, where they took turns at it: where some have not ended, by those
+        that have, and at most as long as one takes alone."""
         return min(seconds / max(1, len(self.played)), self.alone) if self.unfinished else seconds / self.number
 
 
@@ -104,9 +104,10 @@ def judge(crowd: Crowd, alive: int) -> list[Finding]:
     worst = [(place, crowd.each(place.seconds)) for place in crowd.watched.places[:_MOST_PLACES]]
     blocking = [_blocks(place, each, number, alive) for place, each in worst if each >= SHORT]
     findings += blocking
-    beside = crowd.each(crowd.watched.computed - math.fsum(place.seconds for place in crowd.watched.places))
+    beside = (crowd.watched.computed - math.fsum(place.seconds for place in crowd.watched.places)) / number
     if beside * alive >= LONG:
-        text = f"It computes for {_spoken(beside)} an episode beside its event loop, in threads:"
+        least = "at least " if crowd.unfinished else ""
+        text = f"It computes for {least}{_spoken(beside)} an episode beside its event loop, in threads:"
         text += f" {number} episodes at once need {_spoken(number * beside)} of one core, as only one of them runs at a"
         text += f" time, and the {alive} that a task has alive {_spoken(alive * beside)}."
         findings.append(Finding(CHECK, "note", text))
