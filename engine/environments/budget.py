@@ -1,8 +1,8 @@
 """How many processes all plugins of an engine may have together.
 
 Each pool may have one process, or the least that its author asks for. What goes beyond that is shared by all: as many
-further processes as there are cores, since more could not compute at the same time. Cores of other nodes count for
-whoever may use them.
+further processes as there are cores, since more could not compute at the same time. Those that wait more than they
+compute count as fewer. Cores of other nodes count for whoever may use them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ from weakref import WeakSet
 
 from ..devices import own_cores
 
+PER_CORE = 8
+"""Most processes that count as one: those of a version whose code does nothing but wait for others."""
+
 
 class Pool(Protocol):
     """Processes of one kind of one version."""
 
     @property
     def further(self) -> int:
-        """How many processes it has, or is starting, beyond those that it may have in any case."""
+        """For how many processes that compute it counts, those that are being started included, beyond those that it
+        may have in any case."""
 
 
 class ProcessBudget:

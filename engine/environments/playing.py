@@ -2,11 +2,15 @@
 
 An episode goes to the process with the fewest. One that finds no place waits here, in the order in which they came;
 that is no error, and no time limit counts it. A process that dies takes only its own episodes.
+
+A coroutine that blocks holds up its siblings in its process, and cannot be moved to a thread. So there are more
+processes where this is seen: up to the cores where it computes, and several for each core where it waits.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -90,8 +94,6 @@ class Elsewhere:
     """Cores there that the version may use by now."""
     stays: Callable[[str], bool] = lambda node: True
     """Whether processes on a node may begin something new."""
-    unbounded: bool = False
-    """Whether the most processes grow with those cores: their number is not the author's."""
 
 
 class PlayingPool:
@@ -105,9 +107,17 @@ class PlayingPool:
         episodes: int,
         budget: ProcessBudget,
         elsewhere: Elsewhere | None = None,
+        unbounded: bool = False,
+        fitting: Callable[[], int] = lambda: 1 << 20,
     ) -> None:
-        """``episodes``: the most that one process has at the same time; ``elsewhere``: other nodes, if any."""
+        """``episodes``: the most that one process has at the same time; ``elsewhere``: other nodes, if any.
+
+        ``unbounded``: whether the most processes are not the author's number, but follow from cores, also elsewhere,
+        and from what a process needs of one; ``fitting``: processes for which there is memory.
+        """
         self._elsewhere = elsewhere
+        self._unbounded = unbounded
+        self._fitting = fitting
         self._start = start
         self._version = version
         self._bounds = workers
@@ -128,6 +138,8 @@ class PlayingPool:
         self._held = 0.0
         """Until when no further process is started."""
         self._account = Account()
+        self._weight = 1.0
+        """See ``Work.weight``: when it was last known."""
         self._look: asyncio.TimerHandle | None = None
         self._looked = 0.0
         budget.join(self)
@@ -160,7 +172,7 @@ class PlayingPool:
     @property
     def further(self) -> int:
         """See ``budget.Pool``."""
-        return max(0, len(self._workers) + len(self._more) - max(1, self._bounds.least))
+        return max(0, math.ceil(self._weight * (len(self._workers) + len(self._more))) - max(1, self._bounds.least))
 
     async def alive(self) -> Child:
         """A process on the engine's machine, started where there is none; ``BrokenPlugin`` if that fails."""
@@ -278,13 +290,14 @@ class PlayingPool:
         work = Work(
             tuple(worker.live for worker in staying), tuple(worker.child.load for worker in staying), self.waiting
         )
-        self._account = self._account.after(work, seconds, self._episodes)
         held = self._more or time.monotonic() < self._held
         more = self._elsewhere.cores() if self._elsewhere is not None and work.pressed else 0
-        spare = 0 if held else self._budget.left_with(more) + len(self._workers) - len(staying)
+        self._weight = work.weight or self._weight
+        spare = 0 if held else self._spare(more) + len(self._workers) - len(staying)
         bounds = self._bounds
-        if more and self._elsewhere is not None and self._elsewhere.unbounded:
-            bounds = replace(bounds, most=bounds.most + more)
+        if self._unbounded:
+            bounds = replace(bounds, most=int((bounds.most + more) / self._weight))
+        self._account = self._account.after(work, seconds, self._episodes, bounds.most)
         target = wanted(self._account, work, bounds, self._episodes, self._price, spare)
         if target != len(staying):
             self._account = Account()
@@ -293,6 +306,17 @@ class PlayingPool:
         for worker in sorted(staying, key=lambda worker: worker.live)[: max(0, len(staying) - target)]:
             worker.leaving = True
             self._part(worker)
+
+    def _spare(self, more: int) -> int:
+        """Further processes for which the machine has room, with ``more`` cores of other nodes: those that have a core
+        each, or as many that wait as there are parts of cores and memory for."""
+        left, number, due = self._budget.left_with(more), len(self._workers), max(1, self._bounds.least)
+        if self._weight == 1.0:
+            return left
+        now = self._weight * number
+        room = left + max(0, due - math.ceil(now)) + math.ceil(now) - now
+        whole = left + self.further - max(0, number - due)
+        return max(0, whole, min(int(room / self._weight), self._fitting()))
 
     def _revived(self) -> asyncio.Task[Child]:
         """The task that starts a process where there is none."""

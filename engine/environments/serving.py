@@ -16,6 +16,7 @@ from typing import Any
 
 from marlaas.plugins.messages import Answer
 
+from ..devices import available_memory
 from ..trajectories import Failure
 from .budget import ProcessBudget
 from .grace import EpisodeTimes
@@ -25,6 +26,7 @@ from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
 from .process.lending import lend, stamped
+from .process.usage import resident_bytes
 from .process.wire import Described
 from .protocol import Answering, Crew, DataFacts, EpisodeOutcome, EpisodeSpec, EventKind, Ranking, Unscored
 from .recorder import Recorder
@@ -32,6 +34,8 @@ from .scoring.pools import ScoringPools
 from .scoring.version import IMPORT_PATIENCE, VersionScoring
 from .sizing import Workers
 
+_SMALLEST = 64 << 20
+"""Bytes that a process counts for at least, before it has played much."""
 REPLACED = "a newer version took its place"
 
 Told = Callable[[EventKind, str, Failure | None], None]
@@ -84,7 +88,9 @@ class Serving:
             runtime.workers_within(scoring.budget.cores),
             runtime.episodes,
             scoring.budget,
-            Elsewhere(self._launched_further, self._cores_elsewhere, self._reach.stays, runtime.workers is None),
+            Elsewhere(self._launched_further, self._cores_elsewhere, self._reach.stays),
+            runtime.workers is None,
+            self._fitting,
         )
         self._scoring = VersionScoring(path, folders, lambda failure: tell("died", version, failure), scoring)
 
@@ -321,6 +327,11 @@ class Serving:
             except BrokenPlugin as error:
                 self._reach.refuse(launcher.node, self._path, self._folders.scratch.name, error.failure.message)
         return await self._launched(owner)
+
+    def _fitting(self) -> int:
+        """Further processes for which half of the machine's free memory is enough."""
+        largest = max(map(resident_bytes, self._playing.pids), default=0)
+        return available_memory() // (2 * max(largest, _SMALLEST))
 
     def _cores_elsewhere(self) -> int:
         return self._reach.elsewhere(self._path, self._folders)

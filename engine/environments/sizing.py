@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .budget import PER_CORE
 from .process.load import Load
 
 EPISODES = 512
@@ -21,6 +22,8 @@ FILLED = 0.6
 """Share of a core that the processes are to have after some have ended: less than ``BUSY``, or they would come back."""
 LATE = 0.25
 """Seconds of delay from which the loop of a process counts as late, though it may not compute: what blocks it waits."""
+ENOUGH = 0.5
+"""Seconds per second, of all processes, in which code keeps their loops, from which it is known what it does there."""
 LEAST_PRICE = 1.0
 """Least seconds of work for which a process is started: what was seen in less may be chance."""
 REST = 60.0
@@ -57,12 +60,25 @@ class Work:
         busy = sum(min(1.0, load.busy) for load in self.loads) / len(self.loads)
         return busy >= BUSY or min(load.late for load in self.loads) >= LATE
 
-    def needed(self, episodes: int) -> int:
-        """Processes that would do, with at most so many episodes each."""
+    @property
+    def weight(self) -> float | None:
+        """Share of a core that each process needs while its code keeps its loop; None where too little of that is seen.
+
+        Code that waits there, for a database or a model elsewhere, may have more processes than there are cores. To
+        wait for a core, or for a program that computes, is no such waiting.
+        """
+        busy, asleep = sum(load.busy for load in self.loads), sum(load.asleep for load in self.loads)
+        return max(1 / PER_CORE, busy / (busy + asleep)) if busy + asleep >= ENOUGH else None
+
+    def needed(self, episodes: int, most: int | None = None) -> int:
+        """Processes that would do, with at most so many episodes each; ``most``: of which more gain nothing while they
+        are pressed, since what they do there has changed."""
+        if most is not None and self.pressed and len(self.live) > most:
+            return most
         if any(load.late >= LATE for load in self.loads):
             return len(self.live)
-        busy = sum(load.busy for load in self.loads)
-        return max(1, math.ceil(busy / FILLED), math.ceil((sum(self.live) + self.waiting) / episodes))
+        kept = sum(load.busy + load.asleep for load in self.loads)
+        return max(1, math.ceil(kept / FILLED), math.ceil((sum(self.live) + self.waiting) / episodes))
 
 
 @dataclass(frozen=True)
@@ -74,10 +90,10 @@ class Account:
     slack: float = 0.0
     """Since when fewer would do."""
 
-    def after(self, work: Work, seconds: float, episodes: int) -> Account:
-        """The account after ``seconds`` of such work."""
+    def after(self, work: Work, seconds: float, episodes: int, most: int | None = None) -> Account:
+        """The account after ``seconds`` of such work; ``most`` as in ``wanted``."""
         pressed = self.pressed + (seconds if work.pressed else -seconds)
-        slack = self.slack + seconds if work.needed(episodes) < len(work.live) else 0.0
+        slack = self.slack + seconds if work.needed(episodes, most) < len(work.live) else 0.0
         return Account(min(REST, max(0.0, pressed)), slack)
 
 
@@ -91,7 +107,7 @@ def wanted(account: Account, work: Work, workers: Workers, episodes: int, price:
     if now < workers.least:
         return workers.least
     if account.slack >= REST:
-        return min(now, max(workers.least, work.needed(episodes)))
+        return min(now, max(workers.least, work.needed(episodes, workers.most)))
     if account.pressed >= max(LEAST_PRICE, min(price, REST)):
         most = min(workers.most, now + spare, 2 * now, sum(work.live) + work.waiting)
         return max(now, most)

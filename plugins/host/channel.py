@@ -62,6 +62,8 @@ class Channel(asyncio.Protocol):
         self._on_message = on_message
         self._on_close = on_close
         self._received = bytearray()
+        self.hasty = False
+        """Whether messages leave at once, though others may follow in the same turn; any thread may set it."""
         self._outgoing: list[bytes] = []
         self._queued = 0.0
         """When the first of them was queued."""
@@ -110,7 +112,7 @@ class Channel(asyncio.Protocol):
             self._queued = now
             self._loop.call_soon(self.flush)
         self._outgoing.append(_LENGTH.pack(len(body)) + body)
-        if now - self._queued > LONGEST_TURN:
+        if self.hasty or now - self._queued > LONGEST_TURN:
             self.flush()
 
     def flush(self) -> None:

@@ -26,9 +26,14 @@ class Lateness:
 
     def take(self) -> float:
         """The most since the last call, a call of the timer that is due now included; any thread may ask."""
-        most, self._most = self._most, 0.0
+        most, self._most = self.most, 0.0
+        return most
+
+    @property
+    def most(self) -> float:
+        """What ``take`` would return."""
         due = self._due
-        return max(most, 0.0 if due is None else self._loop.time() - due)
+        return max(self._most, 0.0 if due is None else self._loop.time() - due)
 
     def _again(self) -> None:
         self._due = self._loop.time() + EVERY

@@ -16,13 +16,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from .delays import added, delays
+from .delays import added, delay_of, delays_and_programs, waits_for_core
 
 TICK = 0.5
 """Seconds between two looks at the process while episodes are under way."""
 PROGRAMS = 0.125
 """Share of a time that programs computed from which all of it counts as computing: how long a program waited for a core
 is not known once it has ended."""
+
+STARTED = 0.02
+"""The same where the question is whether a process waits for others: a program that only does so computes less."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +40,32 @@ class Reading:
     """Seconds that each thread has waited for a core so far, those of what it started included."""
     programs: float = 0.0
     """Processor seconds of programs that it started and waited for."""
+    running: float = 0.0
+    """Processor seconds of those that run."""
 
 
 def read_process() -> Reading:
     """This process now."""
-    times = os.times()
-    return Reading(time.monotonic(), time.process_time(), delays(), times.children_user + times.children_system)
+    times, (waits, running) = os.times(), delays_and_programs()
+    programs = times.children_user + times.children_system
+    return Reading(time.monotonic(), time.process_time(), waits, programs, running)
 
 
 def idle_between(before: Reading, after: Reading) -> float:
     """Seconds between two readings in which nothing of the process computed or waited for a core; at least that."""
     wall = after.wall - before.wall
     return max(0.0, wall - (after.processor - before.processor) - added(before.delays, after.delays))
+
+
+def quiet_between(before: Reading, after: Reading) -> float:
+    """Seconds between two readings in which neither the process nor a program of it computed or waited for a core.
+
+    0 where programs computed, and where the system does not say who waits for a core.
+    """
+    programs = after.programs + after.running - before.programs - before.running
+    if not after.delays or programs > STARTED * (after.wall - before.wall):
+        return 0.0
+    return idle_between(before, after)
 
 
 def spent_between(before: Reading, after: Reading) -> tuple[float, float]:
@@ -138,8 +155,11 @@ class Meter:
     def __init__(self, read: Callable[[], Reading] = read_process) -> None:
         self.blocked = 0.0
         """Seconds in which steps of any episode kept the loop without computing."""
-        self.step: tuple[Usage, float] | None = None
-        """Whose step is under way on the loop, with the loop's processor seconds at its beginning."""
+        self._asleep = self._delayed = 0.0
+        """Seconds of that in which they did not wait for a core either, and for which the loop's thread had waited for
+        one by the end of the last of them."""
+        self.step: tuple[Usage, float, float] | None = None
+        """Whose step is under way on the loop, with the loop's processor seconds and the time at its beginning."""
         self.ended = 0.0
         """Processor seconds of the loop's thread when the last step ended."""
         self._read = read
@@ -147,6 +167,26 @@ class Meter:
         self._last = read()
         self._known = (self._last.wall, 0.0, 0.0)
         """When the process was last looked at, its idle seconds by then, and the idle share of the time before."""
+        self._quiet = 0.0, 0.0
+        """Its quiet seconds by then, and the quiet share of the time before."""
+
+    def kept(self, seconds: float) -> None:
+        """A step of the thread that calls has kept the loop for so long without computing."""
+        self.blocked += seconds
+        delayed = delay_of(threading.get_native_id())
+        self._asleep += max(0.0, seconds - (delayed - self._delayed))
+        self._delayed = delayed
+
+    def asleep(self, now: float, thread: int, computed: float) -> float:
+        """Seconds so far in which steps kept the loop, and neither computed nor waited for a core.
+
+        ``thread``: the native id of the loop's, ``computed``: its processor seconds so far. Any thread may ask.
+        """
+        step = self.step
+        if step is None or waits_for_core(thread):
+            return self._asleep
+        _, began, wall = step
+        return self._asleep + max(0.0, now - wall - (computed - began) - (delay_of(thread) - self._delayed))
 
     def look(self, now: float) -> None:
         """Look at the process, at most once a tick; any thread may call this."""
@@ -154,8 +194,9 @@ class Meter:
             return
         try:
             reading = self._read()
-            idle = idle_between(self._last, reading)
+            idle, quiet = idle_between(self._last, reading), quiet_between(self._last, reading)
             lasted = reading.wall - self._last.wall
+            self._quiet = self._quiet[0] + quiet, quiet / lasted if lasted > 0 else 0.0
             self._known = (reading.wall, self._known[1] + idle, idle / lasted if lasted > 0 else 0.0)
             self._last = reading
         finally:
@@ -165,6 +206,11 @@ class Meter:
         """Seconds so far in which the process was idle and nobody kept the loop: since the last look as before it."""
         wall, seconds, share = self._known
         return seconds + (now - wall) * share - self.blocked
+
+    def quiet(self, now: float) -> float:
+        """Seconds so far in which neither the process nor what it started computed or wanted to: likewise."""
+        seconds, share = self._quiet
+        return seconds + (now - self._known[0]) * share
 
 
 METER = Meter()

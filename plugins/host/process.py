@@ -1,20 +1,27 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
 The engine sends ``start reply endpoint calls cancel facts``. The host answers ``hello`` or ``broken``, then ``ask
-endpoint final end facts``. A check also sends ``watch`` and, later, ``watched``, which is answered with what kept the
-loop busy in between. The host keeps the table of episodes and of asks in flight, and nothing else. Whether the process
-is alive is asked on a second connection: see ``pulse``. Scores come from other processes: see ``scorer``.
+endpoint final end facts``. The host keeps the table of episodes and of asks in flight, and nothing else. Whether the
+process is alive, and what keeps its loop busy, is asked on a second connection: see ``pulse``. Scores come from other
+processes: see ``scorer``.
+
+Episodes that are coroutines share this loop with the protocol, because an author's locks and clients belong to one
+loop, and because authors rely on it that nothing else runs between two awaits. So a step that blocks delays the others
+here. It uses up nobody's time but its own, and does not hold back what others have said: see ``_tick``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
@@ -42,6 +49,10 @@ if TYPE_CHECKING:
 
 _MOST_LEFT = 128
 """Threads that may be left behind."""
+_KEPT = 0.05
+"""Seconds by which the loop is late where a step has kept it for long."""
+_HASTE = 10.0
+"""Seconds after that in which what is sent leaves at once: the next step may keep the loop as well."""
 
 
 class PluginHost:
@@ -65,15 +76,16 @@ class PluginHost:
         self._asking: set[asyncio.Task[Any]] = set()
         """Answers about rows, and ways to addresses, under way."""
         self._forwarder: Forwarder | None = None
-        self._sampler: StackSampler | None = None
-        """While a check looks at what keeps the loop busy."""
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(EpisodeThreads())
         charge_tasks(self._loop)
         keep_codes()
         self._lateness = Lateness(self._loop, self._playing)
-        self._pulse = Pulse(pulse, self._lateness.take, self._playing, Reaper(self._runs.copy).tick)
+        self._reaper = Reaper(self._runs.copy)
+        self._hasty_until = 0.0
+        looker = functools.partial(StackSampler, self.blame, threading.current_thread())
+        self._pulse = Pulse(pulse, self._lateness.take, self._playing, self._tick, sampler=looker)
 
     async def serve(self, channel: Channel) -> None:
         """Import the plugin and work until the channel closes."""
@@ -151,12 +163,6 @@ class PluginHost:
             case "facts":
                 self._asking.add(asking := asyncio.ensure_future(self._tell_facts(message)))
                 asking.add_done_callback(self._asking.discard)
-            case "watch":
-                self._sampler = StackSampler(self.blame)
-                self._sampler.start()
-            case "watched" if self._sampler is not None:
-                self._channel.send({"op": "watched", **self._sampler.stop()})
-                self._sampler = None
 
     def closed(self, _reason: str) -> None:
         """The engine is gone, or done with this process."""
@@ -285,6 +291,15 @@ class PluginHost:
 
     def _playing(self) -> bool:
         return bool(self._runs)
+
+    def _tick(self) -> bool:
+        """See ``pulse.Pulse``. Where steps keep the loop for long, no message waits for the end of its turn: what one
+        episode asks is not to wait for what the next one does."""
+        now = time.monotonic()
+        if self._lateness.most > _KEPT:
+            self._hasty_until = now + _HASTE
+        self._channel.hasty = now < self._hasty_until
+        return self._reaper.tick()
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """Interrupt what keeps the loop, at the line where it is: an import or a step whose time is up, and compiled

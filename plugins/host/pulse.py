@@ -2,6 +2,9 @@
 
 The loop may be kept by what an episode computes; this thread answers all the same, as long as Python code runs at all.
 At each tick it also looks at the step that keeps the loop: one whose episode has used up its time is interrupted.
+
+The engine sends one byte for each wish: ``?`` asks for an answer, ``+`` begins to look at what keeps the loop busy, and
+``-`` ends that; what was seen is in the answer.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .meter import METER, TICK, Meter, Verdict
+from .stacks import StackSampler
 
 STUBBORN = 2.0
 """Processor seconds, beyond its episode's time, of a step that goes on although it is interrupted at every tick."""
@@ -35,19 +39,27 @@ class Pulse:
         playing: Callable[[], bool],
         tidy: Callable[[], bool],
         meter: Meter = METER,
+        sampler: Callable[[], StackSampler] | None = None,
     ) -> None:
         """``late``: seconds by which the loop was late since the last call; ``playing``: whether anything is under way;
-        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is under way."""
+        ``tidy`` is called at each tick, and says whether it is to be called again although nothing is under way;
+        ``sampler`` makes what looks at the loop, where that may be asked for."""
         self._connection = connection
         self._late = late
         self._playing = playing
         self._tidy = tidy
         self._meter = meter
         self._main = threading.get_ident()
+        self._main_thread = threading.get_native_id()
         self._main_clock = time.pthread_getcpuclockid(self._main) if hasattr(time, "pthread_getcpuclockid") else None
         self._ran = 0.0
         """The process's processor seconds when this thread last ran."""
         self._stubborn = False
+        self._make_sampler = sampler
+        self._sampler: StackSampler | None = None
+        """While a check looks at what keeps the loop busy."""
+        self._before = 0.0, 0.0
+        """At the last answer: seconds in which steps had kept the loop asleep, and in which the process was quiet."""
 
     def start(self) -> None:
         """Begin to answer; called in the thread of the loop. On SIGUSR2 a thread says where it is, even if compiled
@@ -66,7 +78,7 @@ class Pulse:
         step = self._meter.step
         if step is None or self._main_clock is None:
             return ""
-        usage, began = step
+        usage, began, _ = step
         limit = usage.limit
         return limit.verdict(time.clock_gettime(self._main_clock) - began - beyond) if limit is not None else ""
 
@@ -99,10 +111,25 @@ class Pulse:
     def _answer(self) -> bool:
         """Answer what was asked meanwhile; returns whether the engine is still there."""
         try:
-            if not self._connection.recv(4096):
+            if not (wishes := self._connection.recv(4096)):
                 return False
-            beat: dict[str, Any] = {"late": self._late(), "stubborn": self._stubborn}
+            beat: dict[str, Any] = {"late": self._late(), "stubborn": self._stubborn, "asleep": self._asleep()}
+            if b"+" in wishes and self._make_sampler is not None:
+                self._sampler = self._make_sampler()
+                self._sampler.start()
+            if b"-" in wishes:
+                sampler, self._sampler = self._sampler, None
+                beat["watched"] = {"seconds": 0.0, "computed": 0.0} if sampler is None else sampler.stop()
             self._connection.sendall(json.dumps(beat).encode() + b"\n")
         except OSError:
             return False
         return True
+
+    def _asleep(self) -> float:
+        """Seconds since the last call in which a step kept the loop, and nothing here computed or waited for a core."""
+        if self._main_clock is None:
+            return 0.0
+        now, before = time.monotonic(), self._before
+        asleep = self._meter.asleep(now, self._main_thread, time.clock_gettime(self._main_clock))
+        self._before = max(before[0], asleep), self._meter.quiet(now)
+        return max(0.0, min(asleep - before[0], self._before[1] - before[1]))

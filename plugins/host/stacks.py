@@ -15,6 +15,7 @@ from types import FrameType
 
 from .blame import Blame
 from .channel import Record
+from .delays import delay_of
 
 INTERVAL = 0.004
 """Seconds between two looks: a block of 50 ms is seen a dozen times."""
@@ -86,12 +87,3 @@ class StackSampler:
     def _look(self) -> None:
         while not self._ended.wait(INTERVAL):
             self.look(sys._current_frames().get(self._thread.ident or 0))
-
-
-def delay_of(native_id: int) -> float:
-    """Seconds that a thread of this process has waited for a core so far; 0 where the system does not say."""
-    try:
-        with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as said:
-            return int(said.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0

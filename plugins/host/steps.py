@@ -37,7 +37,7 @@ class Steps(Coroutine[Any, Any, Any]):
     def send(self, value: Any) -> Any:
         """Go on until the next wait."""
         meter, usage, wall, began = self._meter, self._usage, monotonic(), thread_time()
-        above, meter.step = meter.step, (usage, began)
+        above, meter.step = meter.step, (usage, began, wall)
         try:
             return self._send(value)
         finally:  # not in a function of its own: it runs for every step of every episode
@@ -48,7 +48,7 @@ class Steps(Coroutine[Any, Any, Any]):
             blocked = monotonic() - wall - computed
             if blocked > _BLOCKED:
                 usage.blocked += blocked
-                meter.blocked += blocked
+                meter.kept(blocked)
 
     def throw(self, kind: Any, value: Any = None, trace: TracebackType | None = None) -> Any:
         """Go on with an error."""

@@ -31,7 +31,6 @@ _RECORDS: list[Record] = [
     {"op": "hello", "environments": [ENVIRONMENT]},
     {"op": "hello", "environments": [ENVIRONMENT], "refused": [{"name": "b", "failure": _FAILURE}]},
     {"op": "broken", "failure": _FAILURE},
-    {"op": "watched", "seconds": 1.5, "computed": 1, "places": [{"file": "f.py", "line": 3, "seconds": 0.5}]},
     {
         "op": "ask",
         "id": 1,

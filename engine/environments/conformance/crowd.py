@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -49,48 +48,71 @@ class Crowd:
     watched: Watched = field(default_factory=Watched)
     again: tuple[Played, ...] = ()
     """Some of those that failed, played again alone."""
+    unfinished: int = 0
+    """How many others had not ended when the time was up."""
+    alone: float = 0.0
+    """Seconds that one took alone at most."""
+
+    @property
+    def number(self) -> int:
+        """Episodes that were started at once."""
+        return len(self.played) + self.unfinished
+
+    def each(self, seconds: float) -> float:
+        """For how long one episode keeps the loop, where they took turns at it: where some have not ended, by those
+        that have, and at most as long as one takes alone."""
+        return min(seconds / max(1, len(self.played)), self.alone) if self.unfinished else seconds / self.number
 
 
 async def look(
     subject: Subject, indices: Sequence[int], reply: Canned, most: int, alone: Sequence[Played], pace: Pace
 ) -> Crowd:
-    """Play ``most`` episodes at once, fewer where those ``alone`` took long; nothing where less than two may be played.
+    """Play ``most`` episodes at once, whatever they take; nothing where all of those ``alone`` failed.
 
-    They may take what is left of the time, if they take turns. Of those that fail some are played again alone.
+    They have what is left of the time, and as long as one took alone on top. What has not ended by then is cancelled.
+    Of those that fail some are played again alone.
     """
     own = [math.fsum(one.turns) for one in alone if one.reply == reply and one.score is not None]
-    if not own:
+    if not own or most < FEWEST:
         return Crowd()
-    number = min(most, int(pace.left / max(statistics.median(own), 1e-6)))
-    if number < FEWEST:
-        return Crowd()
-    chosen = [indices[place % len(indices)] for place in range(number)]
+    chosen = [indices[place % len(indices)] for place in range(most)]
     await subject.watch()
     began = pace.clock()
+    tasks = [asyncio.ensure_future(play(subject, index, reply, pace)) for index in chosen]
     try:
-        played = await asyncio.gather(*(play(subject, index, reply, pace) for index in chosen))
-    finally:
+        await asyncio.wait(tasks, timeout=pace.left + max(own))
         seconds, watched = pace.clock() - began, await subject.watched()
+        played = [task.result() for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    unfinished = len(tasks) - len(played)
     failed = list(dict.fromkeys(one.index for one in played if _fails(one)))[:_AGAIN]
+    if unfinished and failed:
+        await subject.renew()  # what was cancelled may keep its loop for long
     again = [await play(subject, index, reply, pace) async for index in pace.take(failed, share=1.0)]
-    return Crowd(tuple(played), seconds, watched, tuple(again))
+    return Crowd(tuple(played), seconds, watched, tuple(again), unfinished, max(own))
 
 
 def judge(crowd: Crowd, alive: int) -> list[Finding]:
     """Findings on episodes that failed only together, and on lines that block. ``alive``: episodes of a task."""
-    number = len(crowd.played)
+    number = crowd.number
     if not number:
         return []
     findings = _failed(crowd.played, crowd.again)
-    worst = [(place, place.seconds / number) for place in crowd.watched.places[:_MOST_PLACES]]
+    worst = [(place, crowd.each(place.seconds)) for place in crowd.watched.places[:_MOST_PLACES]]
     blocking = [_blocks(place, each, number, alive) for place, each in worst if each >= SHORT]
     findings += blocking
     beside = (crowd.watched.computed - math.fsum(place.seconds for place in crowd.watched.places)) / number
     if beside * alive >= LONG:
-        text = f"It computes for {_spoken(beside)} an episode beside its event loop, in threads:"
+        least = "at least " if crowd.unfinished else ""
+        text = f"It computes for {least}{_spoken(beside)} an episode beside its event loop, in threads:"
         text += f" {number} episodes at once need {_spoken(number * beside)} of one core, as only one of them runs at a"
         text += f" time, and the {alive} that a task has alive {_spoken(alive * beside)}."
         findings.append(Finding(CHECK, "note", text))
+    if crowd.unfinished:
+        findings.append(_unfinished(crowd, explained=bool(findings)))
     if not findings:
         text = f"{number} episodes at once ended as one alone does, in {_spoken(crowd.seconds)}; no line blocks."
         findings.append(Finding(CHECK, "note", text))
@@ -107,6 +129,17 @@ def _blocks(place: Place, each: float, number: int, alive: int) -> Finding:
     if level == "warning":
         text += " Await what waits; what computes keeps nobody waiting in asyncio.to_thread, or in a score function."
     return Finding(CHECK, level, text)
+
+
+def _unfinished(crowd: Crowd, explained: bool) -> Finding:
+    """How many of a crowd ended in time; ``explained``: whether something was found that keeps the others."""
+    ended = (
+        f"{len(crowd.played)} of {crowd.number} episodes at once ended in {_spoken(crowd.seconds)}, when this check's"
+    )
+    text = f"{ended} time was up; one alone takes up to {_spoken(crowd.alone)}."
+    if explained:
+        return Finding(CHECK, "note", text)
+    return Finding(CHECK, "warning", f"{text} No line blocks: they wait for something that they share.")
 
 
 def _fails(one: Played) -> bool:

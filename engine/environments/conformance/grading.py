@@ -27,7 +27,7 @@ async def look(subject: Subject, whole: Crowd, alive: int, pace: Pace) -> Crowd:
     """Play the episodes of ``whole`` again, up to the last reply of each, which it does not get; nothing where there
     cannot be anything to offer."""
     ended = [one for one in whole.played if one.score is not None and len(one.turns) > 1]
-    if not subject.movable or len(ended) < len(whole.played) or not _pays(whole.watched.computed, whole, alive):
+    if not subject.movable or len(ended) < whole.number or not _pays(whole.watched.computed, whole, alive):
         return Crowd()
     await subject.watch()
     began = pace.clock()

@@ -62,6 +62,8 @@ TOO_LONG = "importing the plugin took longer than {:g} s"
 STILL = "its process did not answer for minutes"
 _SOONEST = 0.05
 """Seconds between two looks at an import that has used almost all of its time."""
+_WATCHED = 30.0
+"""Seconds in which a process says what kept its loop busy: a thread does, unless compiled code keeps it from that."""
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
 
@@ -121,7 +123,6 @@ class Child:
         self._allowed = 0.0
         """Seconds that the only request under way may take; 0 where episodes are played."""
         self._heart: asyncio.Task[None] | None = None
-        self._watched: asyncio.Future[Watched] | None = None
 
     @classmethod
     async def start(
@@ -179,15 +180,15 @@ class Child:
 
     def watch(self) -> None:
         """Begin to look at what keeps the event loop of the process busy."""
-        self._send({"op": "watch"})
+        self._process.pulse.watch()
 
     async def watched(self) -> Watched:
-        """End that, and return what was seen; nothing where the process died."""
-        if self.dead is not None:
-            return Watched()
-        self._watched = self._loop.create_future()
-        self._send({"op": "watched"})
-        return await self._watched
+        """End that, and return what was seen; nothing where the process died or cannot say it."""
+        pulse, until = self._process.pulse, time.monotonic() + _WATCHED
+        pulse.end_watch()
+        while (seen := pulse.watched()) is None and self.dead is None and time.monotonic() < until:
+            await asyncio.sleep(_SOONEST)
+        return seen or Watched()
 
     def interrupt(self) -> None:
         """Have the plugin's code raise at the line that it is at."""
@@ -276,10 +277,6 @@ class Child:
                     self._settled(settled)
                 case Ended() as ended:
                     self._ended(ended)
-                case Watched() as watched:
-                    if self._watched is None or self._watched.done():
-                        raise WireError("it was not asked what kept it busy")
-                    self._watched.set_result(watched)
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello if not self.scores:
@@ -411,8 +408,6 @@ class Child:
                 seconds = time.monotonic() - play.began
                 ended = EpisodeOutcome(status, failure=failure, seconds=seconds, overloaded=overloaded, died=True)
                 play.ended.set_result(ended)
-        if self._watched is not None and not self._watched.done():
-            self._watched.set_result(Watched())
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:
@@ -435,7 +430,8 @@ class Child:
             await asyncio.sleep(BEAT)
             beat, now = pulse.answer(), (time.monotonic(), self._computed())
             if beat is not None:
-                self.load = Load(beat.late, (now[1] - before[1]) / max(now[0] - before[0], 1e-9))
+                wall = max(now[0] - before[0], 1e-9)
+                self.load = Load(beat.late, (now[1] - before[1]) / wall, min(1.0, beat.asleep / wall))
                 answered = before = now
                 if beat.stubborn:
                     self._die_stubborn()

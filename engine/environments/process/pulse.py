@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...trajectories import Failure
 from .usage import thread_seconds
-from .wire import Beat, decode_beat
+from .wire import Beat, Watched, decode_beat
 
 INTERRUPTED_AFTER = 6.0
 """Processor seconds of silence after which compiled code is interrupted, where it can be."""
@@ -31,6 +31,8 @@ STILL_AFTER = 180.0
 """Seconds of silence in which the process need not have computed: it may hold the interpreter and wait for ever. A
 thread that wants to run for a millisecond gets a core within minutes on any machine that is still of use."""
 _MOST_READ = 64 << 10
+_LONGEST = 32 << 10
+"""Bytes of an answer: what was seen of the loop names twenty lines."""
 _FRAME = re.compile(rb'^  File "(.+)", line (\d+) in ', re.MULTILINE)
 
 
@@ -70,18 +72,32 @@ class Pulse:
         connection.setblocking(False)
         self.connection = connection
         self._rest = b""
+        self._beat: Beat | None = None
+        self._seen: Watched | None = None
 
     def ask(self) -> None:
         """Ask once more."""
-        with contextlib.suppress(OSError):  # its end is reported elsewhere
-            self.connection.send(b"?")
+        self._send(b"?")
 
     def answer(self) -> Beat | None:
         """The newest answer since the last call, if there was one."""
-        lines = (self._rest + self._read()).split(b"\n")
-        self._rest = lines.pop()[-1000:]
-        answers = [beat for line in lines[-10:] if (beat := decode_beat(line)) is not None]
-        return answers[-1] if answers else None
+        self._take_in()
+        beat, self._beat = self._beat, None
+        return beat
+
+    def watch(self) -> None:
+        """Have the process begin to look at what keeps its loop busy."""
+        self._seen = None
+        self._send(b"+")
+
+    def end_watch(self) -> None:
+        """Have it end that, and say what it saw: see ``watched``."""
+        self._send(b"-")
+
+    def watched(self) -> Watched | None:
+        """What it saw, once it has said so."""
+        self._take_in()
+        return self._seen
 
     async def point_out(self, pid: int, seconds: float) -> None:
         """Have the thread that computes most for ``seconds`` write where it is, which needs no interpreter."""
@@ -105,6 +121,18 @@ class Pulse:
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+    def _send(self, wish: bytes) -> None:
+        with contextlib.suppress(OSError):  # its end is reported elsewhere
+            self.connection.send(wish)
+
+    def _take_in(self) -> None:
+        """Read what has come."""
+        lines = (self._rest + self._read()).split(b"\n")
+        self._rest = lines.pop()[-_LONGEST:]
+        for beat in filter(None, map(decode_beat, lines[-10:])):
+            self._beat = beat
+            self._seen = beat.watched or self._seen
 
     def _read(self) -> bytes:
         try:

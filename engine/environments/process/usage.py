@@ -29,6 +29,14 @@ def delayed_seconds(pid: int | None) -> float:
         return 0.0
 
 
+def resident_bytes(pid: int) -> int:
+    """Memory that a process takes now; 0 where that is not known."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def thread_seconds(pid: int) -> dict[int, float]:
     """Processor seconds of each thread of a process so far, by id; empty where they are not known."""
     try:

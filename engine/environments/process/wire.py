@@ -166,6 +166,10 @@ class Beat:
     """The most seconds by which the loop was late since the beat before."""
     stubborn: bool
     """An episode goes on computing although it is interrupted again and again."""
+    asleep: float = 0.0
+    """Seconds since the beat before in which an episode kept the loop and nothing computed or wanted to."""
+    watched: Watched | None = None
+    """What was seen, where this was asked for."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +194,7 @@ class Watched:
     """The one that took longest first."""
 
 
-Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended | Watched
+Received = Hello | Ready | Broken | Asked | Opening | Settled | Ended
 
 
 class _ToolCall(Struct):
@@ -388,11 +392,6 @@ class _Hello(Struct, tag_field="op", tag="hello"):
             raise ValueError("hello must name each environment once")
 
 
-class _Beat(Struct):
-    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
-    stubborn: bool
-
-
 class _Place(Struct):
     file: str
     line: _Count
@@ -402,16 +401,23 @@ class _Place(Struct):
         self.file = _cut(self.file)
 
 
-class _Watched(Struct, tag_field="op", tag="watched"):
+class _Watched(Struct):
     seconds: _Finite
     computed: _Finite
     places: _List[_Place] = ()
 
 
+class _Beat(Struct):
+    late: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    stubborn: bool
+    asleep: _Seconds = 0.0
+    watched: _Watched | None = None
+
+
 class _Envelope(Struct):
     """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
 
-    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken | _Watched
+    message: _Ask | _Opening | _Final | _End | _Ranked | _Loaded | _Facts | _Hello | _Ready | _Broken
 
 
 def decode(record: Record, clean: bool = False) -> Received:
@@ -444,8 +450,6 @@ def decode(record: Record, clean: bool = False) -> Received:
                 return convert(hello, Hello, from_attributes=True)
             case _Broken() as broken:
                 return convert(broken, Broken, from_attributes=True)
-            case _Watched() as watched:
-                return convert(watched, Watched, from_attributes=True)
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
     except ValidationError as error:  # it may quote a long text; where that stands is said at its end

@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..budget import PER_CORE
 from ..process.wire import Spent
 
-PER_CORE = 8
-"""Most workers that count as one: those of a version whose function does nothing but wait."""
 ENOUGH = 0.5
 """Seconds of requests from which a version's share of a core is known."""
 FADING = 0.9

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments import playing, sizing
+from marlaas.engine.environments.budget import PER_CORE
 from marlaas.engine.environments.process import child, pulse
+from marlaas.engine.environments.sizing import Workers
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 from .conftest import Slow, World, a_spec, echoing
@@ -53,6 +58,32 @@ async def meets(ep):
 @env
 def plain(ep):
     return ep.ask("x").text == "x"
+"""
+
+SPREAD = """
+# /// script
+# [tool.marlaas]
+# workers = {workers}
+# ///
+import os, time
+from marlaas.plugins import env
+
+@env
+async def reads(ep, pipe: str, first: float = 0.0):
+    time.sleep(first)
+    await ep.ask("x")
+    with open(pipe) as file:  # until somebody writes
+        return float(file.read())
+
+@env
+async def quick(ep):
+    await ep.ask("x")
+    return os.getpid()
+
+@env
+async def asks(ep):
+    await ep.ask("first")
+    return (await ep.ask("second")).text == "second"
 """
 
 
@@ -161,3 +192,90 @@ async def test_a_process_says_how_busy_it_is(blocking: World) -> None:
             seen += [child.load for child in serving.children]
     assert max(load.late for load in seen) > 0.1, "a step takes three times as long as the timer's interval"
     assert max(load.busy for load in seen) > 0.0
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """What an episode waits for, until somebody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+async def spread(world: World, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "BEAT", 0.1)
+    world.save("s.py", SPREAD.format(workers=workers))
+    await world.service.start()
+
+
+async def test_a_blocked_loop_delays_its_own_process_alone(
+    world: World, pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Siblings in the other process go on; one in the same is delayed, and has spent no time of its own."""
+    await spread(world, 2, monkeypatch)
+    model = Slow()
+    with await world.service.bind("s/quick") as lease, await world.service.bind("s/reads") as blocking:
+        while len(lease.serving.children) < 2:
+            await asyncio.sleep(0.01)
+        beside, elsewhere = (
+            asyncio.create_task(world.service.play(lease, a_spec(timeout=0.3), model)) for _ in range(2)
+        )
+        reading = asyncio.create_task(world.service.play(blocking, a_spec(pipe=str(pipe)), echoing))
+        kept, free = lease.serving.children
+        while kept.load.late < 1.0:
+            await asyncio.sleep(0.01)
+        model.go.set()
+        others = [await world.service.play(lease, a_spec(index=n), echoing) for n in range(16)]
+        assert {outcome.rewards["agent"] for outcome in (await elsewhere, *others)} == {float(free.pid)}
+        assert not beside.done() and kept.load.asleep > 0.5 and free.load.late < kept.load.late
+        await asyncio.to_thread(pipe.write_text, "2")
+        assert (await reading).rewards == {"agent": 2.0}
+        outcome = await beside
+    assert outcome.status == "ok" and outcome.rewards == {"agent": float(kept.pid)}
+
+
+async def test_what_was_asked_does_not_wait_for_a_block(
+    world: World, pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go on in one turn of the loop. The first asks, then the second blocks until that ask was answered."""
+    await spread(world, 1, monkeypatch)
+    both, go, here = asyncio.Event(), asyncio.Event(), 0
+
+    async def model(ask: Ask) -> Reply:
+        nonlocal here
+        if ask.messages[-1].content == "second":
+            await asyncio.to_thread(pipe.write_text, "2")
+        else:
+            here += 1
+            if here == 2:
+                both.set()
+            await go.wait()
+        return await echoing(ask)
+
+    with await world.service.bind("s/asks") as lease, await world.service.bind("s/reads") as blocking:
+        asking = asyncio.create_task(world.service.play(lease, a_spec(), model))
+        reads = a_spec(pipe=str(pipe), first=1.2)  # the process learns that its loop is kept
+        reading = asyncio.create_task(world.service.play(blocking, reads, model))
+        await both.wait()
+        go.set()
+        assert (await asking).rewards == {"agent": 1.0} and (await reading).rewards == {"agent": 2.0}
+
+
+@pytest.mark.parametrize(("name", "seconds", "alone"), [("sleeps", 0.3, False), ("computes", 0.1, True)])
+async def test_code_that_waits_inline_gets_more_processes_than_cores(
+    blocking: World, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float, alone: bool
+) -> None:
+    """On a machine with one core, at default settings: what computes there gains nothing by a second process."""
+    monkeypatch.setattr(playing, "LOOK", 0.2)
+    monkeypatch.setattr(sizing, "LEAST_PRICE", 0.0)
+    with await blocking.service.bind(name) as lease:
+        pool = lease.serving._playing
+        pool._bounds, pool._budget.cores = Workers(1, 1), 1
+        most, spec = 1, a_spec(seconds=seconds)
+        episodes = {asyncio.create_task(blocking.service.play(lease, spec, echoing)) for _ in range(32)}
+        while episodes:
+            ended, episodes = await asyncio.wait(episodes, return_when=asyncio.FIRST_COMPLETED)
+            assert {task.result().status for task in ended} == {"ok"}
+            most = max(most, len(lease.serving.children))
+            if not alone and most < 4:
+                episodes.add(asyncio.create_task(blocking.service.play(lease, spec, echoing)))
+    assert (most == 1) is alone and most <= PER_CORE

@@ -19,6 +19,8 @@ from marlaas.engine.environments.sizing import REST, Workers
 from marlaas.engine.trajectories import Failure
 
 PRESSED, IDLE = Load(late=3.2, busy=1.0), Load()
+ASLEEP = Load(late=2.0, busy=0.0, asleep=1.0)
+"""What a request to somebody else does to the loop, without an await."""
 USUAL = Workers(1, 4)
 
 
@@ -68,11 +70,21 @@ class Version:
 class Made:
     """A pool of fakes."""
 
-    def __init__(self, workers: Workers = USUAL, episodes: int = 4, cores: int = 8) -> None:
+    def __init__(
+        self, workers: Workers = USUAL, episodes: int = 4, cores: int = 8, unbounded: bool = False, fitting: int = 99
+    ) -> None:
         self.children: list[FakeChild] = []
         self.broken: BrokenPlugin | None = None
         self.version, self.budget = Version(), ProcessBudget(cores)
-        self.pool = PlayingPool(self._start, self.version, workers, episodes, self.budget)
+        self.pool = PlayingPool(
+            self._start,
+            self.version,
+            workers,
+            episodes,
+            self.budget,
+            unbounded=unbounded,
+            fitting=lambda: max(0, fitting - len(self.children)),
+        )
 
     async def _start(self, owner: Owner) -> Child:
         await asyncio.sleep(0)
@@ -87,9 +99,9 @@ class Made:
     async def places(self, count: int) -> list[Worker]:
         return [await self.place() for _ in range(count)]
 
-    def press(self) -> None:
+    def press(self, load: Load = PRESSED) -> None:
         for child in self.children:
-            child.load = PRESSED
+            child.load = load
 
 
 async def settled() -> None:
@@ -130,6 +142,35 @@ async def test_all_versions_share_the_cores() -> None:
             await settled()
             await made.places(8)
     assert len(first.pool.pids) + len(second.pool.pids) == 2 + 3 and first.budget.left == 0
+
+
+async def grown(made: Made, load: Load) -> int:
+    """Processes after some seconds in which all have that load, while episodes come."""
+    for _ in range(8):
+        await made.places(40)
+        made.press(load)
+        made.pool.look(10.0)
+        await settled()
+    return len(made.pool.pids)
+
+
+async def test_code_that_waits_on_the_loop_has_several_for_a_core() -> None:
+    made = Made(Workers(1, 2), 512, cores=2, unbounded=True)
+    assert await grown(made, ASLEEP) == 16 and made.pool.further == 1 and made.budget.left == 1
+    assert await grown(Made(Workers(1, 2), 512, cores=2, unbounded=True), PRESSED) == 2
+    assert await grown(Made(Workers(1, 4), 512, cores=2), ASLEEP) == 4, "its author's number holds"
+    assert await grown(Made(Workers(1, 2), 512, cores=2, unbounded=True, fitting=5), ASLEEP) == 5, "of memory"
+
+
+async def test_they_end_where_it_computes_after_all() -> None:
+    made = Made(Workers(1, 2), 512, cores=2, unbounded=True)
+    await grown(made, ASLEEP)
+    made.press()
+    for child in made.children:
+        child.idle = False
+    for _ in range(2):
+        made.pool.look(REST / 2)
+    assert [worker.leaving for worker in made.pool._workers].count(False) == 2
 
 
 async def test_who_finds_no_place_waits_in_turn() -> None:

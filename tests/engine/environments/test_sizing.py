@@ -8,6 +8,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.engine.environments.budget import PER_CORE
 from marlaas.engine.environments.process.load import Load
 from marlaas.engine.environments.sizing import BUSY, LATE, REST, Account, Work, Workers, wanted
 
@@ -68,6 +69,32 @@ def test_what_presses_is_not_slack_as_well(work: Work, account: Account, seconds
 )
 def test_what_asks_for_another_process(work: Work, pressed: bool) -> None:
     assert work.pressed is pressed
+
+
+@pytest.mark.parametrize(
+    ("work", "weight"),
+    [
+        (alike(2, 64, Load(3.2, 1.0)), 1.0),
+        (alike(2, 64, Load(2.0, 0.0, 1.0)), 1 / PER_CORE),  # a request to a model elsewhere, without an await
+        (alike(2, 64, Load(2.0, 0.25, 0.75)), 0.25),
+        (alike(2, 64, Load(2.0, 0.1, 0.0)), None),  # it waited for a core
+        (alike(1, 64, Load()), None),
+    ],
+)
+def test_what_waits_needs_a_part_of_a_core(work: Work, weight: float | None) -> None:
+    assert work.weight == weight
+
+
+def test_processes_that_wait_are_not_idle() -> None:
+    assert alike(4, 16, Load(0.1, 0.0, 0.5)).needed(EPISODES) == 4
+    assert alike(4, 16, Load(0.1, 0.0, 0.1)).needed(EPISODES) == 1
+
+
+def test_more_than_can_compute_end_where_they_compute() -> None:
+    work = alike(16, 8, Load(2.0, 0.125))
+    account = Account().after(work, REST, EPISODES, most=2)
+    assert wanted(account, work, Workers(1, 2), EPISODES, 1.0, 0) == 2
+    assert Account().after(work, REST, EPISODES, most=16).slack == 0.0
 
 
 def simulate(demand: list[float], workers: Workers, price: float, cores: int) -> list[int]:

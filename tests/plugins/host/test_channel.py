@@ -71,6 +71,21 @@ async def test_messages_go_there_and_back() -> None:
     assert "closed" in await gone
 
 
+async def test_in_haste_nothing_waits_for_its_turn_to_end() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    loop = asyncio.get_running_loop()
+    _, here = await loop.create_connection(lambda: Channel(lambda record: None, lambda reason: None), sock=ours)
+    here.send({"a": 1})
+    with pytest.raises(BlockingIOError):
+        theirs.recv(100)
+    here.hasty = True
+    here.send({"b": 2})
+    assert theirs.recv(100) == framed(b'{"a":1}') + framed(b'{"b":2}')
+    here.close("done")
+    theirs.close()
+
+
 @pytest.mark.parametrize(
     ("body", "counted"),
     [

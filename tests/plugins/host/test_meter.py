@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.plugins.host.meter import TICK, Meter, Reading, Usage, idle_between, spent_between
+from marlaas.plugins.host.meter import TICK, Meter, Reading, Usage, idle_between, quiet_between, spent_between
 
 SECONDS = st.floats(0, 100)
 
@@ -23,6 +23,15 @@ def test_idle_time_has_bounds(wall: float, processor: float, before: dict[int, f
 def test_threads_that_came_and_went() -> None:
     before, after = Reading(0.0, 0.0, {1: 5.0, 2: 1.0}), Reading(10.0, 2.0, {2: 2.0, 3: 3.0})
     assert idle_between(before, after) == 10.0 - 2.0 - 1.0 - 3.0
+
+
+def test_a_process_is_quiet_while_no_program_of_it_computes() -> None:
+    before = Reading(0.0, 1.0, {1: 5.0}, programs=1.0, running=2.0)
+    assert quiet_between(before, Reading(4.0, 2.0, {1: 5.5}, 1.0, 2.0)) == 4.0 - 1.0 - 0.5
+    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 1.0, 3.0)) == 0.0, "a compiler, short of cores perhaps"
+    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 1.0, 2.05)) == 4.0, "one that asks somebody else"
+    assert quiet_between(before, Reading(4.0, 1.0, {1: 5.0}, 3.0, 0.0)) == 4.0, "one ended, which is nothing new"
+    assert quiet_between(before, Reading(4.0, 1.0, {})) == 0.0, "nobody says who waited for a core"
 
 
 def test_what_a_request_spent() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from marlaas.plugins.host.blame import Blame
-from marlaas.plugins.host.stacks import StackSampler, delay_of
+from marlaas.plugins.host.delays import delay_of
+from marlaas.plugins.host.stacks import StackSampler
 
 PLUGIN = """
 def first(look):

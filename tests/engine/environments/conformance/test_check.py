@@ -93,7 +93,7 @@ async def test_a_slow_environment_is_looked_at_less_and_that_is_said() -> None:
     assert slow.startswith("A turn takes 2.0 s of its own time (median")
     (few,) = [one.message for one in findings if one.check == "time"]
     assert few.startswith("Only 10 of 40 instances were drawn")
-    assert clock.now < 200
+    assert clock.now < 200 + 64 * 4, "the episodes of a crowd, which are played at once, take turns with this clock"
 
 
 @pytest.mark.parametrize("given", [{}, {"depth": 3}])

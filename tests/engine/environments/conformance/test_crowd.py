@@ -37,6 +37,12 @@ async def slow(ep):
     return grade(reply.text)
 
 @env
+async def asleep(ep):
+    await ep.ask(f"{ep.rng.randrange(10**6)}")
+    time.sleep(0.2)
+    return 0.0
+
+@env
 async def crowded(ep):
     global players
     players += 1
@@ -52,6 +58,8 @@ players = 0
 """
 BURNS = 5, 6, 7
 """Lines of ``grade`` that compute."""
+SLEEPS = 19
+"""The one of ``asleep`` that sleeps."""
 
 
 def crowd_of(number: int, *places: Place, computed: float = 0.0) -> Crowd:
@@ -120,8 +128,8 @@ def test_how_many_a_task_has_alive() -> None:
     assert alive_in(TrainSpec(max_staleness=0, groups_per_step=2, group_size=4)) == 8
 
 
-@pytest.mark.parametrize(("own", "number"), [(0.0, 64), (0.5, 20), (4.0, 2), (9.0, 0)])
-async def test_as_many_as_the_time_allows_are_played_at_once(own: float, number: int) -> None:
+@pytest.mark.parametrize("own", [0.0, 0.5, 4.0, 9.0])
+async def test_64_are_played_at_once_whatever_one_takes(own: float) -> None:
     clock, alive, most = Clock(), 0, 0
 
     async def together(ep: Episode) -> float:
@@ -138,7 +146,38 @@ async def test_as_many_as_the_time_allows_are_played_at_once(own: float, number:
     pace = Pace(10.0 + own, clock=clock)
     alone = [await play(subject, 0, EMPTY, pace)]
     found = await look(subject, [0, 1, 2], EMPTY, 64, alone, pace)
-    assert (len(found.played), most) == (number, max(1, number)) and not subject.watching
+    assert (len(found.played), found.unfinished, most) == (64, 0, 64) and not subject.watching
+
+
+async def test_the_time_ends_what_is_left_of_them() -> None:
+    async def some_wait(ep: Episode) -> float:
+        await ep.ask("go")
+        if subject.watching and ep.index:
+            await asyncio.Event().wait()
+        return 0.0
+
+    subject, pace = Scripted(some_wait), Pace(0.1)
+    alone = [await play(subject, 0, EMPTY, pace)]
+    found = await look(subject, [0, 1], EMPTY, 4, alone, pace)
+    assert (len(found.played), found.unfinished, subject.watching) == (2, 2, False)
+    told = only(judge(found, ALIVE))
+    assert told.level == "warning" and told.message.startswith("2 of 4 episodes at once ended in ")
+    assert told.message.endswith("No line blocks: they wait for something that they share.")
+
+
+def test_the_cost_of_a_crowd_that_did_not_end() -> None:
+    """By those that ended; where none has, one took as long alone at most."""
+    block = Place("graders.py", 31, 8.0)
+    some = Crowd(tuple(scored(0.0) for _ in range(4)), 8.0, Watched(8.0, 8.0, (block,)), unfinished=60, alone=2.1)
+    blocks, ended = judge(some, ALIVE)
+    assert blocks.message.startswith("Blocks for 2.0 s an episode at graders.py:31;")
+    assert "64 episodes at once need 128.0 s on one process" in blocks.message
+    assert ended.level == "note" and ended.message == (
+        "4 of 64 episodes at once ended in 8.0 s, when this check's time was up; one alone takes up to 2.1 s."
+    )
+    none = Crowd((), 8.0, Watched(8.0, 8.0, (block,)), unfinished=64, alone=2.1)
+    blocks, ended = judge(none, ALIVE)
+    assert blocks.message.startswith("Blocks for 2.1 s an episode") and ended.message.startswith("0 of 64")
 
 
 async def test_what_has_failed_alone_is_not_played_in_a_crowd() -> None:
@@ -156,8 +195,12 @@ async def test_a_real_process_says_which_line_blocks(world: World) -> None:
     world.save("games.py", BLOCKING)
     await world.service.start()
     findings = await check(world.service, "games/slow", scope=Scope(prompts=2, together=8, seconds=60))
-    found = only([one for one in findings if one.check == crowd.CHECK])
+    found = next(one for one in findings if one.message.startswith("Blocks for "))
     assert found.level == "warning" and any(f"at games.py:{line};" in found.message for line in BURNS), found.message
+    findings = await check(world.service, "games/asleep", scope=Scope(prompts=1, seconds=2))
+    blocks, ended = [one for one in findings if one.check == crowd.CHECK]
+    assert f"at games.py:{SLEEPS}; no other" in blocks.message and "64 episodes at once need 1" in blocks.message
+    assert " of 64 episodes at once ended in " in ended.message, "64 take 12.8 s: a thread said what it had seen"
     findings = await check(world.service, "games/crowded", scope=Scope(prompts=2, together=16))
     failed = only([one for one in findings if one.check == crowd.CHECK])
     assert failed.level == "error" and "too many players at one table" in failed.message

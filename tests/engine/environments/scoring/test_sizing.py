@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
+from marlaas.engine.environments.budget import PER_CORE
 from marlaas.engine.environments.process.wire import Spent
-from marlaas.engine.environments.scoring.sizing import PER_CORE, Requests, Waiting, wanted
+from marlaas.engine.environments.scoring.sizing import Requests, Waiting, wanted
 
 
 def test_the_first_needs_no_reason() -> None:
