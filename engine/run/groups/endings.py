@@ -77,10 +77,10 @@ def all_lost(draws: int, played: Sequence[Played], environment: str, index: int,
 
 
 def too_few(draws: int, wanted: int, played: Sequence[Played], component: str = "") -> Paused:
-    """The error for a group number whose draws lose more members than a group of ``wanted`` can do without."""
+    """The error for draws, one after the other, that lose more members than a group of ``wanted`` can do without."""
     on = f" on {component}" if component else ""
     return Paused(
-        f"In {draws} draws for one group{on} fewer than {wanted} of {len(played)} members had a reward:"
+        f"In {draws} draws in a row{on} fewer than {wanted} of {len(played)} members had a reward:"
         f" {first_failure(played)}.",
         "Catch the exception and pay a reward, declare `on_error`, or lower 'train.min_members'.",
     )

@@ -42,8 +42,9 @@ from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .redundancy import closing, dropped
 
 MAX_SHORT = 20
-"""Attempts at one group that may lose too many members, though not all, before the task pauses. Where one reply in five
-fails every other group of eight loses two members or more, and one number in a million is tried so often."""
+"""Draws of which none closes, of whichever groups, that may lose too many members, though not all, before the task
+pauses. Where one reply in five fails every other draw of a group of eight loses two members or more, and twenty in a
+row come once in a million."""
 MAX_SILENT = 256
 """Episodes that may end well without asking the model before the task pauses, where none of this version has asked. One
 that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
@@ -169,6 +170,8 @@ class Producer:
         self._silent: Counter[tuple[str, str]] = Counter()
         """Episodes by the same that ended well without asking, before any asked."""
         self._lost_draws = LostDraws()
+        self._short: Counter[tuple[str, str]] = Counter()
+        """Draws that had too few rewards since a group closed, by component and version of its environment."""
         self._leading = next(iter(participants.agent_map.trained))
         """Whose groups a curriculum goes by."""
 
@@ -203,7 +206,7 @@ class Producer:
         ``WorkerDied``.
         """
         train = self._spec.train
-        in_a_row = short = 0  # draws that were lost since any had rewards, and that had too few since any closed
+        in_a_row = 0  # draws that were lost since any had rewards
         done: dict[str, ClosedGroup] = {}
         component, own = self._mixture.of(number)
         environment, drawing = component.environment, self._prompts.drawing(component)
@@ -231,6 +234,7 @@ class Producer:
             before, done, where = None, done | run.closed, (component.name, version)
             if not run.left:
                 self._lost_draws.kept(where, in_a_row)
+                self._short[where] = 0
                 self._bias.see(version, run.early.members, component.name)
                 drawing.learn(own)
                 return done
@@ -248,20 +252,21 @@ class Producer:
                     in_a_row += 1
                 elif any(one.lost for one in members):
                     self._lost_draws.kept(where, in_a_row)
-                    in_a_row, short = 0, short + 1
+                    in_a_row = 0
+                    self._short[where] += 1
                 hopeless = self._lost_draws.beyond_chance(where, in_a_row)
-                if hopeless or short >= MAX_SHORT:
+                if hopeless or self._short[where] >= MAX_SHORT:
                     await environment.check()  # where it rests, the task waits instead of pausing
                     fewest = max(closing_rules(one.spec).min_members for one in left)
                     if hopeless:
                         lost = [one.played for one in members]
                         raise all_lost(in_a_row, lost, lease.environment, drawn, component.name)
-                    raise too_few(short, fewest, [one.played for one in members], component.name)
+                    raise too_few(self._short[where], fewest, [one.played for one in members], component.name)
                 run.keeper.give_up()
                 continue
             done |= closed
             self._lost_draws.kept(where, in_a_row)
-            in_a_row = short = 0
+            in_a_row = self._short[where] = 0
             if self._leading in closed:
                 drawing.note(own, attempt, drawn, closed[self._leading].rewards)
             if tally.replaced < self._replacements and all(one.rewards.constant for one in done.values()):
