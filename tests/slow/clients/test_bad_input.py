@@ -5,15 +5,20 @@ Spoken over sockets, without any library, so that nothing is tried again in secr
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +27,7 @@ import pytest
 
 from tests.end_to_end.conftest import Lab
 
-from .conftest import Open, opened, shipped_lab
+from .conftest import Open, opened, shipped_lab, stored, trained
 
 __all__ = ["shipped_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -30,6 +35,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(60
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 HELLO = [{"role": "user", "content": "47+85="}]
 PATIENCE = 60.0
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @dataclass(frozen=True)
@@ -155,6 +161,47 @@ def test_500_connections(api: Open) -> None:
             statuses.append(int(head_line.split()[1]))
             assert statuses[-1] == 200 or b"retry-after:" in rest.lower(), head_line
     assert set(statuses) <= {200, 429, 503} and 200 in statuses, statuses
+
+
+def test_500_connections_starve_no_episode(shipped_lab: Lab, api: Open) -> None:
+    """They ask again and again, and wait as they are told to; meanwhile a task's programs ask their models, too."""
+    shutil.copytree(EXAMPLES / "own_agent", shipped_lab.home.root / "own_agent")
+    (shipped_lab.home.root / "own_agent").rename(shipped_lab.home.plugins / "own_agent")
+
+    async def crowd() -> tuple[int, Counter[int]]:
+        statuses: Counter[int] = Counter()
+        clients = [asyncio.create_task(asks_on(api, statuses)) for _ in range(500)]
+        while statuses.total() < 500:
+            await asyncio.sleep(0.1)
+        train = {"groups_per_step": 2, "group_size": 8, "max_staleness": 0}
+        number = shipped_lab.submit("crowded", "own_agent", steps=3, train=train, sampling={"max_tokens": 8})
+        await asyncio.to_thread(trained, shipped_lab, number, 400)
+        before = statuses.total()
+        while statuses.total() == before:
+            await asyncio.sleep(0.1)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        return number, statuses
+
+    number, statuses = asyncio.run(crowd())
+    assert set(statuses) <= {200, 429, 503} and statuses[200] > 0, statuses
+    episodes = stored(shipped_lab, number)
+    assert len(episodes) == 3 * 2 * 8 and {one.status for one in episodes} == {"ok"}, [one.failure for one in episodes]
+
+
+async def asks_on(api: Open, statuses: Counter[int]) -> None:
+    """A client that never stops: a connection each time."""
+    body = json.dumps({"model": "tiny", "messages": HELLO, "max_tokens": 4}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {api.key}\r\n"
+    while True:
+        reader, writer = await asyncio.open_connection(*address(api))
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        answer = await reader.read()
+        writer.close()
+        statuses[int(answer.split()[1])] += 1
+        if found := re.search(rb"(?i)retry-after: (\d+)", answer):
+            await asyncio.sleep(int(found[1]))
 
 
 def test_a_request_sent_twice_is_answered_once(api: Open) -> None:
