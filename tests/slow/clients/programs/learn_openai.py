@@ -1,4 +1,4 @@
-"""The ``openai`` SDK, chat completions: four questions; as reward the share of characters with odd numbers in the answers.
+"""The ``openai`` SDK: four questions, and as reward the share of characters with odd numbers in the answers.
 
 python learn_openai.py
 """
