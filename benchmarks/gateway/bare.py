@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 import numpy as np
 
@@ -14,14 +15,19 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.bare import write_bare
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
-from marlaas.engine.workers.host import THREAD_VARIABLES
 
 Prompts = Sequence[Sequence[int]]
 
 
-def all_cores() -> None:
-    """Before torch is imported: a thread for each core, as a worker that has them all."""
-    os.environ |= dict.fromkeys(THREAD_VARIABLES, str(len(os.sched_getaffinity(0))))
+@dataclass(frozen=True)
+class Measured:
+    """Some prompts that were answered."""
+
+    seconds: float
+    """From the first ask to the last answer."""
+    tokens: int
+    spent: float
+    """Seconds of a processor, of all that took part."""
 
 
 class Bare:
@@ -29,19 +35,20 @@ class Bare:
 
     def __init__(self, folder: Path, weights: str, sequences: int, context: int) -> None:
         self._runner = asyncio.Runner()
-        self._sampler = TorchSampler(str(folder), sequences, context, weights=weights)  # type: ignore[arg-type]
+        threads = len(os.sched_getaffinity(0))
+        self._sampler = TorchSampler(str(folder), sequences, context, threads, weights)  # type: ignore[arg-type]
         path = folder.parent / "bare.safetensors"
         write_bare(load_base(str(folder)), path)
         self._runner.run(self._sampler.load("base", str(path)))
 
-    def answer(self, prompts: Prompts, tokens: int) -> tuple[float, int]:
-        """Answer all at once with so many tokens each: seconds from the first ask to the last answer, and tokens."""
+    def answer(self, prompts: Prompts, tokens: int) -> Measured:
+        """Answer all at once with so many tokens each."""
         return self._runner.run(self._answer(prompts, tokens))
 
-    async def _answer(self, prompts: Prompts, tokens: int) -> tuple[float, int]:
-        began = perf_counter()
+    async def _answer(self, prompts: Prompts, tokens: int) -> Measured:
+        began, spent = perf_counter(), process_time()
         found = await asyncio.gather(*(self._one(number, prompt, tokens) for number, prompt in enumerate(prompts)))
-        return perf_counter() - began, sum(found)
+        return Measured(perf_counter() - began, sum(found), process_time() - spent)
 
     async def _one(self, number: int, prompt: Sequence[int], tokens: int) -> int:
         name = str(number)
@@ -57,11 +64,10 @@ _bare: Bare | None = None
 def start(folder: Path, weights: str, sequences: int, context: int) -> None:
     """Open the sampler in this process, for ``answer``."""
     global _bare
-    all_cores()
     _bare = Bare(folder, weights, sequences, context)
 
 
-def answer(prompts: Prompts, tokens: int) -> tuple[float, int]:
+def answer(prompts: Prompts, tokens: int) -> Measured:
     """See ``Bare.answer``."""
     assert _bare is not None
     return _bare.answer(prompts, tokens)

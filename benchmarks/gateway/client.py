@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,6 +27,18 @@ class Client:
         Raises ``RuntimeError`` with what the API says, where it refuses one.
         """
         return asyncio.run(self._answer(prompts, tokens))
+
+    def wait(self, patience: float) -> None:
+        """Wait until workers answer. Raises ``RuntimeError`` where none does in so many seconds."""
+        deadline = perf_counter() + patience
+        while True:
+            try:
+                self.answer([[0]], 1)
+                return
+            except RuntimeError:
+                if perf_counter() > deadline:
+                    raise
+            sleep(1.0)
 
     def first_token(self, prompt: Sequence[int]) -> float:
         """Seconds until a stream tells of its first token."""

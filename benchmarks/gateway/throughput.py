@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
+from time import process_time
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -32,6 +33,8 @@ from .client import Client
 PROMPT, TOKENS, CONTEXT = 32, 24, 512
 """Tokens of a prompt, of an answer, and of what a conversation may hold."""
 CONVERSATIONS, LONG_PROMPT = 64, 256
+STARTING = 180.0
+"""Seconds within which the engine's workers have loaded the base."""
 SETTINGS = """\
 base = {base}
 [rollout]
@@ -48,8 +51,9 @@ weights in {weights}, without an adapter. **Through the gateway**: a client on p
 of a running engine, prompts in tokens, a connection each; the engine has all cores for its sampler, and no task. **Bare
 sampler**: the same sampler class in a process of its own with all cores, called directly. {conversations} conversations
 at once have prompts of {prompt} tokens and answers of {tokens}; alone, a prompt has {long} tokens, and the time is that
-until the first token is known, by a stream through the gateway. Temperature 1; prompts are part of the time.
-{repetitions} repetitions after one that is not counted; the sides take turns.
+until the first token is known, by a stream through the gateway. Temperature 1; prompts are part of the time. Processor
+time is that of all who take part: client, gateway, engine and all of its workers, or the bare sampler's process.
+{repetitions} repetitions after one that is not counted; the sides take turns, and the other one begins each time.
 """
 REMARKS = """\
 What lies between: HTTP and JSON in the gateway's process, frames to the engine and from there to the sampler's process,
@@ -80,11 +84,12 @@ def measure(quick: bool) -> Section:
 
 
 def compared(base: BaseModel, weights: str, conversations: int, repetitions: int) -> list[Row]:
-    """Both rows, of so many conversations at once."""
+    """All rows, of so many conversations at once."""
     settings = SETTINGS.format(
         base=json.dumps(str(base.path)), weights=weights, sequences=conversations, context=CONTEXT
     )
     rates: dict[str, list[float]] = defaultdict(list)
+    spent: dict[str, list[float]] = defaultdict(list)
     firsts: dict[str, list[float]] = defaultdict(list)
     random = np.random.default_rng(0)
 
@@ -98,15 +103,25 @@ def compared(base: BaseModel, weights: str, conversations: int, repetitions: int
     ):
         client = opened(engine.home)
         process.submit(bare.start, base.path, weights, conversations, CONTEXT).result()
-        for _ in range(repetitions + 1):
+        client.wait(STARTING)
+
+        def ours(prompts: Sequence[Sequence[int]], tokens: int) -> bare.Measured:
+            before = engine.spent() + process_time()
+            seconds, sampled = client.answer(prompts, tokens)
+            return bare.Measured(seconds, sampled, engine.spent() + process_time() - before)
+
+        def theirs(prompts: Sequence[Sequence[int]], tokens: int) -> bare.Measured:
+            return process.submit(bare.answer, prompts, tokens).result()
+
+        sides = {"ours": ours, "bare": theirs}
+        for turn in range(repetitions + 1):
             prompts, alone = drawn(conversations, PROMPT), drawn(1, LONG_PROMPT)
-            for side, (seconds, tokens) in {
-                "ours": client.answer(prompts, TOKENS),
-                "bare": process.submit(bare.answer, prompts, TOKENS).result(),
-            }.items():
-                rates[side].append(tokens / seconds)
-            firsts["ours"].append(client.first_token(alone[0]))
-            firsts["bare"].append(process.submit(bare.answer, alone, 1).result()[0])
+            for side in sorted(sides, reverse=bool(turn % 2)):
+                measured = sides[side](prompts, TOKENS)
+                rates[side].append(measured.tokens / measured.seconds)
+                spent[side].append(1e3 * measured.spent / measured.tokens)
+                seconds = client.first_token(alone[0]) if side == "ours" else theirs(alone, 1).seconds
+                firsts[side].append(1e3 * seconds)
     return [
         Row(
             f"{conversations} conversations at once",
@@ -118,12 +133,14 @@ def compared(base: BaseModel, weights: str, conversations: int, repetitions: int
             goal="within 10 %",
         ),
         Row(
-            "time to the first token, alone",
+            f"processor time of a token, {conversations} at once",
             "ms",
-            _counted([1e3 * each for each in firsts["ours"]]),
-            _counted([1e3 * each for each in firsts["bare"]]),
+            _counted(spent["ours"]),
+            _counted(spent["bare"]),
             "bare sampler",
+            goal="within 10 %",
         ),
+        Row("time to the first token, alone", "ms", _counted(firsts["ours"]), _counted(firsts["bare"]), "bare sampler"),
     ]
 
 

@@ -15,10 +15,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+import psutil
 
 from marlaas.engine.daemon.control import alive, create_database
 from marlaas.engine.home.paths import Home
@@ -102,6 +104,17 @@ class Fleet:
     def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
         self.home = home
         self._process = process
+
+    def spent(self) -> float:
+        """Seconds of a processor that the engine and all that it has started have used so far; what has ended among
+        that is left out."""
+        engine = psutil.Process(self._process.pid)
+        total = 0.0
+        for process in (engine, *engine.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
 
     def run(self, specs: Sequence[TaskSpec]) -> FleetRun:
         """Submit tasks together and wait until all are done. Raises ``RuntimeError`` with a sentence if one is not."""

@@ -1,7 +1,7 @@
-"""The gateways of an engine: one, unless clients and episodes need different addresses.
+"""The gateways of an engine: one for clients while the API is open, and one for episodes, once one asks for an address.
 
-Episodes are reached at 127.0.0.1 alone. They share the clients' gateway where that listens on this machine, and have
-one of their own, at a free port, where the API is closed or other machines reach it.
+They share nothing but the engine, so that no crowd of clients keeps an episode's program from its model. Episodes are
+reached at 127.0.0.1 alone, at a free port.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Gateways:
     def __init__(self, desk: Desk, limits: str, log: Path) -> None:
         self.clients: GatewayProcess | None = None
         """Where clients ask while the API is open."""
-        self._running: list[GatewayProcess] = []
+        self._episodes: GatewayProcess | None = None
         self._desk = desk
         self._limits = limits
         self._log = log
@@ -41,47 +41,41 @@ class Gateways:
     async def for_episodes(self) -> GatewayProcess:
         """The gateway for an episode that begins. Raises ``ConfigError`` where none can be started."""
         async with self._one_at_a_time:
-            local = [gateway for gateway in self._running if gateway.local]
-            found = local[-1] if local else await self._start(LOCAL, 0)
-            found.used = True
-            return found
+            if self._episodes is None:
+                self._episodes = await self._start(LOCAL, 0)
+            return self._episodes
 
     async def for_clients(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
         """The gateway for clients at an address, in place of that before; a taken port is tried again for ``patience``
         seconds. Raises ``ConfigError``."""
         host = LOCAL if host == "localhost" else host
         async with self._one_at_a_time:
-            there = [gateway for gateway in self._running if gateway.asked == (host, port)]
-            found = there[-1] if there else await self._start(host, port, patience)
-            if self.clients is not found:
-                await self._leave()
-                self.clients = found
+            before = self.clients
+            if before is not None and before.asked == (host, port):
+                return before
+            self.clients = found = await self._start(host, port, patience)
+            if before is not None:
+                await before.stop()
             return found
 
     async def close_clients(self) -> None:
-        """End the clients' gateway, unless episodes were given its address."""
+        """End the clients' gateway."""
         async with self._one_at_a_time:
-            await self._leave()
+            gateway, self.clients = self.clients, None
+            if gateway is not None:
+                await gateway.stop()
 
     async def stop(self) -> None:
-        """End all."""
+        """End both."""
         async with self._one_at_a_time:
-            self.clients = None
-            while self._running:
-                await self._running.pop().stop()
-
-    async def _leave(self) -> None:
-        gateway, self.clients = self.clients, None
-        if gateway is not None and not gateway.used:
-            self._running.remove(gateway)
-            await gateway.stop()
+            running = [gateway for gateway in (self.clients, self._episodes) if gateway is not None]
+            self.clients = self._episodes = None
+            await asyncio.gather(*(gateway.stop() for gateway in running))
 
     async def _start(self, host: str, port: int, patience: float = 0.0) -> GatewayProcess:
         check_installed()
         listening = await _listening(host, port, patience)
-        started = GatewayProcess(listening, (host, port), self._limits, self._log, self._desk)
-        self._running.append(started)
-        return started
+        return GatewayProcess(listening, (host, port), self._limits, self._log, self._desk)
 
 
 def check_installed() -> None:

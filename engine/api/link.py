@@ -72,7 +72,7 @@ class Link:
                 self._hear(wire.request(await reader.readexactly(size)))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
-        except (ValueError, DecodeError) as error:
+        except (ValueError, DecodeError, RecursionError) as error:
             self._desk.log("api", f"The gateway sent what is no request, and is ended: {error}", "error")
         finally:
             self._desk.links.discard(self)

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 
@@ -38,15 +37,11 @@ class GatewayProcess:
         """``listening`` is bound to ``asked``, whose port may be 0; ``limits`` is JSON of ``gateway.limits.Limits``.
         What the process prints goes to the file ``log``."""
         host, self.asked = asked[0], asked
-        self.local = ip_address(host).is_loopback
-        """Whether only this machine reaches it."""
         reached = ANYWHERE.get(host, host)
         self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{listening.getsockname()[1]}"
         """As this machine reaches it."""
         self.pid: int | None = None
         """Of the process that runs now."""
-        self.used = False
-        """Whether an episode has been given its address."""
         self._listening = listening
         self._limits = limits
         self._log = log

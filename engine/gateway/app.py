@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -25,7 +24,7 @@ from .exchange import Exchange, Who
 from .limits import Limits
 from .link_client import Link, gone
 from .load import Load
-from .logs import Line, Log
+from .logs import Line, Log, shown_body
 from .messages import Messages
 from .requests import agent_of, is_local, key_of, read
 from .responses import Responses
@@ -176,7 +175,7 @@ class Asking:
                     exchange = self._make(body, Who(line.key, line.agent, once))
                     line.model, line.stream = exchange.asked.model, exchange.asked.stream
                     if gateway.log.prompts:
-                        line.sent = msgspec.json.decode(body)
+                        line.sent = shown_body(body)
                     seconds = gateway.limits.seconds
                     work = answer(gateway.link, exchange, send, line, seconds)
                     answered = await while_there(work, receive, seconds + GRACE)

@@ -6,6 +6,7 @@ What clients send cannot forge a line, nor move a terminal's cursor: all of it i
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -83,11 +84,30 @@ class Log:
         if self._path is None:
             return sys.stderr
         if self._file is not None and self._file.tell() > LONGEST:
+            mine = _is_at(self._file, self._path)
             self.close()
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            if mine:  # else the engine's other gateway has begun it anew
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         if self._file is None:
             self._file = self._path.open("a", encoding="utf-8")
         return self._file
+
+
+def shown_body(body: bytes) -> Any:
+    """A body for ``Line.sent``: its JSON without line ends between values; as a text where that cannot be written, as
+    with numbers beyond all bounds under keys that nobody reads."""
+    try:
+        return msgspec.Raw(msgspec.json.encode(msgspec.json.decode(body)))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return body.decode("utf-8", "replace")
+
+
+def _is_at(file: TextIO, path: Path) -> bool:
+    """Whether this is the file that lies there."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def shown_key(key: str) -> str:

@@ -1,7 +1,8 @@
-"""Connections with an end to patience: heads that come too slowly, and more connections than are allowed.
+"""Connections with an end to patience: heads that come too slowly, more connections than are allowed, and what is no
+HTTP.
 
-uvicorn's own protocol waits forever for the head of a first request, and answers what is over its limit without saying
-when to come back.
+uvicorn's own protocol waits forever for the head of a first request, answers what is over its limit without saying when
+to come back, and what it cannot read in plain text, which no client of an interface understands.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import h11
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from . import errors
+from .answerer import Refusal
 from .limits import Limits
 
 Application = Callable[..., Awaitable[None]]
@@ -43,6 +48,23 @@ def patient(limits: Limits, crowded: Application) -> type[H11Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._rest()
             super().connection_lost(exc)
+
+        def send_400_response(self, msg: str) -> None:
+            """Refuse what is no HTTP; nothing more can be said where an answer has begun."""
+            path, names = "", set[str]()
+            if self._busy:  # the head was read, and its body is at fault: whoever answers has nothing to say any more
+                self.cycle.disconnected = True
+                path, names = self.scope["path"], {name.decode("latin-1") for name, _ in self.headers}
+            if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+                self.transport.abort()
+                return
+            refusal = Refusal(400, "invalid_http", "What was sent is no HTTP request: its head or its body is broken.")
+            body = msgspec.json.encode(errors.body(refusal, errors.form_of(path, names)))
+            told = {"Content-Type": "application/json", "Content-Length": str(len(body)), "Connection": "close"}
+            head = h11.Response(status_code=400, headers=list(told.items()), reason=b"Bad Request")
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+            self.transport.close()
 
         @property
         def _busy(self) -> bool:

@@ -20,10 +20,11 @@ from hypothesis import HealthCheck, given, settings
 from .binaries import BINARIES
 from .border import FOLDER, Border
 from .frames import FRAMES
+from .gateway import GATEWAY
 from .requests import REQUESTS
 from .texts import TEXTS
 
-BORDERS = (*FRAMES, *TEXTS, *BINARIES, *REQUESTS)
+BORDERS = (*FRAMES, *TEXTS, *BINARIES, *REQUESTS, *GATEWAY)
 ROUND = 200
 """Inputs that one seed draws."""
 MEMORY = 4 << 30

@@ -113,15 +113,35 @@ async def test_it_ends_with_its_engine(gateways: Gateways, desk: Desk) -> None:
         await ask(address.url, address.key)
 
 
-async def test_clients_and_episodes_share_one(gateways: Gateways, desk: Desk) -> None:
+async def test_clients_and_episodes_have_one_each(gateways: Gateways, desk: Desk) -> None:
     clients = await gateways.for_clients("localhost", 0)
-    assert await gateways.for_clients("127.0.0.1", 0) is clients
+    assert await gateways.for_clients("127.0.0.1", 0) is clients and clients.url.startswith("http://127.0.0.1:")
     endpoints = OpenEndpoints(gateways, desk)
     address = await endpoints.open(Echo())
-    assert address.url == clients.url and clients.url.startswith("http://127.0.0.1:")
+    assert (await endpoints.open(Echo())).url == address.url != clients.url
     await gateways.close_clients()
     assert await ask(address.url, address.key) == (200, "hello there"), "episodes go on"
-    assert (await endpoints.open(Echo())).url == address.url
+
+
+async def test_clients_that_fill_theirs_keep_nobody_waiting(desk: Desk, tmp_path: Path) -> None:
+    """As many connections as there may be, each with a request that waits: clients are sent away, programs are not."""
+    most = 500
+    crowded = Gateways(desk, encode(Limits(connections=most, waiting=most)), tmp_path / "gateway.log")
+    clients, slow = await crowded.for_clients("127.0.0.1", 0), Echo()
+    slow.go.clear()
+    key = desk.callers.admit(slow)  # whoever asks: the gateway cannot tell clients from programs
+    waiting = [asyncio.create_task(ask(clients.url, key)) for _ in range(most)]
+    while len(slow.asked) < most:
+        await slow.begun.wait()
+        await asyncio.sleep(0)
+    assert (await ask(clients.url, key))[0] == 503
+    endpoints = OpenEndpoints(crowded, desk)
+    for _ in range(50):
+        address = await endpoints.open(Echo())
+        assert await ask(address.url, address.key) == (200, "hello there")
+    slow.go.set()
+    assert await asyncio.gather(*waiting) == [(200, "hello there")] * most
+    await crowded.stop()
 
 
 async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
@@ -135,7 +155,7 @@ async def test_one_that_nobody_uses_is_ended(gateways: Gateways) -> None:
 async def test_other_machines_do_not_reach_episodes(gateways: Gateways, desk: Desk) -> None:
     clients = await gateways.for_clients("0.0.0.0", 0)
     address = await OpenEndpoints(gateways, desk).open(Echo())
-    assert address.url != clients.url and not clients.local
+    assert address.url != clients.url and address.url.startswith("http://127.0.0.1:")
     assert (await ask(clients.url, "tml-ada-wrong"))[0] == 401
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.api.identity import new_episode_key, new_key
+from marlaas.engine.gateway import logs
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.logs import LONGEST_MODEL, Log, shown_key
 
@@ -59,3 +60,33 @@ async def test_the_name_of_a_model_that_is_refused_is_cut(tmp_path: Path) -> Non
     log.end(line, began)
     log.close()
     assert len(json.loads((tmp_path / "api.log").read_text())["model"]) == LONGEST_MODEL
+
+
+def test_two_gateways_write_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each begins it anew when it is full; neither takes what the other has begun for its own."""
+    monkeypatch.setattr(logs, "LONGEST", 0)
+    path = tmp_path / "api.log"
+    clients, episodes = (Log(Limits(log=str(path))) for _ in range(2))
+    for log, route in ((clients, "/a"), (episodes, "/b"), (clients, "/c"), (episodes, "/d")):
+        log.end(*log.begin(route))
+    for log in (clients, episodes):
+        log.close()
+    kept = [
+        [json.loads(line)["route"] for line in text.splitlines()] for text in map(Path.read_text, (old(path), path))
+    ]
+    assert kept == [["/a", "/b"], ["/c", "/d"]]
+
+
+def old(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
+
+
+@pytest.mark.parametrize("value", [b"1e999", b"[" * 300 + b"]" * 300, b'"\\ud83d\\ude00"'])
+async def test_what_nobody_reads_of_a_body_is_logged(tmp_path: Path, value: bytes) -> None:
+    """Keys that are ignored may hold what JSON allows and no number can be; the request is answered, and logged."""
+    path = tmp_path / "api.log"
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "other":\n%s}' % value
+    async with gateway(echo, Limits(log=str(path), log_prompts=True)) as client:
+        assert (await client.post(CHAT, body))[0] == 200
+    (line,) = path.read_text().splitlines()
+    assert '"other"' in line or '\\"other\\"' in line

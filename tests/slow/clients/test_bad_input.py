@@ -5,15 +5,18 @@ Spoken over sockets, without any library, so that nothing is tried again in secr
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
-import os
-import signal
+import re
+import shutil
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,7 +25,7 @@ import pytest
 
 from tests.end_to_end.conftest import Lab
 
-from .conftest import Open, opened, shipped_lab
+from .conftest import Open, opened, shipped_lab, stored, trained
 
 __all__ = ["shipped_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -30,6 +33,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(60
 CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 HELLO = [{"role": "user", "content": "47+85="}]
 PATIENCE = 60.0
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,52 @@ def test_500_connections(api: Open) -> None:
     assert set(statuses) <= {200, 429, 503} and 200 in statuses, statuses
 
 
+def test_500_connections_starve_no_episode(shipped_lab: Lab, api: Open) -> None:
+    """They ask again and again, and wait as they are told to; meanwhile a task's programs ask their models, too."""
+    shutil.copytree(EXAMPLES / "own_agent", shipped_lab.home.root / "own_agent")
+    (shipped_lab.home.root / "own_agent").rename(shipped_lab.home.plugins / "own_agent")
+
+    async def crowd() -> tuple[int, Counter[int]]:
+        statuses: Counter[int] = Counter()
+        clients = [asyncio.create_task(asks_on(api, statuses)) for _ in range(500)]
+        while statuses.total() < 500:
+            await asyncio.sleep(0.1)
+        train = {"groups_per_step": 2, "group_size": 8, "max_staleness": 0}
+        number = shipped_lab.submit("crowded", "own_agent", steps=3, train=train, sampling={"max_tokens": 8})
+        await asyncio.to_thread(trained, shipped_lab, number, 400)
+        before = statuses.total()
+        while statuses.total() == before:
+            await asyncio.sleep(0.1)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        return number, statuses
+
+    number, statuses = asyncio.run(crowd())
+    until(lambda: chat(api).status == 200)
+    assert set(statuses) <= {200, 429, 503} and statuses[200] > 0, statuses
+    episodes = stored(shipped_lab, number)
+    assert len(episodes) == 3 * 2 * 8 and {one.status for one in episodes} == {"ok"}, [one.failure for one in episodes]
+
+
+async def asks_on(api: Open, statuses: Counter[int]) -> None:
+    """A client that never stops: a connection each time."""
+    body = json.dumps({"model": "tiny", "messages": HELLO, "max_tokens": 4}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer {api.key}\r\n"
+    while True:
+        reader, writer = await asyncio.open_connection(*address(api))
+        try:
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+        statuses[int(answer.split()[1])] += 1
+        if found := re.search(rb"(?i)retry-after: (\d+)", answer):
+            await asyncio.sleep(int(found[1]))
+
+
 def test_a_request_sent_twice_is_answered_once(api: Open) -> None:
     wishes: dict[str, Any] = {"model": "tiny", "messages": HELLO, "max_tokens": 8, "temperature": 1}
     once = [post(api, CHAT, wishes, Idempotency_Key="one").json for _ in "ab"]
@@ -185,11 +235,11 @@ def test_an_engine_that_yields_refuses_and_goes_on(shipped_lab: Lab, api: Open) 
     until(lambda: chat(api).status == 200)
 
 
-def test_a_gateway_that_is_killed_is_started_again(shipped_lab: Lab, api: Open) -> None:
-    pid = gateway(shipped_lab)
-    os.kill(pid, signal.SIGKILL)
+def test_a_gateway_that_is_killed_is_started_again(api: Open) -> None:
+    before = gateway(api)
+    before.kill()
     until(lambda: answers(api))
-    assert gateway(shipped_lab) != pid
+    assert gateway(api) != before
 
 
 def answers(api: Open) -> bool:
@@ -206,19 +256,18 @@ def until(true: Any) -> None:
         time.sleep(0.1)  # the engine is another process: there is nothing to await
 
 
-def gateway(lab: Lab) -> int:
-    children = psutil.Process(lab.engine_pid()).children(recursive=True)
-    (found,) = (child for child in children if any("gateway.main" in word for word in child.cmdline()))
-    return int(found.pid)
-
-
-def memory(api: Open) -> int:
-    """Bytes of the process that listens there."""
+def gateway(api: Open) -> psutil.Process:
+    """The process that listens there; episodes have another one."""
     port = address(api)[1]
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any("gateway.main" in word for word in process.cmdline()) and any(
                 one.laddr.port == port for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN
             ):
-                return int(process.memory_info().rss)
+                return process
     raise AssertionError("nobody listens")
+
+
+def memory(api: Open) -> int:
+    """Bytes of the process that listens there."""
+    return int(gateway(api).memory_info().rss)

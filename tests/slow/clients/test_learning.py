@@ -12,8 +12,9 @@ __all__ = ["shipped_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 STEPS = 14
-RISE = 0.15
-"""Of the mean reward, from the first steps to the last: several times what chance does to a mean of 48 episodes."""
+RISE = 0.1
+"""Of the mean reward, from the first steps to the last: five times what chance does to the means of 48 episodes. It was
+0.24 to 0.26, at half the learning rate and at twice."""
 
 
 @pytest.mark.parametrize("library", ["openai", "anthropic", "langgraph"])
@@ -34,7 +35,7 @@ from marlaas.plugins import env
         name.replace("_", "-"),
         f"{name}/{name}",
         steps=STEPS,
-        train={"groups_per_step": 2, "group_size": 8, "learning_rate": 2e-3},
+        train={"groups_per_step": 2, "group_size": 8, "learning_rate": 1e-3},
         sampling={"max_tokens": 8},
         eval={"prompts": 1, "every": 0},
     )

@@ -1,4 +1,4 @@
-"""The ``anthropic`` SDK: four questions, and a reward for characters with odd numbers in the answers.
+"""The ``anthropic`` SDK: four questions, and as reward the share of characters with odd numbers in the answers.
 
 python learn_anthropic.py
 """
@@ -14,5 +14,5 @@ for question in QUESTIONS:
     asked = [{"role": "user", "content": question}]
     reply = client.messages.create(model="any", max_tokens=8, messages=asked)
     text = "".join(part.text for part in reply.content if part.type == "text")
-    share += sum(ord(character) % 2 for character in text[:8]) / 8 / len(QUESTIONS)
+    share += sum(ord(character) % 2 for character in text) / max(1, len(text)) / len(QUESTIONS)
 Path("reward.txt").write_text(str(share))

@@ -1,4 +1,4 @@
-"""LangGraph: a graph that asks one question after the other, and a reward for characters with odd numbers.
+"""LangGraph: a graph that asks one question after the other, and as reward their share with odd numbers.
 
 python learn_langgraph.py
 """
@@ -27,5 +27,5 @@ graph.add_node("ask", ask)
 graph.add_edge(START, "ask")
 graph.add_conditional_edges("ask", lambda state: "ask" if len(state["answers"]) < len(QUESTIONS) else END)
 answers = graph.compile().invoke({"answers": []})["answers"]
-odd = sum(sum(ord(character) % 2 for character in text[:8]) for text in answers)
-Path("reward.txt").write_text(str(odd / 8 / len(QUESTIONS)))
+odd = sum(sum(ord(character) % 2 for character in text) / max(1, len(text)) for text in answers)
+Path("reward.txt").write_text(str(odd / len(QUESTIONS)))

@@ -1,4 +1,4 @@
-"""The ``openai`` SDK, chat completions: four questions, and a reward for characters with odd numbers in the answers.
+"""The ``openai`` SDK: four questions, and as reward the share of characters with odd numbers in the answers.
 
 python learn_openai.py
 """
@@ -13,5 +13,5 @@ share = 0.0
 for question in QUESTIONS:
     reply = client.chat.completions.create(model="any", messages=[{"role": "user", "content": question}])
     text = reply.choices[0].message.content or ""
-    share += sum(ord(character) % 2 for character in text[:8]) / 8 / len(QUESTIONS)
+    share += sum(ord(character) % 2 for character in text) / max(1, len(text)) / len(QUESTIONS)
 Path("reward.txt").write_text(str(share))
