@@ -93,6 +93,19 @@ async def test_deleting_wants_the_number_of_the_task(two: Home) -> None:
         assert commands(two) == [("delete", 1, {"version": 7})]
 
 
+async def test_a_wide_screen_shows_how_its_task_learned(two: Home) -> None:
+    async with driving(two, (200, 50)) as driver:
+        await at(driver)
+        assert "newest rollout" in driver.text() and "17 + 25 = ?" in driver.text()
+        assert driver.app.snapshot.question.about.task == 1
+        await driver.press("g")
+        assert driver.app.snapshot.question.about.task == 2
+        assert "newest rollout" in driver.text()
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.settle()
+        assert "newest rollout" not in driver.text() and driver.app.snapshot.question.about is None
+
+
 async def test_sorting_filtering_and_one_task(two: Home) -> None:
     async with driving(two, (80, 24)) as driver:
         await at(driver, "o")
