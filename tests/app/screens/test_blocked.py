@@ -99,6 +99,7 @@ async def test_its_view_says_what_to_do(home: Home, filling: Filling, size: tupl
         assert "No step yet" not in flat
         assert flat.count("sums.py:12: NameError") == flat.count("E opens the file at this line") == 1
         assert flat.count("goes on by itself") == 1, "what to do is said once"
+        assert "Learning:" not in flat and ("▼ Blocked at step 7. Until then learning: held-out" in flat) == bool(made)
         assert "goes on by itself" in flat
 
 
