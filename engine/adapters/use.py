@@ -22,8 +22,8 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 HELLO, LONGEST = "Hello", 200
 """What the lines ask the model where nothing better is known, and the most characters of a question."""
 _WRITES_BASE = (
-    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual models,"
-    " and not that of the base that ships with marlaas:"
+    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
+    " models, and not that of the base that ships with marlaas:"
 )
 
 
