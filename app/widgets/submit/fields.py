@@ -14,6 +14,8 @@ from .field_row import Choices, FieldRow
 from .policies import Policies
 from .section import Section
 
+_AROUND = 5
+"""Lines of the screen above and below: this may be asked before it is laid out."""
 _USUAL = ("train", "sampling", "eval", "policy")
 """Tables that most tasks set something of."""
 _SPARE = 8
@@ -54,7 +56,7 @@ class Fields(Vertical):
 
     async def _unfold_what_fits(self) -> None:
         """Unfold the tables for which a high screen has room, the first ones first."""
-        room = self.size.height - len(self.query(FieldRow)) - len(FOLDED) - _SPARE
+        room = self.app.size.height - _AROUND - len(self.query(FieldRow)) - len(FOLDED) - _SPARE
         for section in self.query(Section):
             if section.table in _USUAL and len(section.fields) <= room:
                 await section.unfold()
