@@ -181,11 +181,6 @@ A click on a column's head sorts."""
         self._rest = None
         self.ask_again()
 
-    @property
-    def moving(self) -> bool:
-        """Whether the store is still to be asked about the line under the cursor."""
-        return self._rest is not None
-
     def _tell(self) -> None:
         """Say how many tasks pass the filter, and how many are marked."""
         table, bar = self.query_one(QueueTable), self.query_one(FilterBar)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,12 +19,10 @@ from marlaas.app.frame import noticing
 from marlaas.engine.home.paths import Home
 
 from .filling import NOW
+from .resting import drawing_put_off, known_threads, pilots_know_rest, rest
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-TICKS = 10
-"""Of 1/60 s, at which a screen draws what has changed; one that is animated is never through."""
-
 
 STILL = 1.0
 """The moment at which notices come, and which it stays for them: how long a test takes decides nothing."""
@@ -43,8 +41,8 @@ def parsed_once(sheet: Stylesheet, css: str, *where: Any, **options: Any) -> lis
 class Driver:
     """The application under a pilot."""
 
-    def __init__(self, app: MarlaasApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
+    def __init__(self, app: MarlaasApp, pilot: Pilot[None], draw: Callable[[], None]) -> None:
+        self.app, self.pilot, self._draw = app, pilot, draw
 
     async def read(self) -> None:
         """Let the feed read once more and everything settle."""
@@ -52,17 +50,10 @@ class Driver:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until no worker runs, no message waits, the queue has asked about its line, and what changed is drawn."""
+        """Until nothing is under way, and what changed is drawn."""
         await self.pilot.pause()
-        while getattr(self.app.screen, "moving", False):
-            await self.pilot.pause(1 / 60)
-        await self.app.workers.wait_for_complete()
-        await self.pilot.pause()
-        for _ in range(TICKS):
-            screen = self.app.screen
-            if not (screen._layout_required or screen._repaint_required or screen._dirty_widgets):
-                return
-            await self.pilot.pause(1 / 60)
+        await rest(self.app)
+        self._draw()
 
     async def press(self, *keys: str) -> None:
         """Press keys, each settled."""
@@ -88,9 +79,11 @@ async def driving(
     app = MarlaasApp(home, demo=demo, interval=86_400, **{"clock": lambda: NOW, **options})
     app.home_text = "~/home"
     still = SimpleNamespace(monotonic=lambda: STILL)
-    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch.object(noticing, "time", still):
+    known_threads()  # before the first one works
+    styles, clock = patch.object(Stylesheet, "_parse_rules", parsed_once), patch.object(noticing, "time", still)
+    with styles, clock, pilots_know_rest(app), drawing_put_off() as draw:
         async with app.run_test(size=size) as pilot:
-            driver = Driver(app, pilot)
+            driver = Driver(app, pilot, draw)
             await driver.read()
             yield driver
 

@@ -99,7 +99,7 @@ def test_ends_once_its_terminal_is_gone(home: Home, filling: Filling, started: s
         os.close(other)
         read_until(terminal, b"two-digit sums")
         os.close(terminal)
-        code = process.wait(15)  # a second where it is told; the rest is for a machine that is busy
+        code = process.wait(40)  # a second where it is told; the rest is for a machine that is busy
         assert code == (128 + signal.SIGHUP if started == "deaf to hangups" else -signal.SIGHUP)
     finally:
         process.kill()

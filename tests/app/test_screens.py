@@ -74,12 +74,11 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
     fill_full(home.database).execute("UPDATE tasks SET state = 'done' WHERE id = 2")  # 20 comes before it
     async with driving(home, (80, 24)) as driver:
         await driver.press("colon", *"open task 2")
-        await driver.pilot.pause(0.5)  # the palette gathers for a while before it shows
         await driver.press("enter")
         assert driver.app.selected == 2 and driver.app.current_mode == "task"
 
 
-@pytest.mark.parametrize("size", [(60, 15), *SIZES])
+@pytest.mark.parametrize("size", [(60, 15), (120, 40)])
 @pytest.mark.parametrize("view", "12345678")
 async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: tuple[int, int]) -> None:
     fill_full(home.database)
@@ -99,7 +98,7 @@ async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: t
         assert screen.maximized is None and "all panes" not in driver.text()
 
 
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 50)])
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
 @pytest.mark.parametrize("view", "12345678")
 async def test_nothing_jumps_when_data_arrives(
     home: Home, view: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch

@@ -117,7 +117,7 @@ class Lab:
         process = psutil.Process(self.engine_pid())
         family = [process, *process.children(recursive=True)]
         os.kill(process.pid, signal.SIGKILL)
-        _, alive = psutil.wait_procs(family, timeout=20)
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE)
         assert not alive, f"orphans: {alive}"
 
 
@@ -127,9 +127,11 @@ def configured(folder: Path, settings: str) -> Iterator[Lab]:
     lab = Lab(Home(folder / "home").create())
     lab.home.config.write_text(settings)
     control.ensure_running(lab.home)
-    yield lab
-    if holder(lab.home.lock) is not None:
-        control.stop(lab.home)
+    try:
+        yield lab
+    finally:  # a test that fails leaves no engine behind
+        if holder(lab.home.lock) is not None:
+            control.stop(lab.home)
 
 
 def outlived(lab: Lab, worker: str, steps: int) -> None:
@@ -145,6 +147,14 @@ def outlived(lab: Lab, worker: str, steps: int) -> None:
     for task in tasks:
         assert lab.show(task)["step"] == steps
         consumed_once(lab.home, task)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def seen_off() -> Iterator[None]:
+    """All engines that these tests have started have ended with them, whoever ended them."""
+    yield
+    for engine in control.started:
+        engine.wait(PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,7 @@
-"""An architecture that marlaas writes no GGUF for, with a GGUF of the user's: trained through the real engine."""
+"""An architecture that marlaas writes no GGUF for, with a GGUF of the user's: trained through the real engine.
+
+In ``make test-slow``: every day, such files are read and compared in ``tests/engine/base/gguf``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from marlaas.engine.home.paths import TINY_BASE, Home
 
 from .conftest import Lab
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 TALK = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
 PLUGIN = '''

@@ -1,4 +1,7 @@
-"""``make demo SAMPLER=llama.cpp``: the demo's tasks, sampled by llama.cpp, from nothing to their first steps."""
+"""``make demo SAMPLER=llama.cpp``: the demo's tasks, sampled by llama.cpp, from nothing to their first steps.
+
+In ``make test-slow``: every day, tasks train on llama.cpp in ``test_side_by_side``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 from tools.task_rows import tasks_of
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 STEPS = 2
 PATIENCE = 300.0

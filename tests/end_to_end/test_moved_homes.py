@@ -1,4 +1,7 @@
-"""A home is a folder like any other: moved, linked to, spelled oddly and copied, it goes on from where it stood."""
+"""A home is a folder like any other: moved, linked to, spelled oddly and copied, it goes on from where it stood.
+
+In ``make test-slow``: three engines, of which each makes steps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from marlaas.engine.home.paths import Home
 
 from .conftest import Lab, configured, consumed_once
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 def files(root: Path) -> dict[str, str]:

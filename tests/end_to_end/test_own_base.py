@@ -57,6 +57,7 @@ def test_another_base_gets_a_home_of_its_own(new_lab: Callable[[str], Lab], fold
     assert f"task {task} (lab/long)" in refused and "marlaas --home DIR base use" in refused
     first.until(task, first.row(task).step + 1)  # it goes on
     assert used(first) == ["tiny"]
+    first.marlaas("engine", "stop")  # it would take half of the processor
 
     second = new_lab("second")
     second.marlaas("base", "use", str(folder))
@@ -91,6 +92,7 @@ def test_another_base_waits_until_old_work_is_gone(new_lab: Callable[[str], Lab]
     trains(lab)
 
 
+@pytest.mark.slow
 def test_check_measures_with_real_workers(new_lab: Callable[[str], Lab], folder: Path) -> None:
     lab = new_lab("checked")
     found = json.loads(lab.marlaas("base", "check", str(folder), "--weights", "f32,q8_0,bf16", "--json"))

@@ -1,4 +1,7 @@
-"""A new home knows roughly how long a task takes, before anybody has trained there."""
+"""A new home knows roughly how long a task takes, before anybody has trained there.
+
+In ``make test-slow``: every day, a base is measured for real in ``tests/app/home/test_probing.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from marlaas.engine.home.paths import Home
 
 from .conftest import Lab
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 def test_submit_check_measures_and_gives_a_range(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Two kinds of samplers side by side: tasks train on both, and outlive the death of one."""
+"""Two kinds of samplers side by side: tasks train on both, and outlive the death of one.
+
+In ``make test-slow``, too, that a deterministic task repeats itself there, and that two alike are both busy.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ def equal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.mark.slow
 def test_a_task_with_one_group_at_a_time_keeps_both_busy(equal: Lab) -> None:
     """By its number the whole group would be at one sampler, and the other one would have nothing to do."""
     train = {"groups_per_step": 1, "group_size": 8, "max_staleness": 0}
@@ -56,6 +60,7 @@ def test_tasks_train_on_both_and_outlive_one(both: Lab) -> None:
     assert workers["rollout"] != workers["rollout-2"]
 
 
+@pytest.mark.slow
 def test_a_deterministic_task_says_the_same_twice_beside_others(both: Lab) -> None:
     settled = {"deterministic": True, "max_staleness": 0}
     first = both.submit("once", steps=3, train=settled)

@@ -1,4 +1,7 @@
-"""Two training workers in the real program: tasks learn side by side, and outlive ``kill -9`` of either."""
+"""Two training workers in the real program: tasks learn side by side, and outlive ``kill -9`` of either.
+
+In ``make test-slow``: every day, real trainers die in ``tests/engine/fleet/test_two_trainers.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 from .conftest import PATIENCE, configured, outlived
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("worker", ["training", "training-2"])

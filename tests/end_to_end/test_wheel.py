@@ -1,4 +1,4 @@
-"""The wheel trains from a stranger's folder, where another ``marlaas`` lies in the way."""
+"""The wheel trains from a stranger's folder, where another ``marlaas`` lies in the way: that in ``make test-slow``."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def test_the_wheel_holds_what_the_program_reads(wheel: Path) -> None:
     assert not any(name.startswith(("tests", "tools", "app/", "engine/")) for name in names)
 
 
+@pytest.mark.slow
 def test_it_trains_from_another_folder(program: Path, tmp_path: Path) -> None:
     (tmp_path / "marlaas" / "engine").mkdir(parents=True)
     for package in ("marlaas", "marlaas/engine"):

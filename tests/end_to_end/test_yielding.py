@@ -1,4 +1,8 @@
-"""`marlaas engine yield` on a real engine: its workers are gone within ten seconds, and nothing is lost or doubled."""
+"""`marlaas engine yield` on a real engine: its workers are gone within ten seconds, and nothing is lost or doubled.
+
+In ``make test-slow``: two engines, workers that start five times, and 120 steps. Every day, tasks yield in
+``tests/engine/scheduler/test_yielding.py``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import Lab, configured, consumed_once
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 LIMIT = 10.0
 """Seconds that somebody who wants the machine has to wait."""

@@ -28,7 +28,7 @@ TASK = replace(SPEC, policy=PolicySpec(1, 1.0), train=replace(SPEC.train, group_
 def home(tmp_path: Path) -> Path:
     async def play() -> None:
         world = World(tmp_path, TASK, most=6)
-        assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+        assert await asyncio.wait_for(world.go(), 50) == Ending("done")
         world.store.tasks.set_state(world.task, "done")
         world.store.close()
 

@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def play(root: Path) -> None:
     world = World(root, TASK)
     world.environments = Quiet(world.chance, agents=AGENTS, always=("solver", "rival", "judge"))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     world.store.tasks.set_state(world.task, "done")
     world.store.close()
 

@@ -176,7 +176,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
         assert "task 1 started" in process.stdout.readline()
         process.stdout.close()
         Filling(home.database).event("more")
-        assert process.wait(20) == 0
+        assert process.wait(50) == 0
         assert process.stderr.read() == ""
 
 

@@ -41,7 +41,7 @@ def places(driver: Driver) -> list[tuple[str, int, int]]:
     return sorted(parts, key=lambda part: (part[1], part[2]))
 
 
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(60, 15), (120, 40)])
 @pytest.mark.parametrize("view", ["1", "2", "3", "4", "5", "6", "7", "8", "a"])
 async def test_notices_cover_nothing(home: Home, view: str, size: tuple[int, int]) -> None:
     fill_full(home.database)

@@ -200,10 +200,8 @@ async def test_the_palette_opens_it_and_makes_keys(home: Home) -> None:
     fill_full(home.database)
     async with driving(home) as driver:
         await driver.press("colon", *"new key for the api")
-        await driver.pilot.pause(0.5)  # the palette gathers for a while before it shows
         await driver.press("enter")
         assert isinstance(driver.app.screen, NewKey)
         await driver.press("escape", "colon", *"open the api")
-        await driver.pilot.pause(0.5)
         await driver.press("enter")
         assert [kind for (kind,) in rows(home, "SELECT kind FROM commands")] == ["api_start"]

@@ -67,7 +67,6 @@ async def test_the_help_leads_to_all_words(home: Home) -> None:
 async def test_the_palette_explains_a_word(home: Home) -> None:
     async with driving(home, (80, 24)) as driver:
         await driver.press("colon", *"explain: drift")
-        await driver.pilot.pause(0.5)  # the palette gathers for a while before it shows
         await driver.press("enter")
         assert isinstance(driver.app.screen, Explain) and "drift (metric of a step)" in driver.text()
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from marlaas.app.questions.preview import PreviewQuestion
-from marlaas.app.screens.queue import QueueScreen
+from marlaas.app.screens import queue
 from marlaas.app.widgets.filter_bar import FilterBar
 from marlaas.app.widgets.queue.newest_rollout import NewestRollout
 from marlaas.app.widgets.queue.preview import Preview
@@ -152,13 +152,13 @@ async def test_copying_goes_to_a_file_as_well(home: Home, filling: Filling) -> N
 async def test_views_are_kept_alive(home: Home, filling: Filling) -> None:
     filling.task(made=1)
     async with driving(home) as driver:
-        queue = driver.app.screen
-        assert isinstance(queue, QueueScreen)
+        first = driver.app.screen
+        assert isinstance(first, queue.QueueScreen)
         await driver.press("2")
         await driver.press("1")
-        assert driver.app.screen is queue
+        assert driver.app.screen is first
         await driver.press("2", "escape")
-        assert driver.app.screen is queue
+        assert driver.app.screen is first
 
 
 async def test_read_only_refuses_acts_with_a_sentence(home: Home, filling: Filling) -> None:
@@ -199,17 +199,19 @@ async def test_the_lower_part_is_live(home: Home, filling: Filling) -> None:
         assert list(chart.plot.curves[0].steps) == [1, 2, 3, 4] and "assistant: new!" in driver.text()
 
 
-async def test_only_a_cursor_that_rests_asks_the_store(home: Home, filling: Filling) -> None:
+async def test_only_a_cursor_that_rests_asks_the_store(
+    home: Home, filling: Filling, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for _ in range(4):
         filling.task(made=2)
     async with driving(home) as driver:
-        screen = driver.app.screen
-        assert isinstance(screen, QueueScreen)
         before = driver.app.snapshot
-        await driver.pilot.press("j", "j", "j")
-        assert screen.moving or driver.app.snapshot.question != before.question
-        await driver.settle()
-        assert not screen.moving and driver.app.snapshot.tasks is before.tasks, "nothing else is read again"
+        monkeypatch.setattr(queue, "_PAUSE", 3600.0)
+        await driver.press("j", "j")
+        assert driver.app.snapshot.question == before.question
+        monkeypatch.setattr(queue, "_PAUSE", 0.001)
+        await driver.press("j")
+        assert driver.app.snapshot.tasks is before.tasks, "nothing else is read again"
         question = driver.app.snapshot.question
         assert isinstance(question, PreviewQuestion) and [each.task for each in question.learners] == [4]
 

@@ -44,7 +44,7 @@ def serving(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[s
         yield process.stdout.readline().strip(), process
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(50)
         process.stdout.close()
 
 
@@ -85,7 +85,7 @@ async def test_a_page_ends_with_the_server(home: Home) -> None:
             async with visitor.client.ws_connect(f"{visitor.base}/ws", origin=visitor.origin) as page:
                 await page.receive()
                 process.send_signal(signal.SIGINT)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(50):
                     while (await page.receive()).type not in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED):
                         pass
         finally:

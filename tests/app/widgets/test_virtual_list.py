@@ -16,6 +16,8 @@ from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.widgets.virtual_list import VirtualList
 from marlaas.engine.errors import StoreError
 
+from ..resting import known_threads, pilots_know_rest, rest
+
 
 class Disk:
     """A store that counts what is read of it."""
@@ -74,8 +76,7 @@ class Driver:
 
     async def settle(self) -> None:
         await self.pilot.pause()
-        await self.app.workers.wait_for_complete()
-        await self.pilot.pause()
+        await rest(self.app)
 
     async def press(self, *keys: str) -> None:
         for key in keys:
@@ -90,10 +91,12 @@ class Driver:
 async def listed(ids: Sequence[int], follow: str = "", height: int = 10) -> AsyncIterator[Driver]:
     disk = Disk()
     app = Listed(disk, follow)
-    async with app.run_test(size=(40, height)) as pilot:
-        driver = Driver(app, pilot, disk)
-        await driver.show(ids)
-        yield driver
+    known_threads()
+    with pilots_know_rest(app):
+        async with app.run_test(size=(40, height)) as pilot:
+            driver = Driver(app, pilot, disk)
+            await driver.show(ids)
+            yield driver
 
 
 async def test_reads_the_page_in_sight_and_no_other() -> None:

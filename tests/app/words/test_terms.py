@@ -52,7 +52,7 @@ async def test_every_metric_that_steps_record_is_known(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=6, train=train))
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.score = lambda spec: float(spec.member % 2)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     recorded = {row["name"] for row in world.query("SELECT DISTINCT name FROM metrics")}
     assert {"gap_mean", "dropped", "prompts_solved", "publish_wait_seconds", "weight_ess", "lost"} <= recorded
     assert {name for name in recorded if stale_age(name) is None} <= METRICS.keys()

@@ -23,7 +23,7 @@ def test_the_shipped_base() -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_other_bases(tmp_path: Path, tied: bool) -> None:
-    make_base(tmp_path / "base", tied=tied)
+    make_base(tmp_path / "base", tied=tied, rows=1500)
     assert count_parameters(tmp_path / "base") == parameters(load_base(tmp_path / "base"))
 
 

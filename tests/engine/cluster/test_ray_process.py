@@ -84,7 +84,7 @@ def test_a_killed_ray_is_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     child = psutil.Process(int((home.root / "child").read_text()))
     assert local_node(home) is None and child.is_running()
     assert not stop_ray(home)  # it sees off what the killed one has left behind
-    psutil.wait_procs([child], timeout=10)
+    psutil.wait_procs([child], timeout=50)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 

@@ -95,7 +95,7 @@ time.sleep(60)
     heard = Heard(home, tmp_path, hangs, limit=2)
     (child,) = await heard.of(("done", 1))
     assert "it took longer than 2 s and was ended" in heard.log[0]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         while _runs(int(str(child))):
             await asyncio.sleep(0.01)
     await heard.notifier.stop()

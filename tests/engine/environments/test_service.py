@@ -229,7 +229,7 @@ async def test_no_process_outlives_a_killed_engine(world: World, tmp_path: Path)
     asyncio.get_running_loop().add_reader(watch, gone.set)
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    await asyncio.wait_for(gone.wait(), 10)
+    await asyncio.wait_for(gone.wait(), 50)
     asyncio.get_running_loop().remove_reader(watch)
     os.close(watch)
 

@@ -143,7 +143,7 @@ async def test_when_all_trainers_die_all_workers_begin_anew(supervisor: WorkerSu
     assert anew is not services and list(anew.trainers.trainers) == ["training", "training-2"]
     assert dict(supervisor.processes())["rollout"] != before["rollout"]
     with contextlib.suppress(WorkerDied):
-        await asyncio.wait_for(task.accumulate("a", (group(1),)), 5)
+        await asyncio.wait_for(task.accumulate("a", (group(1),)), 50)
 
 
 def test_a_home_says_how_many_it_has(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ async def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     made.renderer.rewrites = request.param == "rewritten"
     if request.param == "two agents":
         made.environments.agents = ("first", "second")
-    assert await asyncio.wait_for(made.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(made.go(), 50) == Ending("done")
     return made
 
 
@@ -89,7 +89,7 @@ async def test_other_rewards_and_other_prompts_are_told_apart(world: World) -> N
 async def test_members_are_ranked_as_in_training(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=2))
     world.environments.ranking = lambda members: Ranking(tuple({"agent": float(n)} for n, _ in enumerate(members)))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert {verdict.kind for verdict in await replayed(world, ranked=True)} == {"unchanged"}
     assert {verdict.kind for verdict in await replayed(world, "eval", ranked=True)} == {"unchanged"}
     world.environments.ranking = lambda members: EpisodeOutcome("error")
@@ -114,7 +114,7 @@ async def test_what_all_policies_said_is_played_again_together(tmp_path: Path) -
     spec = replace(SPEC, policy=PolicySpec(), policies=policies, agents={name: name for name in policies}, steps=2)
     world = World(tmp_path, replace(spec, eval=EvalSpec(every=0, prompts=2)))
     world.environments.agents = tuple(policies)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     found = await replayed(world)
     assert {verdict.kind for verdict in found} == {"unchanged"}
     assert sorted((one.group, one.member, one.agent) for one in found) == [

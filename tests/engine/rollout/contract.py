@@ -1,10 +1,6 @@
-"""What every sampler keeps, whatever it samples with: subclass ``SamplerContract`` and give it ``sampler``.
-
-The sampler's base has ``VOCABULARY`` tokens; the fixture ``state`` makes state files that fit it.
-"""
+"""What every sampler keeps, whatever it samples with: subclass ``SamplerContract`` and give it ``sampler``."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,75 +9,18 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.rollout.protocol import Heard, Sampler, SampleRequest, SampleResult
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.rollout.protocol import Heard, Sampler
 from marlaas.engine.rollout.truncation import Truncation
-from marlaas.engine.rollout.wishes import Extras, Wishes
 
+from .asking import LONG, VOCABULARY, State, alone, request, until_sampled
+from .contract_repeatable import RepeatableContract
+from .contract_wishes import WishContract
 from .keeping import kept_tokens
 
-VOCABULARY = 50
-LONG = 1500
-"""Tokens of a turn that is still running when the next call comes."""
-State = Callable[[int], Path]
-"""Writes the state file of a random adapter with the given seed."""
 
-
-def request(name: str, tokens: list[int] | None = None, **changes: Any) -> SampleRequest:
-    plain = SampleRequest(name, "v0", np.array(tokens or [3, 1, 4, 1, 5], np.int32), 20, 1.0, (), 7)
-    return replace(plain, **changes)
-
-
-def same(one: SampleResult, other: SampleResult) -> bool:
-    """To the last bit."""
-    return (
-        one.tokens.tobytes() == other.tokens.tobytes()
-        and one.logprobs.tobytes() == other.logprobs.tobytes()
-        and (one.finish, one.version, one.checksum) == (other.finish, other.version, other.checksum)
-    )
-
-
-def alike(one: SampleResult, other: SampleResult, tolerance: float) -> bool:
-    """But for rounding: under the same adapter, log-probabilities that are ``tolerance`` apart at most.
-
-    Up to the first token that differs: where two were almost equally likely, rounding decides, and what follows is
-    another text. The first one is the same in any case.
-    """
-    count = min(len(one.tokens), len(other.tokens))
-    equal = one.tokens[:count] == other.tokens[:count]
-    common = count if equal.all() else int(np.argmin(equal))
-    gap = np.abs(one.logprobs[:common] - other.logprobs[:common]).max(initial=0.0)
-    named = (one.version, one.checksum) == (other.version, other.checksum)
-    return named and gap <= tolerance and (common > 0 or count == 0)
-
-
-async def alone(sampler: Sampler, asked: SampleRequest) -> SampleResult:
-    result = await sampler.generate(asked)
-    await sampler.release(asked.conversation)
-    return result
-
-
-def extras_of(result: SampleResult) -> Extras:
-    assert result.extras is not None
-    return result.extras
-
-
-async def until_sampled(sampler: Sampler, count: int) -> None:
-    """Return once ``count`` more tokens have been sampled."""
-    begin = (await sampler.stats()).sampled_tokens
-    while (await sampler.stats()).sampled_tokens < begin + count:
-        pass
-
-
-class SamplerContract:
-    @pytest.fixture
-    async def sampler(self) -> Sampler:
-        """With the versions v0 and v1 from ``state(0)`` and ``state(1)``; 64 sequences of more than LONG tokens."""
-        raise NotImplementedError
-
-    def same(self, one: SampleResult, other: SampleResult) -> bool:
-        """Whether both are one answer. Backends whose last bits depend on the batch put ``alike`` here."""
-        return same(one, other)
+class SamplerContract(WishContract, RepeatableContract):
+    """All of it; ``sampler`` is as ``Asked`` says."""
 
     # tokens in, tokens out
 
@@ -213,149 +152,10 @@ class SamplerContract:
         assert scored.dtype == np.float32
         np.testing.assert_allclose(scored, result.logprobs, atol=self.apart)
 
-    apart = 2e-2
-    """How far a score may be from what the turn said, in nats: they may be computed in other parts."""
-
     async def test_probabilities_add_up_to_one(self, sampler: Sampler) -> None:
         options = [np.array([5, 6, 7, token], np.int32) for token in range(VOCABULARY)]
         scores = [await sampler.score("v0", option, 3, 1.0) for option in options]
         assert np.exp(scores).sum() == pytest.approx(1, abs=1e-4)
-
-    # wishes
-
-    async def every(self, sampler: Sampler, tokens: np.ndarray, temperature: float) -> np.ndarray:
-        """Log-probabilities of all tokens after these."""
-        options = [np.append(tokens, np.int32(token)) for token in range(VOCABULARY)]
-        return np.array([(await sampler.score("v0", option, len(tokens), temperature))[0] for option in options])
-
-    @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-    async def test_the_likeliest_are_those_of_score(self, sampler: Sampler, temperature: float) -> None:
-        """Of the whole distribution, whatever may be drawn."""
-        plain = request("a", max_tokens=3, temperature=temperature, truncation=Truncation(top_k=2))
-        result = await sampler.generate(plain.wishing(Wishes(likeliest=5)))
-        extras, context = extras_of(result), plain.tokens
-        assert extras.likeliest.tokens.dtype == np.int32 and extras.likeliest.logprobs.dtype == np.float32
-        assert extras.likeliest.tokens.shape == extras.likeliest.logprobs.shape == (3, 5)
-        assert extras.prompt_logprobs is None and extras.prompt_likeliest is None
-        for place, token in enumerate(result.tokens):
-            scores = await self.every(sampler, context, temperature)
-            told, logprobs = extras.likeliest.tokens[place], extras.likeliest.logprobs[place]
-            np.testing.assert_allclose(logprobs, np.sort(scores)[::-1][:5], atol=self.apart)
-            np.testing.assert_allclose(logprobs, scores[told], atol=self.apart)
-            assert extras.logprobs[place] == pytest.approx(scores[token], abs=self.apart)
-            context = np.append(context, token)
-
-    async def test_to_be_told_of_the_likeliest_changes_nothing(self, sampler: Sampler) -> None:
-        plain = [request(f"{n}", seed=n, truncation=Truncation(top_k=9 * n)) for n in range(3)]
-        wished = [each.wishing(Wishes(likeliest=4)) for each in plain]
-        for one, other in zip(plain, wished, strict=True):
-            assert self.same(await alone(sampler, one), await alone(sampler, other))
-
-    async def test_wishes_change_no_other_turn(self, sampler: Sampler) -> None:
-        plain = [request(f"{n}", seed=n, version=f"v{n % 2}", max_tokens=30) for n in range(6)]
-        expected = [await alone(sampler, each) for each in plain]
-        wishes = [
-            Wishes(likeliest=20),
-            Wishes(presence_penalty=2.0, frequency_penalty=-1.0),
-            Wishes(repetition_penalty=1.5, likeliest=1),
-            Wishes(prompt=True, likeliest=2),
-        ]
-        wishful = [request(f"w{n}", seed=9 + n, max_tokens=25).wishing(each) for n, each in enumerate(wishes)]
-        apart = [await alone(sampler, each) for each in wishful]
-        mixed = [*plain[:3], *wishful, *plain[3:]]
-        together = await asyncio.gather(*(alone(sampler, each) for each in mixed))
-        assert all(map(self.same, [*expected[:3], *apart, *expected[3:]], together))
-        for one, other in zip(apart, together[3:-3], strict=True):
-            if one.tokens.tolist() == other.tokens.tolist():  # else rounding decided
-                told, again = extras_of(one), extras_of(other)
-                assert told.likeliest.tokens.shape == again.likeliest.tokens.shape
-                np.testing.assert_allclose(told.logprobs, again.logprobs, atol=self.apart)
-
-    async def test_what_is_heard_adds_up_to_what_was_wished_for(self, sampler: Sampler) -> None:
-        said: list[Heard] = []
-        wishes = Wishes(likeliest=3, prompt=True)
-        result = await sampler.generate(request("a", max_tokens=60).wishing(wishes), heard=said.append)
-        heard, extras = [each.extras for each in said if each.extras is not None], extras_of(result)
-        assert len(heard) == len(said) > 1 and all(each.prompt_logprobs is None for each in heard)
-        for one in ("tokens", "logprobs"):
-            pieces = np.concatenate([getattr(each.likeliest, one) for each in heard])
-            assert pieces.tobytes() == getattr(extras.likeliest, one).tobytes()
-        assert np.concatenate([each.logprobs for each in heard]).tobytes() == extras.logprobs.tobytes()
-
-    @pytest.mark.parametrize("sampled", [0, 1, 7])
-    @pytest.mark.parametrize("length", [1, 2, 300])
-    async def test_prompts_are_told_of_as_scored(self, sampler: Sampler, sampled: int, length: int) -> None:
-        tokens = [1 + n * n % 41 for n in range(length)]
-        plain = request("a", tokens, max_tokens=sampled)
-        result = await sampler.generate(plain.wishing(Wishes(prompt=True, likeliest=3)))
-        extras = extras_of(result)
-        assert (len(result.tokens), result.finish) == (sampled, "length")
-        assert extras.prompt_logprobs is not None and extras.prompt_likeliest is not None
-        scored = await sampler.score("v0", plain.tokens, 1, 1.0)
-        np.testing.assert_allclose(extras.prompt_logprobs, scored, atol=self.apart)
-        beside = extras.prompt_likeliest
-        assert beside.tokens.shape == beside.logprobs.shape == (length - 1, 3)
-        rounded = 1e-5  # of sums in float32
-        assert (np.diff(beside.logprobs) <= 0).all()
-        assert (beside.logprobs[:, 0] >= extras.prompt_logprobs - rounded).all()
-        grown = [*tokens, *result.tokens.tolist(), 4]
-        assert len((await sampler.generate(request("a", grown))).tokens) == 20
-
-    async def test_release_aborts_before_a_prompt_is_told_of(self, sampler: Sampler) -> None:
-        asked = request("a", list(range(1, 40)) * 20, max_tokens=LONG // 2).wishing(Wishes(prompt=True))
-        running = asyncio.create_task(sampler.generate(asked))
-        await asyncio.sleep(0)  # it has been asked for
-        await sampler.release("a")
-        assert (await running).finish == "abort"
-        assert len((await sampler.generate(request("a"))).tokens) == 20
-
-    @pytest.mark.parametrize(("presence", "frequency"), [(1.5, 0.0), (0.0, 0.7), (0.5, -1.0)])
-    async def test_what_was_said_is_less_likely(self, sampler: Sampler, presence: float, frequency: float) -> None:
-        wishes = Wishes(likeliest=20, presence_penalty=presence, frequency_penalty=frequency)
-        plain = request("a", max_tokens=4, temperature=0.5)
-        result = await sampler.generate(plain.wishing(wishes))
-        context, counts, extras = plain.tokens, np.zeros(VOCABULARY), extras_of(result)
-        for place, token in enumerate(result.tokens):
-            logits = await self.every(sampler, context, 1.0) - presence * (counts > 0) - frequency * counts
-            expected = 2 * logits - np.log(np.exp(2 * logits).sum())
-            told = extras.likeliest.tokens[place]
-            np.testing.assert_allclose(extras.likeliest.logprobs[place], expected[told], atol=2 * self.apart)
-            assert result.logprobs[place] == pytest.approx(expected[token], abs=2 * self.apart)
-            context = np.append(context, token)
-            counts[token] += 1
-
-    async def test_a_factor_touches_what_is_in_the_prompt(self, sampler: Sampler) -> None:
-        plain = request("a", max_tokens=1)
-        scores = await self.every(sampler, plain.tokens, 1.0)
-        result = await sampler.generate(plain.wishing(Wishes(likeliest=20, repetition_penalty=1.8)))
-        told, logprobs = extras_of(result).likeliest.tokens[0], extras_of(result).likeliest.logprobs[0]
-        shift = logprobs - scores[told]
-        fresh = ~np.isin(told, plain.tokens)
-        np.testing.assert_allclose(shift[fresh], shift[fresh].mean(), atol=2 * self.apart)
-        assert (shift[~fresh] < shift[fresh].mean() + 2 * self.apart).all()
-
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            Wishes(likeliest=21),
-            Wishes(likeliest=-1),
-            Wishes(presence_penalty=float("nan")),
-            Wishes(frequency_penalty=float("inf")),
-            Wishes(repetition_penalty=0.0),
-        ],
-    )
-    async def test_wishes_without_sense_are_refused(self, sampler: Sampler, wrong: Wishes) -> None:
-        with pytest.raises(ValueError):
-            await sampler.generate(request("a").wishing(wrong))
-        with pytest.raises(ValueError):
-            await sampler.generate(request("a", max_tokens=0).wishing(Wishes(likeliest=1)))
-        assert len((await sampler.generate(request("a"))).tokens) == 20
-
-    async def test_a_schema_is_refused_in_words(self, sampler: Sampler) -> None:
-        """The base has no tokenizer."""
-        with pytest.raises(ConfigError):
-            await sampler.generate(request("a").wishing(Wishes(schema="{}")))
-        assert len((await sampler.generate(request("a"))).tokens) == 20
 
     # conversations
 
@@ -488,83 +288,6 @@ class SamplerContract:
             await sampler.retire(f"v{number}")
             assert (await passing).version == f"v{number}"
         assert all(map(self.same, expected, await asyncio.gather(*running)))
-
-    # repeatable to the last bit
-
-    async def test_other_rows_change_nothing(self, sampler: Sampler) -> None:
-        asked = request("a", [5, 4, 3, 2, 1, 2, 3], max_tokens=60)
-        expected = await alone(sampler, asked)
-        others = [
-            request(f"other {n}", [1 + (n * k) % 40 for k in range(1, 2 + n)], seed=n, max_tokens=10 + n)
-            for n in range(24)
-        ]
-        crowd = await asyncio.gather(*[alone(sampler, each) for each in (*others[:12], asked, *others[12:])])
-        assert self.same(crowd[12], expected)
-        for each, result in zip(others, crowd[:12] + crowd[13:], strict=True):
-            assert self.same(await alone(sampler, each), result)
-
-    async def test_late_joiners_change_nothing(self, sampler: Sampler) -> None:
-        asked = request("a", max_tokens=120)
-        expected = await alone(sampler, asked)
-        running = asyncio.create_task(alone(sampler, asked))
-        joined = []
-        for n in range(12):
-            await until_sampled(sampler, 3)
-            late = request(f"late {n}", list(range(1, 2 + 3 * n)), seed=n, max_tokens=5 + 7 * (n % 4))
-            joined.append(asyncio.create_task(alone(sampler, late)))
-        assert self.same(await running, expected)
-        await asyncio.gather(*joined)
-
-    async def test_other_versions_change_nothing(self, sampler: Sampler) -> None:
-        asked = [request(f"{n}", version=f"v{n % 2}", seed=n // 2, max_tokens=30 + n) for n in range(10)]
-        expected = [await alone(sampler, each) for each in asked]
-        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
-        assert all(map(self.same, expected, together))
-
-    async def test_a_group_is_the_same_as_its_members_one_by_one(self, sampler: Sampler) -> None:
-        asked = [request(f"{n}", [7, 8, 9, 10], seed=n) for n in range(8)]
-        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
-        for each, result in zip(asked, together, strict=True):
-            assert self.same(await alone(sampler, each), result)
-
-    async def test_what_prompts_share_is_read_once_and_says_the_same(self, sampler: Sampler, state: State) -> None:
-        system = [1 + n * n % 41 for n in range(600)]
-        asked = [request(f"{n}", [*system, *range(1, 6 + 7 * n // 2)], version=f"v{n % 2}", seed=n) for n in range(10)]
-        expected = []
-        for each in asked:
-            expected.append(await alone(sampler, each))
-            await sampler.retire(each.version)  # and with it what is remembered
-            await sampler.load(each.version, str(state(int(each.version[1:]))))
-        begin = (await sampler.stats()).prefilled_tokens
-        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
-        read = (await sampler.stats()).prefilled_tokens - begin
-        assert all(map(self.same, expected, together))
-        assert read <= sum(len(each.tokens) for each in asked) - 8 * 512  # of each version's five, one reads all of it
-        later = [await alone(sampler, replace(each, conversation=f"later {each.conversation}")) for each in asked]
-        assert all(map(self.same, expected, later))
-        again = (await sampler.stats()).prefilled_tokens - begin - read
-        assert again <= sum(len(each.tokens) for each in asked) - 10 * 512
-
-    async def test_accounts_decide_about_order_alone(self, sampler: Sampler) -> None:
-        plain = [request(f"{n}", version=f"v{n % 2}", seed=n, max_tokens=20) for n in range(30)]
-        expected = await asyncio.gather(*[alone(sampler, each) for each in plain])
-        paid = [replace(each, account="abc"[n % 3], weight=1.0 + n % 3) for n, each in enumerate(plain)]
-        assert all(map(self.same, expected, await asyncio.gather(*[alone(sampler, each) for each in paid])))
-
-    @pytest.mark.parametrize("appended", [1, 2, 9])
-    async def test_later_turns_are_repeatable_too(self, sampler: Sampler, appended: int) -> None:
-        async def talk(name: str, seed: int) -> list[SampleResult]:
-            tokens, results = [2, 7, 1, 8], []
-            for turn in range(3):
-                results.append(await sampler.generate(request(name, tokens, seed=seed, max_tokens=9)))
-                tokens = tokens + results[-1].tokens.tolist() + [20 + turn] * (appended - 1)
-            await sampler.release(name)
-            return results
-
-        one_by_one = [await talk("a", seed) for seed in range(6)]
-        together = await asyncio.gather(*[talk(f"{seed}", seed) for seed in range(6)])
-        for alone_, beside in zip(one_by_one, together, strict=True):
-            assert all(map(self.same, alone_, beside))
 
 
 class PositionalContract(SamplerContract):

@@ -37,7 +37,7 @@ def test_what_is_granted_depends_on_the_order_alone(limit: int, turns: list[Turn
                 under_way -= turn.granted - turn.used
                 return turn.granted
 
-        return list(await asyncio.wait_for(asyncio.gather(*(take(*turn) for turn in turns)), 20))
+        return list(await asyncio.wait_for(asyncio.gather(*(take(*turn) for turn in turns)), 50))
 
     assert asyncio.run(granted()) == one_after_another(limit, turns)
 

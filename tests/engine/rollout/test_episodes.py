@@ -69,7 +69,7 @@ async def two_agents(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
 async def play_all(stage: Stage, count: int) -> list[Played]:
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
     plays = (stage.play(two_agents, spec, SAMPLING, f"e{spec.index}") for spec in specs)
-    return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
+    return list(await asyncio.wait_for(asyncio.gather(*plays), 50))
 
 
 async def test_episodes_of_several_agents_do_not_wait_for_each_other(stage: Stage, sampler: FakeSampler) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from marlaas.engine.rollout.protocol import Sampler
 
-from .contract import PositionalContract, State, request
+from .asking import State, request
+from .contract import PositionalContract
 from .fake import FakeSampler
 
 

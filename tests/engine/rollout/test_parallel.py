@@ -71,7 +71,7 @@ class Stage:
         refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
         roles = alike(sampling, self.endpoint)
-        return await asyncio.wait_for(self.rollout.play(play, SPEC, roles, name, refuse), 20)
+        return await asyncio.wait_for(self.rollout.play(play, SPEC, roles, name, refuse), 50)
 
     async def nothing_is_left(self) -> bool:
         for _ in range(40):  # what is given up ends beside the play
@@ -180,7 +180,7 @@ async def test_a_policy_asked_last_goes_before_a_long_queue() -> None:
 
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(8)]
     plays = (stage.rollout.play(environment, spec, roles, f"e{spec.index}") for spec in specs)
-    await asyncio.wait_for(asyncio.gather(*plays), 20)
+    await asyncio.wait_for(asyncio.gather(*plays), 50)
     waited = [others - place for place, (_, others) in enumerate(ended, 1)]
     assert max(waited) <= 1, "no judge waits for the writers of more than one further episode"
 
@@ -233,7 +233,7 @@ async def test_agents_still_asked_at_the_end_leave_nothing() -> None:
         return EpisodeOutcome("ok", {})
 
     assert (await stage.play(environment)).episode.status == "error"
-    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 20)
+    await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 50)
     assert await stage.nothing_is_left()
     assert (await stage.play(at_once([[0]]))).episode.status == "ok"
 

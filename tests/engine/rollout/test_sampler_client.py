@@ -85,7 +85,7 @@ class Stage:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
         roles = alike(SAMPLING, self.endpoint)
         plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
-        return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
+        return list(await asyncio.wait_for(asyncio.gather(*plays), 50))
 
 
 def said(played: Played) -> list[int]:
@@ -200,7 +200,7 @@ async def test_an_episode_that_is_scored_holds_no_slot_and_no_permit(monkeypatch
         return asyncio.ensure_future(stage.rollout.play(scored_slowly, spec, roles, f"e{number}", over=end))
 
     playing = [play(number) for number in range(3)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while len(over) < 3 or stage.sampler.conversations:  # it is told to forget a moment later
             await asyncio.sleep(0)
     assert (stage.slots.active, stage.slots.waiting) == (0, 0)

@@ -21,7 +21,7 @@ from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.engine.rollout.wishes import Wishes
 
-from .contract import alone, extras_of, same
+from .asking import alone, extras_of, same
 from .random_base import write_adapter
 
 END = 1

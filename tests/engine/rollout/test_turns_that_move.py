@@ -64,7 +64,7 @@ async def test_where_it_was_its_slot_is_free_again() -> None:
     others = [SamplerClient(Replicas(pair.endpoints[:1]), pair.ledger, Payer("lab", 2), False) for _ in range(2)]
     requests = [SampleRequest(name, "v1", np.arange(3, dtype=np.int32), 2, 1.0, (), 1) for name in "ab"]
     turns = (other.generate(request) for other, request in zip(others, requests, strict=True))
-    await asyncio.wait_for(asyncio.gather(*turns), 10)
+    await asyncio.wait_for(asyncio.gather(*turns), 50)
     pair.client.leave()
     await asyncio.sleep(0)
     assert pair.held == [2, 0]

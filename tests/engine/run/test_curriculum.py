@@ -136,7 +136,7 @@ async def test_what_is_solved_is_shown(tmp_path: Path) -> None:
     world = World(tmp_path, replace(DIFFICULT, train=replace(DIFFICULT.train, dynamic_sampling=False)))
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.score = score
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     last = {row["name"]: row["value"] for row in world.query("SELECT name, value FROM metrics WHERE step = 12")}
     assert (last["prompts_solved"], last["prompts_unsolved"], last["prompts_between"]) == (5.0, 0.0, 5.0)
     assert last["rows"] == 10.0 and last["epoch"] >= 2.4
@@ -144,7 +144,7 @@ async def test_what_is_solved_is_shown(tmp_path: Path) -> None:
 
 async def test_without_rows_there_is_nothing_to_choose_from(tmp_path: Path) -> None:
     world = World(tmp_path, DIFFICULT)
-    ending = await asyncio.wait_for(world.go(), 20)
+    ending = await asyncio.wait_for(world.go(), 50)
     assert ending.state == "paused" and "sums has no rows to choose from" in str(ending.reason)
 
 
@@ -152,7 +152,7 @@ async def test_later_attempts_come_from_far_ahead(tmp_path: Path) -> None:
     world = World(tmp_path, DIFFICULT)
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.score = score
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     rows: dict[int, set[int]] = {}
     for number, attempt, position, row, _ in drawn(world):
         assert position // STRIDE == attempt and row not in rows.setdefault(number, set())

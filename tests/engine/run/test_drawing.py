@@ -45,7 +45,7 @@ async def test_replaced_groups_leave_no_row_of_the_epoch_out(tmp_path: Path) -> 
     world.environments.data = DataFacts(train=10, held_out=4)
     world.environments.failing = lambda spec: spec.split == "train" and spec.index == 4
     world.environments.score = lambda spec: 1.0 if spec.index < STRIDE and spec.index % 3 == 0 else float(spec.member)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
     assert sorted(rows_drawn(world, 10)) == list(range(10))
     again = [s.index for s in world.environments.begun if s.index >= STRIDE]
@@ -55,14 +55,14 @@ async def test_replaced_groups_leave_no_row_of_the_epoch_out(tmp_path: Path) -> 
 async def test_the_epoch_is_shown(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     world.environments.data = DataFacts(train=4, held_out=2)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     shown = world.query("SELECT step, name, value FROM metrics WHERE name IN ('epoch', 'rows') ORDER BY step, name")
     assert [row["value"] for row in shown] == [v for epoch in (0.5, 1.0, 1.5, 2.0, 2.5) for v in (epoch, 4.0)]
 
 
 async def test_an_environment_without_rows_has_no_epoch(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert world.query("SELECT * FROM metrics WHERE name = 'epoch'") == []
 
 
@@ -78,5 +78,5 @@ async def test_rows_that_cannot_be_counted_end_nothing(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(world.environments, "facts", gone)
     world.environments.failing = fails
-    ending = await asyncio.wait_for(world.go(), 20)
+    ending = await asyncio.wait_for(world.go(), 50)
     assert ending.state == "paused" and "it broke" in str(ending.reason)

@@ -82,7 +82,7 @@ def test_nothing_is_lost_doubled_or_stale(
                 await run
             world.restart()
             run = asyncio.ensure_future(world.go())
-        assert await asyncio.wait_for(run, 20) == Ending("done")
+        assert await asyncio.wait_for(run, 50) == Ending("done")
         check_history(world)
         for sampler in world.workers.samplers.values():
             assert all(version.retired for version in sampler.versions.values()), "a sampler keeps what nobody asks for"
@@ -97,7 +97,7 @@ async def test_a_task_that_moves_is_checked_at_every_sampler(tmp_path: Path, mon
     scored: list[tuple[str, str]] = []
     for name, sampler in world.workers.samplers.items():
         monkeypatch.setattr(sampler, "score", partial(noted, scored, name, sampler.score))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     served = {(name, e.version) for name, one in world.workers.samplers.items() for e in one.ledger}
     trained = {(name, version) for name, version in served if "-v0-" not in version and "-v12-" not in version}
     assert trained <= set(scored) and len({name for name, _ in served}) > 1
@@ -120,7 +120,7 @@ async def test_a_deterministic_task_stays_at_one_sampler(tmp_path: Path) -> None
     assert world.query("SELECT sampler FROM policies") == [{"sampler": "torch"}]
     used = [bool(sampler.ledger) for sampler in world.workers.samplers.values()]
     world.restart()
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert used == [bool(sampler.ledger) for sampler in world.workers.samplers.values()] == [True, False]
     check_history(world)
 
@@ -132,7 +132,7 @@ def world(tmp_path: Path) -> World:
 
 async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
     world.spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, target=0.0))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
 
 
@@ -146,7 +146,7 @@ async def test_thinking_where_the_base_has_none_fails_the_task(tmp_path: Path) -
 async def test_the_last_version_is_measured_once(world: World) -> None:
     """In a deterministic task, which leaves no evaluation out where steps are quick."""
     world.spec = replace(SPEC, steps=4, train=replace(SPEC.train, deterministic=True))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert [e["step"] for e in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
     measured = [entry.conversation for entry in world.workers.sampler.ledger if "/e" in entry.conversation]
     assert len(measured) == len(set(measured)) == 3 * SPEC.eval.prompts
@@ -161,7 +161,7 @@ async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None
             world.kill_workers()
             for _ in range(20):
                 await asyncio.sleep(0)
-    assert await asyncio.wait_for(run, 20) == Ending("done")
+    assert await asyncio.wait_for(run, 50) == Ending("done")
     check_history(world)
 
 
@@ -187,7 +187,7 @@ async def test_a_step_is_made_but_not_committed_before_publishing(
     assert [row["number"] for row in world.query("SELECT number FROM steps")] == [1]
     now[0] = 7.0
     published.set()
-    assert await asyncio.wait_for(run, 20) == Ending("done")
+    assert await asyncio.wait_for(run, 50) == Ending("done")
     check_history(world)
     waited = world.query("SELECT step, value FROM metrics WHERE name = 'publish_wait_seconds' AND value > 0")
     assert [(row["step"], row["value"]) for row in waited] == [(2, 7.0)]
@@ -209,7 +209,7 @@ async def test_the_canary_rides_with_groups_that_are_trained_on(
         return await accumulate(policy, groups, probe, path)
 
     monkeypatch.setattr(world.workers.trainer, "accumulate", noting)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     alone = [number for number, (groups, _) in enumerate(calls) if not groups]
     assert all(probed for groups, probed in calls if not groups)
     if deterministic:
@@ -231,5 +231,5 @@ async def test_evaluations_alone_leave_tokens_out(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(FakeSampler, "generate", noting)
     measure = EvalSpec(every=2, prompts=3, temperature=0.5, top_p=0.9, top_k=4, min_p=0.1)
     world = World(tmp_path, replace(SPEC, eval=measure))
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert set(asked) == {(1.0, WHOLE), (0.5, Truncation(4, 0.9, 0.1))}

@@ -80,7 +80,7 @@ def world(tmp_path: Path) -> World:
 
 
 async def ends(world: World) -> Ending:
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 def drawn(world: World, split: str = "train") -> list[tuple[str, int]]:

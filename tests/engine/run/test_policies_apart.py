@@ -15,7 +15,7 @@ from .test_several_policies import SPEC, STEPS, consumed, steps, world
 async def test_both_are_trained_wherever_each_is_served(tmp_path: Path) -> None:
     policies = {**SPEC.policies, "solver": NamedPolicySpec(rank=1, groups_per_step=1)}
     here = world(tmp_path, replace(SPEC, steps=2 * STEPS, policies=policies), samplers=2)
-    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(here.go(), 50) == Ending("done")
     assert steps(here) == {"solver": 2 * STEPS, "critic": 2 * STEPS}
     assert {name: max(found.values()) for name, found in consumed(here).items()} == {"solver": 1, "critic": 1}
     first, second = (

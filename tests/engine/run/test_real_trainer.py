@@ -53,6 +53,6 @@ async def test_a_state_of_another_base_is_void(tmp_path: Path, new_trainer: NewT
 async def test_a_rank_that_no_slot_takes_fails_its_task(tmp_path: Path, new_trainer: NewTrainer) -> None:
     world = World(tmp_path, replace(SPEC, policy=PolicySpec(rank=2)))
     world.trainers = TrainerPool([SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())])
-    ending = await asyncio.wait_for(world.go(), 20)
+    ending = await asyncio.wait_for(world.go(), 50)
     assert ending.state == "failed" and not ending.again
     assert "but a slot takes 1 at most: lower `rank` in the task file" in ending.reason.words

@@ -27,7 +27,7 @@ def world(tmp_path: Path) -> World:
 
 
 async def ends(world: World) -> Ending:
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 def state_files(world: World) -> list[Path]:
@@ -172,7 +172,7 @@ async def test_a_folder_that_goes_away_under_a_run_is_not_made_again(world: Worl
     while not world.query("SELECT 1 FROM steps WHERE number = 2"):
         await asyncio.sleep(0)
     back = adapters_away(world, state_files(world)[-1])
-    ending = await asyncio.wait_for(running, 20)
+    ending = await asyncio.wait_for(running, 50)
     assert ending.state == "queued" and "is not there" in ending.reason.words
     assert not world.home.adapters.exists()
     back()

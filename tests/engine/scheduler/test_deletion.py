@@ -95,7 +95,7 @@ async def test_the_engine_carries_it_out(tmp_path: Path) -> None:
     async with serving(world, slots=1):
         await reaches(world, world.task, "done")
         sent = command(world.home.database, "delete", world.task)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while world.store.tasks.new_commands():
                 await asyncio.sleep(0)
     assert world.query(f"SELECT outcome FROM commands WHERE id = {sent}") == [{"outcome": ""}]

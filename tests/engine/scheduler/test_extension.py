@@ -29,7 +29,7 @@ async def ended(task: int) -> None:
 
 async def go(world: World, spec: TaskSpec) -> None:
     world.spec = spec
-    assert (await asyncio.wait_for(world.go(), 20)).state == "done"
+    assert (await asyncio.wait_for(world.go(), 50)).state == "done"
     world.store.tasks.set_state(world.task, "done")
 
 
@@ -53,12 +53,12 @@ async def test_made_longer_is_long_from_the_start(tmp_path: Path) -> None:
 async def test_the_engine_takes_up_a_task_that_runs_or_is_done(tmp_path: Path) -> None:
     world = World(tmp_path, EXACT)
     async with serving(world, slots=1):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while not world.store.tasks.steps_made(world.task):
                 await asyncio.sleep(0)
         for steps in (EXACT.steps + 2, EXACT.steps + 5):
             sent = command(world.home.database, "extend", world.task, steps=steps)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(50):
                 while world.store.tasks.new_commands():
                     await asyncio.sleep(0)
             assert world.query(f"SELECT outcome FROM commands WHERE id = {sent}") == [{"outcome": ""}]

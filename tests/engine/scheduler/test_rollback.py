@@ -25,7 +25,7 @@ KEPT = replace(SPEC, eval=EvalSpec(every=0, prompts=3), keep=KeepSpec(every=1))
 
 async def done(tmp_path: Path, **changes: object) -> World:
     world = World(tmp_path, replace(KEPT, **changes))  # type: ignore[arg-type]
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     world.store.tasks.set_state(world.task, "done")
     return world
 
@@ -43,7 +43,7 @@ async def test_later_steps_are_made_again_under_other_names(tmp_path: Path, numb
     assert [row["step"] for row in world.query("SELECT step FROM policies")] == [number]
     (label,) = world.query("SELECT label FROM versions WHERE state = 'committed' ORDER BY number DESC LIMIT 1")
     assert label == {"label": "last"}
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
     names = [row["name"] for row in world.query("SELECT name FROM versions")]
     assert len(set(names)) == len(names) == 2 * SPEC.steps + 1 - number
@@ -55,7 +55,7 @@ async def test_without_moments_it_goes_on_with_a_new_optimizer(tmp_path: Path) -
     world = await done(tmp_path)
     assert [row["resumable"] for row in world.query("SELECT resumable FROM versions WHERE number = 1")] == [0]
     await roll_back(world.store, world.task, 1)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
     assert [row["restarted"] for row in world.query("SELECT restarted FROM versions WHERE number = 1")] == [1]
     told = [row["message"] for row in world.query("SELECT message FROM events WHERE kind = 'task'")]
@@ -75,7 +75,7 @@ async def test_it_is_done_again_where_the_engine_died_before_it_ended(tmp_path: 
     policy = world.store.versions.on_disk(world.task)[0].policy
     world.store.versions.void_after(policy, 2)
     await roll_back(world.store, world.task, 2)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
 
 
@@ -117,7 +117,7 @@ async def test_the_engine_carries_it_out_and_the_task_ends_again(tmp_path: Path)
     async with serving(world, slots=1):
         await reaches(world, world.task, "done")
         sent = command(world.home.database, "rollback", world.task, version=2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while world.store.tasks.new_commands():
                 await asyncio.sleep(0)
         await reaches(world, world.task, "done")

@@ -39,7 +39,7 @@ async def serving(world: World, slots: int) -> AsyncIterator[Scheduler]:
 
 
 async def reaches(world: World, task: int, state: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while world.store.tasks.state(task) != state:
             await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
         await reaches(world, world.task, "running")
         command(world.home.database, "cancel", world.task)
         await reaches(world, world.task, "cancelled")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while world.store.tasks.new_commands():
                 await asyncio.sleep(0)
 
@@ -86,7 +86,7 @@ async def test_a_task_that_ended_in_the_same_moment_stays_ended(
 
     monkeypatch.setattr("marlaas.engine.scheduler.scheduler.run_task", ends)
     async with serving(world, slots=1):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while not world.query("SELECT 1 FROM commands WHERE done IS NOT NULL"):
                 await asyncio.sleep(0)
     assert world.store.tasks.state(world.task) == "done"

@@ -54,7 +54,7 @@ FIRST = replace(SPEC, eval=EvalSpec(every=0, prompts=3), keep=KeepSpec(every=1))
 async def world(tmp_path: Path) -> World:
     """Task 1 is done and all of its versions are kept."""
     world = World(tmp_path, FIRST)
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     world.store.tasks.set_state(world.task, "done")
     return world
 
@@ -73,7 +73,7 @@ def put(world: World, spec: TaskSpec) -> int:
 
 async def run(world: World, task: int, spec: TaskSpec) -> Ending:
     world.task, world.spec = task, spec
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 def adapter(world: World, task: int, number: int) -> np.ndarray:

@@ -103,7 +103,7 @@ async def test_a_task_that_is_blocked_for_long_is_told_of_once(tmp_path: Path) -
         await asyncio.sleep(0.05)  # several tries
         assert not heard
         clock.now += 2
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while not heard:
                 await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)

@@ -57,7 +57,7 @@ async def serving(world: World, clock: Time, slots: int = 4) -> AsyncIterator[Sc
 
 async def until(world: World, said: Callable[[str, str], bool], task: int = 1) -> str:
     """Wait until a task's state and reason are as wanted; returns the reason."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while True:
             (row,) = world.query(f"SELECT state, reason FROM tasks WHERE id = {task}")
             if said(row["state"], row["reason"]):
@@ -189,7 +189,7 @@ async def test_a_task_of_another_base_is_not_retried(tmp_path: Path) -> None:
     change(world.home.database, "UPDATE tasks SET state = 'failed', base = 'other'")
     async with serving(world, Time()):
         number = command(world.home.database, "retry", 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(50):
             while world.store.tasks.new_commands():
                 await asyncio.sleep(0)
     (row,) = world.query(f"SELECT outcome FROM commands WHERE id = {number}")

@@ -67,7 +67,7 @@ async def serving(
 async def answered(world: World, kind: str, **arguments: Any) -> str:
     """Ask, and wait for the outcome."""
     number = command(world.home.database, kind, **arguments)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while True:
             (row,) = world.query(f"SELECT done, outcome FROM commands WHERE id = {number}")
             if row["done"] is not None:

@@ -48,7 +48,7 @@ class LauncherContract:
         handle = await spawn()
         proxy = handle.proxy(Dummy, posted=("let_go", "refuse"))
         await proxy.let_go("a")
-        assert await asyncio.wait_for(proxy.wait_for("a"), 10) == "a"
+        assert await asyncio.wait_for(proxy.wait_for("a"), 50) == "a"
         await proxy.refuse()
         assert await handle.call("echo", 1) == 1
         assert await self.logged(handle, "It does not fit.")
@@ -166,7 +166,7 @@ class LauncherContract:
     async def test_a_kill_is_noticed_without_any_call(self, spawn: Spawn) -> None:
         handle = await spawn()
         os.kill(handle.pid, signal.SIGKILL)
-        await asyncio.wait_for(handle.died.wait(), 10)
+        await asyncio.wait_for(handle.died.wait(), 50)
 
     async def test_interrupts_belong_to_the_engine(self, spawn: Spawn) -> None:
         handle = await spawn()

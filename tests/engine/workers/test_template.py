@@ -78,7 +78,7 @@ async def test_deaths_of_forked_workers_are_told(template: Template, tmp_path: P
         await handle.call("run_out")
     handle = await forked(template, tmp_path)
     os.kill(handle.pid, signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         await handle.died.wait()
     assert "SIGKILL" in str(handle.death()) and template.alive
 
@@ -87,9 +87,9 @@ async def test_workers_die_with_their_template(template: Template, tmp_path: Pat
     handle = await forked(template, tmp_path)
     worker = psutil.Process(handle.pid)
     os.kill(template.pid, signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         await handle.died.wait()
-    assert not psutil.wait_procs([worker], timeout=20)[1]
+    assert not psutil.wait_procs([worker], timeout=50)[1]
     with pytest.raises(WorkerDied):
         await forked(template, tmp_path)
 

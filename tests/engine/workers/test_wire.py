@@ -99,7 +99,7 @@ async def test_a_message_without_haste_joins_the_next_one() -> None:
     await asyncio.sleep(0)
     assert wire.frames == [(Call(None, "a", ()), Call(1, "b", ()))]
     wire.outbox.send(Call(None, "c", ()), haste=False)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         while len(wire.frames) < 2:
             await asyncio.sleep(LINGER)
     assert wire.frames[1:] == [(Call(None, "c", ()),)]

@@ -128,7 +128,7 @@ async def test_a_function_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "q.py").write_text("from marlaas.plugins import env\n@env\nasync def bare(ep): ...\n")
     host = Host(tmp_path)
     request = {"op": "score", "episode": 1, "timeout": 1.0, "task": 0, "transcript": SAID, "earned": {}}
-    await asyncio.wait_for(ScoringRun(host, request, load(tmp_path / "q.py")["bare"]).task, 5)
+    await asyncio.wait_for(ScoringRun(host, request, load(tmp_path / "q.py")["bare"]).task, 50)
     assert "bare has no score function" in host.answers[0]["failure"]["message"]
 
 

@@ -73,7 +73,7 @@ def test_a_thread_that_computes_is_seen_from_beside(tmp_path: Path) -> None:
     thread.start()
     sampler = Seeing(Blame(tmp_path), thread)
     sampler.start()
-    assert seen.wait(20)
+    assert seen.wait(50)
     done.set()
     thread.join()
     (place,) = sampler.stop()["places"]

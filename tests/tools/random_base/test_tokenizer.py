@@ -1,6 +1,7 @@
 """A made tokenizer has the family's control tokens, cuts text as the family does and gives every text back."""
 
 import json
+from functools import cache
 
 import pytest
 from hypothesis import given, strategies as st
@@ -17,9 +18,14 @@ PROSE = (
 )
 
 
+@cache
+def built_of(family: str) -> Tokenizer:
+    return Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[family], ROWS)))
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def made(request: pytest.FixtureRequest) -> tuple[str, Tokenizer]:
-    return request.param, Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[request.param], ROWS)))
+    return request.param, built_of(request.param)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60))
@@ -54,7 +60,7 @@ def test_control_tokens_have_the_ids_of_the_published_models(made: tuple[str, To
 
 
 def test_a_reply_is_kept_where_special_tokens_are_left_out() -> None:
-    built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES["qwen3"], ROWS)))
+    built = built_of("qwen3")
     ids = built.encode("<|im_start|><think></think><tool_call></tool_call><|im_end|>", add_special_tokens=False).ids
     assert built.decode(ids, skip_special_tokens=True) == "<think></think><tool_call></tool_call>"
 
@@ -62,7 +68,7 @@ def test_a_reply_is_kept_where_special_tokens_are_left_out() -> None:
 def test_text_is_cut_as_the_family_does() -> None:
     digits = {"qwen2.5": ["1", "2", "3", "4"], "llama3": ["123", "4"]}
     for name, expected in digits.items():
-        built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[name], ROWS)))
+        built = built_of(name)
         assert built.encode("1234", add_special_tokens=False).tokens == expected
         assert [text for text, _ in built.pre_tokenizer.pre_tokenize_str("I'LL  go!\n x")] == [
             *("I", "'LL", "Ġ", "Ġgo", "!Ċ", "Ġx")
@@ -70,7 +76,7 @@ def test_text_is_cut_as_the_family_does() -> None:
 
 
 def test_llama_puts_its_first_token_before_a_text() -> None:
-    built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES["llama3"], ROWS)))
+    built = built_of("llama3")
     assert built.encode("the").ids[0] == 128000
     assert built.encode("the", "the").ids.count(128000) == 2
 

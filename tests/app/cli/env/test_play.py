@@ -146,7 +146,7 @@ def test_the_base_plays_until_ctrl_c_ends_everything(home: Home, tmp_path: Path)
         process.send_signal(2)
         assert process.wait() == 130
         assert "Interrupted" in process.stderr.read()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=50)
     assert not alive
     assert "mine>      41\n--- other\nuser       41+1=\nreply      " in shown
     assert "reward     mine 1, other " in shown

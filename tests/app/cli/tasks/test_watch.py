@@ -122,5 +122,5 @@ def test_interrupt_ends_it_at_once(filling: Filling, home: Home) -> None:
     )
     assert process.stdout is not None and "running" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
+    assert process.wait(50) == 130
     process.stdout.close()

@@ -187,7 +187,7 @@ def test_a_killed_backup_leaves_what_was_there(filled: Home, tmp_path: Path, how
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == b"half\n"
         process.send_signal(how)
-        assert process.wait(20) == (130 if how == signal.SIGTERM else -signal.SIGKILL)
+        assert process.wait(50) == (130 if how == signal.SIGTERM else -signal.SIGKILL)
     assert old.read_bytes() == b"old"
     left = list(out.glob(".marlaas-backup-*"))
     assert len(left) == (1 if how == signal.SIGKILL else 0)

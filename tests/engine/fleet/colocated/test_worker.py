@@ -18,7 +18,7 @@ from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, 
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.workers.handle import WorkerHandle
 
-from ...rollout.contract import alike, request
+from ...rollout.asking import alike, request
 from ...rollout.random_base import write_base
 
 pytestmark = [

@@ -16,7 +16,9 @@ from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
-from ..contract import LONG, PositionalContract, State, alike, alone, request, same, until_sampled
+from ..asking import LONG, State, alike, alone, request, same, until_sampled
+from ..contract import PositionalContract
+from ..contract_repeatable import RepeatableContract
 from ..random_base import write_adapter, write_base
 
 
@@ -26,30 +28,40 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tmp_path_factory.mktemp("cache"))
 
 
-class TestLlamaSampler(PositionalContract):
-    @pytest.fixture(
-        params=["fast", "exact", "exact, one by one", "large", "large, quantised", "large, one by one", "quantised"]
+KINDS = ["exact, one by one", "large", "large, quantised", "large, one by one", "quantised"]
+"""Of passes, besides the usual one and the exact one."""
+
+
+@pytest.fixture
+async def llama(
+    kind: str, base: BaseModel, state: State, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Sampler]:
+    if "large" in kind:
+        monkeypatch.setattr(pace, "CACHE", 0)
+    weights, mixes = "q8_0" if "quantised" in kind else "f32", "one by one" not in kind
+    llama = LlamaSampler(
+        str(base.path), cache, sequences=64, context=2048, exact="exact" in kind, weights=weights, mixes=mixes
     )
-    async def sampler(
-        self,
-        request: pytest.FixtureRequest,
-        base: BaseModel,
-        state: State,
-        cache: str,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> AsyncIterator[Sampler]:
-        if "large" in request.param:
-            monkeypatch.setattr(pace, "CACHE", 0)
-        exact = "exact" in request.param
-        weights = "q8_0" if "quantised" in request.param else "f32"
-        mixes = "one by one" not in request.param
-        llama = LlamaSampler(
-            str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights, mixes=mixes
-        )
-        for number in (0, 1):
-            await llama.load(f"v{number}", str(state(number)))
-        yield llama
-        await llama.close()
+    for number in (0, 1):
+        await llama.load(f"v{number}", str(state(number)))
+    yield llama
+    await llama.close()
+
+
+@pytest.mark.parametrize("kind", ["fast", "exact", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS)])
+class TestLlamaSampler(PositionalContract):
+    """The other kinds keep all of the contract in ``make test-slow``, and the part that depends on them every day."""
+
+    @pytest.fixture
+    async def sampler(self, llama: Sampler) -> Sampler:
+        return llama
+
+
+@pytest.mark.parametrize("kind", KINDS)
+class TestOtherKinds(RepeatableContract):
+    @pytest.fixture
+    async def sampler(self, llama: Sampler) -> Sampler:
+        return llama
 
 
 @pytest.fixture

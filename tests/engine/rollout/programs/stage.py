@@ -203,3 +203,13 @@ def results(message: Message) -> list[Message]:
 def ids(answered: Answered, choice: int = 0) -> list[int]:
     """The tokens that a client was told."""
     return [token.id for token in answered.choices[choice].tokens]
+
+
+def spans(played: Played) -> list[int]:
+    """How many replies each trajectory has."""
+    return [len(trajectory.spans) for trajectory in played.episode.trajectories]
+
+
+def told(played: Played) -> list[list[int]]:
+    """The sampled tokens of all replies."""
+    return [t.tokens[s.start : s.stop].tolist() for t in played.episode.trajectories for s in t.spans]

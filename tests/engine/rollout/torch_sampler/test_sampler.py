@@ -17,7 +17,9 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from ..contract import PositionalContract, State, alike, alone, request, same
+from ..asking import State, alike, alone, request, same
+from ..contract import PositionalContract
+from ..contract_repeatable import RepeatableContract
 from ..random_base import write_adapter, write_base
 
 
@@ -93,11 +95,18 @@ async def rounded_sampler(base: BaseModel, state: State) -> AsyncIterator[TorchS
     await sampler.close()
 
 
+@pytest.mark.slow
 class TestRoundedSampler(PositionalContract):
-    """With the base's matrices in bfloat16."""
+    """With the base's matrices in bfloat16; what depends on them most is tested every day, below."""
 
     apart = rounding = 5e-2  # other parts have other sums, and each layer rounds them to 8 bits
 
+    @pytest.fixture
+    async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
+        return rounded_sampler
+
+
+class TestRepeatableInBfloat16(RepeatableContract):
     @pytest.fixture
     async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
         return rounded_sampler

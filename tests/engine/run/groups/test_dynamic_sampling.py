@@ -21,7 +21,7 @@ DYNAMIC = replace(SPEC, train=replace(SPEC.train, dynamic_sampling=True))
 
 
 async def ends(world: World) -> Ending:
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 def groups(world: World) -> dict[int, tuple[int, int]]:
@@ -97,7 +97,7 @@ async def test_a_restart_draws_the_same_instances(tmp_path: Path) -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             world.kill_workers()
-        assert await asyncio.wait_for(run, 20) == Ending("done")
+        assert await asyncio.wait_for(run, 50) == Ending("done")
         check_history(world)
         runs.append((groups(world), metric(world, "replaced")))
     assert runs[0] == runs[1]

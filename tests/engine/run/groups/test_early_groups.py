@@ -64,7 +64,7 @@ def paying(tmp_path: Path, **options: Any) -> tuple[World, Paying]:
 
 async def until(there: Callable[[], object]) -> None:
     """Let the event loop turn until something is so, in the test's time limit."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(50):
         while not there():
             await asyncio.sleep(0)
 
@@ -161,7 +161,7 @@ async def test_a_play_that_teaches_nobody_any_more_is_ended(tmp_path: Path) -> N
     """The critic is frozen: nobody waits for what it says when the solver is done."""
     policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
     here, environment = paying(tmp_path, spec=replace(TWO, policies=policies), pause=lambda spec: asyncio.Event())
-    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(here.go(), 50) == Ending("done")
     assert consumed(here) == {"solver": ONCE} and here.query("SELECT 1 FROM open_plays") == []
     assert len(environment.begun) == 2 * 2 * STEPS
 
@@ -181,7 +181,7 @@ async def test_a_play_is_closed_with_its_last_group(tmp_path: Path) -> None:
     policies = {"solver": NamedPolicySpec(rank=1), "critic": NamedPolicySpec(frozen="base")}
     here, _ = paying(tmp_path, spec=replace(TWO, policies=policies))
     here.environments = Leaving(here.chance, agents=AGENTS, pause=lambda spec: asyncio.Event())
-    assert await asyncio.wait_for(here.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(here.go(), 50) == Ending("done")
     assert len(open_plays) == 2 * 2 * STEPS and not any(open_plays)
 
 
@@ -209,7 +209,7 @@ async def test_members_that_failed_are_counted_in_early_groups(
     run = asyncio.ensure_future(here.go())
     await until(lambda: steps(here).get("solver"))
     over.set()
-    assert await asyncio.wait_for(run, 20) == Ending("done")
+    assert await asyncio.wait_for(run, 50) == Ending("done")
     assert {(row["lost"], row["replayed"]) for row in groups(here, "solver")} == {(1, 2)}
     assert weighed.keys() == {("ok", "ok", "error")} and weighed.total() == 2 * STEPS
 

@@ -111,7 +111,7 @@ class Race:
             self.ends[member].put_nowait(end)
             for _ in range(5):
                 await asyncio.sleep(0)
-        return await asyncio.wait_for(running, 5)
+        return await asyncio.wait_for(running, 50)
 
 
 async def test_the_first_with_a_reward_are_enough() -> None:

@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> World:
 
 
 async def ends(world: World) -> Ending:
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 class Faltering(FakeEnvironments):

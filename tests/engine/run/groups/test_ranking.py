@@ -42,7 +42,7 @@ def rows(world: World, split: str) -> list[tuple[int, float | None, float, str]]
 
 
 async def test_the_ranking_trains_and_evaluation_knows_none(world: World) -> None:
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
     assert {(member, reward, advantage) for member, reward, advantage, _ in rows(world, "train")} == {
         (0, 0.0, 1.0),
@@ -56,7 +56,7 @@ async def test_the_ranking_trains_and_evaluation_knows_none(world: World) -> Non
 async def test_who_has_no_reward_is_not_ranked(world: World) -> None:
     world.spec = replace(world.spec, train=replace(world.spec.train, min_members=2))
     world.environments.failing = lambda spec: spec.split == "train" and spec.member == 0
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     assert {(member, reward) for member, reward, *_ in rows(world, "train")} == {(0, None), (1, 0.0), (2, -1.0)}
 
 
@@ -68,7 +68,7 @@ async def test_a_group_with_a_failed_ranking_is_filled_again(world: World) -> No
         return BROKEN if len(calls) == 4 else by_place(members)
 
     world.environments.ranking = sometimes
-    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
     check_history(world)
     again = [row["instance"] - row["number"] for row in world.query("SELECT * FROM groups WHERE split = 'train'")]
     assert sorted(again) == [0] * 9 + [STRIDE] and len(calls) == 11
@@ -77,7 +77,7 @@ async def test_a_group_with_a_failed_ranking_is_filled_again(world: World) -> No
 
 async def test_a_ranking_that_keeps_failing_pauses_the_task(world: World) -> None:
     world.environments.ranking = lambda members: BROKEN
-    ending = await asyncio.wait_for(world.go(), 20)
+    ending = await asyncio.wait_for(world.go(), 50)
     assert ending.state == "paused" and "1 rewards for 2 episodes (env.py, line 9)" in ending.reason.words
     assert not rows(world, "train")
 
@@ -88,6 +88,6 @@ async def test_workers_that_die_while_a_group_is_ranked_cost_nothing(world: Worl
         for _ in range(120):
             await asyncio.sleep(0)
         world.kill_workers()
-    assert await asyncio.wait_for(run, 20) == Ending("done")
+    assert await asyncio.wait_for(run, 50) == Ending("done")
     check_history(world)
     assert {(member, reward) for member, reward, *_ in rows(world, "train")} == {(0, 0.0), (1, -1.0), (2, -2.0)}

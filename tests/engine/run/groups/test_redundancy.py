@@ -59,7 +59,7 @@ def world(tmp_path: Path) -> World:
 
 
 async def ends(world: World) -> Ending:
-    return await asyncio.wait_for(world.go(), 20)
+    return await asyncio.wait_for(world.go(), 50)
 
 
 def members(world: World) -> dict[int, tuple[int, ...]]:

@@ -15,7 +15,8 @@ from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
 from marlaas.engine.rollout.torch_sampler.kernel.library import Library
 from marlaas.engine.rollout.torch_sampler.sampler import SMALL, TorchSampler
 
-from ...contract import PositionalContract, State, alone, request, same
+from ...asking import State, alone, request, same
+from ...contract import PositionalContract
 
 
 def sampler_of(base: BaseModel, library: Library) -> BatchingSampler:
