@@ -9,21 +9,25 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
 from textual.events import Resize
+from textual.timer import Timer
 from textual.widgets import Static
 
 from marlaas.engine.home import home_size
 from marlaas.engine.store import KeptVersion
 
 from ..context.snapshot import Snapshot
-from ..lists.version_lines import SORTS, Choice, VersionLine, head, lines, summary
+from ..lists.learners import Learner, learner, learners
+from ..lists.version_lines import SORTS, Choice, VersionLine, lines, summary
 from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
 from ..reading.opening import opened
 from ..widgets.adapters.version_detail import VersionDetail
-from ..widgets.adapters.version_list import VersionList
+from ..widgets.adapters.version_list import VersionHead, VersionList
 from ..widgets.filter_bar import FilterBar
 from ..widgets.nothing import Nothing
-from ..widgets.virtual_list import GUTTER, VirtualList
+from ..widgets.queue.preview import Preview
+from ..widgets.virtual_list import VirtualList
 from ..words.format import line, size
 from ..words.tasks import shown_state
 from .versions_view import VersionsView
@@ -31,10 +35,12 @@ from .versions_view import VersionsView
 _EMPTY = """No adapters yet: a task's first version appears when it starts.
 
 Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."""
+_PAUSE = 0.08
+"""Seconds for which the cursor must rest before the store is asked about its task, so that moving costs nothing."""
 
 
 class AdaptersScreen(VersionsView):
-    """The list of versions, with details of the current one below it."""
+    """The list of versions, with details of the current one below it; where there is room, how its task learned."""
 
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
@@ -47,9 +53,16 @@ selected task alone, / filters by number, name, tenant and label."""
         Binding("o", "only", "this task, all tasks", show=False, id="adapters.only"),
     ]
     DEFAULT_CSS = """
-    AdaptersScreen #head { height: 1; padding: 0 1; color: $text-muted; }
     AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; }
     AdaptersScreen VersionList { padding: 0 1; }
+    AdaptersScreen #beside { height: 1fr; }
+    AdaptersScreen #versions-left { width: 3fr; }
+    AdaptersScreen Preview { width: 2fr; height: 100%; border-left: solid $panel-lighten-2; }
+    AdaptersScreen.-wide Preview { display: block; }
+    AdaptersScreen Preview VerdictLine, AdaptersScreen Preview VerdictLine.-wrong { height: 3; }
+    AdaptersScreen Preview Horizontal { layout: vertical; }
+    AdaptersScreen Preview Horizontal > * { width: 100%; height: 1fr; }
+    AdaptersScreen Preview NewestRollout { border-left: none; border-top: solid $panel-lighten-2; }
     """
     AUTO_FOCUS = "VersionList"
 
@@ -61,6 +74,9 @@ selected task alone, / filters by number, name, tenant and label."""
         self._choice = Choice()
         self._home = ""
         self._shown_task: int | None = None
+        self._answer: AdaptersAnswer | None = None
+        self._asked: Learner | None = None
+        self._rest: Timer | None = None
 
     @property
     def current(self) -> KeptVersion | None:
@@ -73,14 +89,17 @@ selected task alone, / filters by number, name, tenant and label."""
         return self.query_one(VersionList).marked
 
     def question(self) -> AdaptersQuestion:
-        """All versions on the disk."""
-        return AdaptersQuestion()
+        """All versions on the disk, and the task of the one under the cursor, where there is room for it."""
+        return AdaptersQuestion(self._asked if self.has_class("-wide") else None, self._answer)
 
     def content(self) -> ComposeResult:
         """The list with its head and its sums; or a hint where there are no versions."""
         yield FilterBar("17 name tenant best")
-        yield Static("", id="head", markup=False)
-        yield VersionList(partial(opened, self.marlaas.home), id="versions")
+        with Horizontal(id="beside"):
+            with Vertical(id="versions-left"):
+                yield VersionHead()
+                yield VersionList(partial(opened, self.marlaas.home), id="versions")
+            yield Preview()
         yield VersionDetail()
         yield Static("", id="sums", markup=False)
         yield Nothing(_EMPTY)
@@ -98,18 +117,17 @@ selected task alone, / filters by number, name, tenant and label."""
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show list, version and sums."""
         if isinstance(answer, AdaptersAnswer):
-            self._versions = answer.versions
+            self._answer, self._versions = answer, answer.versions
         if self._made != (self._versions, self._choice):
             self._made, self._lines = (self._versions, self._choice), lines(self._versions, self._choice)
         empty = not self._versions
-        for widget in self.query("#head, #sums, VersionList, VersionDetail"):
+        for widget in self.query("#sums, VersionDetail, #beside"):
             widget.display = not empty
         self.query_one(Nothing).display = empty and self.marlaas.has_read
         self.query_one(VersionList).show_lines(self._lines, snapshot.now, self._choice.sort)
         if self._shown_task != self.marlaas.selected and self._versions:
             self._shown_task = self.marlaas.selected
             self._go_to_task()
-        self.query_one("#head", Static).update(" " * GUTTER + head(max(1, self.size.width - GUTTER - 2)))
         sums = " · ".join(filter(None, (summary(self._lines, self._versions), self._home)))
         self.query_one("#sums", Static).update(sums)
         self._show_current()
@@ -119,6 +137,31 @@ selected task alone, / filters by number, name, tenant and label."""
     def _show_current(self) -> None:
         kept, detail = self.current, self.query_one(VersionDetail)
         detail.kept, detail.about = kept, self._about_task(kept.row.task) if kept else ""
+        self._show_task(kept)
+
+    def _show_task(self, kept: KeptVersion | None) -> None:
+        """Show what is known of how the version's task learned, and ask for more once the cursor rests on it."""
+        snapshot = self.marlaas.snapshot
+        task = snapshot.task(kept.row.task) if kept is not None else None
+        own = learner(task, kept.row.policy) if task is not None and kept is not None else None
+        rows = {own: replace(learners(task)[own], state=shown_state(task, snapshot.serving))} if task and own else {}
+        preview = self._answer.preview if self._answer is not None else None
+        known = preview if preview is not None and own in preview.curves else None
+        self.query_one(Preview).show(rows, known, snapshot.now, snapshot.problem)
+        if own != self._asked:
+            self._asked = own
+            if self._rest is not None:
+                self._rest.stop()
+            self._rest = self.set_timer(_PAUSE, self._rested)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self.ask_again()
+
+    @property
+    def moving(self) -> bool:
+        """Whether the store is still to be asked about the version under the cursor."""
+        return self._rest is not None
 
     def _about_task(self, number: int) -> str:
         """The task's state, and the size of all of its versions."""
@@ -151,7 +194,11 @@ selected task alone, / filters by number, name, tenant and label."""
 
     def on_resize(self, event: Resize) -> None:
         """Fit the columns to the new width."""
-        self.call_after_refresh(self.show_again)
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        self.show_again()
+        self.ask_again()
 
     # What is shown.
 

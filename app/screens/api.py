@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -165,6 +166,11 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     def first_keys(self) -> tuple[str, ...]:
         """Making a key, where there is none and the API is open."""
         return ("new",) if self._url and not (self._answer and self._answer.holding) else ()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Which of the two ``o`` does now, and that enter opens no API."""
+        return {"switch": "close the API" if self._url else "open the API", "select_cursor": "details"}
 
     def why_not(self, action: str) -> str:
         """Why an action is refused."""

@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store import TrajectoryRow
 
 from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of
@@ -87,6 +88,8 @@ temperature, length, top-p, top-k, min-p."""
         self._busy = False
         self._unsent = ""
         """The message to put back into the line if it was never said."""
+        self._example: TrajectoryRow | None = None
+        """What the version's task played last."""
 
     def content(self) -> ComposeResult:
         """Columns, the sampler's state, and a line to type into."""
@@ -114,10 +117,19 @@ temperature, length, top-p, top-k, min-p."""
         self._start()
 
     def _propose(self, reader: HomeReader) -> None:
-        """Say what the version's task asked it: a small base knows little else."""
+        """Say what the version's task asked it, and what it answered: a small base knows little else."""
         version = self._sides[0].version
-        if version is not None and (asked := line(task_prompt(reader, version), _PROPOSED)):
+        if version is None:
+            return
+        if asked := line(task_prompt(reader, version), _PROPOSED):
             self.query_one("#say", Input).placeholder = f"Say something, such as “{asked}”; enter sends it"
+        self._example = reader.newest_rollout(version.task, version.policy)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Fill the version's column while nothing was said in it."""
+        if self._example is not None:
+            self.query(ChatColumn).first().begin(self._example)
 
     def on_unmount(self) -> None:
         """End the sampler."""
@@ -210,6 +222,7 @@ temperature, length, top-p, top-k, min-p."""
         """Begin another conversation, with other noise."""
         for column in self.query(ChatColumn):
             column.clear()
+        self._begin()
         self._start()
 
     async def action_base(self) -> None:
@@ -218,6 +231,7 @@ temperature, length, top-p, top-k, min-p."""
         columns = self.query_one("#columns", Horizontal)
         await columns.remove_children()
         await columns.mount_all(map(_column, self._sides))
+        self._begin()
         self._start()
 
     def action_manner(self) -> None:

@@ -58,6 +58,7 @@ Tab goes through the panes, z shows one alone."""
         #head { border-top: none; }
         #tables { height: auto; layout: grid; grid-size: 1; grid-rows: auto; }
         &.-wide #tables { grid-size: 2; grid-gutter: 0 1; }
+        &.-wide #processes { row-span: 2; }
     }
     """
     AUTO_FOCUS = "#timeline"

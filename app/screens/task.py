@@ -249,8 +249,8 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
 
     @property
     def first_keys(self) -> tuple[str, ...]:
-        """The key for what goes wrong in its learning, where anything does, or for what blocks it."""
-        return ("findings",) if self.targets and goes_wrong(self.targets[0]) else super().first_keys
+        """The keys for what blocks it, and for what goes wrong in its learning, where anything does."""
+        return (*super().first_keys, *(("findings",) if self.targets and goes_wrong(self.targets[0]) else ()))
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: comparing takes two tasks, and reading a point takes a point."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -52,6 +52,12 @@ class TasksView(View):
     def first_keys(self) -> tuple[str, ...]:
         """The key that mends what blocks the task under the cursor, where that is a line of its environment."""
         return ("edit_environment",) if self.targets and mended_in_file(self.targets[0]) else ()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """What ``p`` does with these tasks; and few words, so that filtering and leaving have room at 80 columns."""
+        resumes = self._fitting("resume") and not self._fitting("pause")
+        return {"toggle_pause": "resume" if resumes else "pause", "edit_environment": "edit"}
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: it needs a task in a state that it can start from."""

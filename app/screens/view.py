@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, cast
 
 from textual.app import ComposeResult
@@ -69,6 +70,11 @@ class View(Screen[None]):
         """Actions whose keys come first in the last line, because of what is shown at the moment."""
         return ()
 
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Words for actions in the last line, in place of those of the help: shorter, or of what is shown now."""
+        return {}
+
     def compose(self) -> ComposeResult:
         """Lay out the bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
@@ -121,7 +127,12 @@ class View(Screen[None]):
 
     def renew_keys(self) -> None:
         """Update which keys can act, because something else is under the cursor."""
-        reasons = (self._stopped, self.first_keys, *(self.why_not(binding.action) for _, binding in self._bindings))
+        reasons = (
+            self._stopped,
+            self.first_keys,
+            dict(self.key_words),
+            *(self.why_not(binding.action) for _, binding in self._bindings),
+        )
         if reasons != self._reasons:  # Textual rebuilds the footer
             self._reasons = reasons
             self.refresh_bindings()

@@ -1,6 +1,7 @@
 """The last line of every view and dialog: the keys that act here, dim where they cannot, and the palette at the right.
 
-A view may name keys that come first, because of what it shows at the moment (``first_keys``).
+A view may name keys that come first, because of what it shows at the moment (``first_keys``), and other words for keys
+(``key_words``).
 
 Where there is no room for all, whole keys are left out, the last first. How to get help and how to leave stays.
 
@@ -87,6 +88,7 @@ class KeyBar(Widget):
             return
         active = self.screen.active_bindings
         first: Sequence[str] = getattr(self.screen, "first_keys", ())
+        words: Mapping[str, str] = getattr(self.screen, "key_words", {})
         shown: dict[str, ShownKey] = {}
         if self._enter:
             display = self.app.get_key_display(Binding("enter", ""))
@@ -97,7 +99,8 @@ class KeyBar(Widget):
         for binding, enabled in self._in_order(active):
             if (binding.show or binding.action in first) and binding.action not in shown:
                 display = self.app.get_key_display(binding)
-                shown[binding.action] = ShownKey(binding.key, display, binding.description, enabled)
+                description = words.get(binding.action, binding.description)
+                shown[binding.action] = ShownKey(binding.key, display, description, enabled)
         ordered = sorted(shown, key=lambda action: (shown[action].description == "close", action not in first))
         self.keys = tuple(shown[action] for action in ordered)  # how to close comes last
         palette = active.get(self.app.COMMAND_PALETTE_BINDING)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from marlaas.engine.store import Track, stale_age
 
-from .format import count, duration, line, number, score, share
+from .format import count, counted, duration, line, number, score, share
 from .terms import TERMS
 
 REWARD = "reward"
@@ -63,6 +63,9 @@ def words(name: str) -> Words:
         on = line(name.removeprefix(HELD_OUT_ON), 40)
         what = "the split test, measured once, at the end" if on == "test" else f"the suite {on}"
         return Words(on, f"score on {what}", True)
+    if (age := stale_age(name)) is not None:
+        old = f"{counted(age, 'version')} old"
+        return Words(f"groups {old}", f"how many of the trained groups were {old}")
     component, _, own = name.rpartition(": ")
     if own in _KNOWN:
         term = _KNOWN[own]
@@ -102,6 +105,8 @@ def value_text(name: str, value: float | None) -> str:
         return number(value)
     if held_out_on(name) is not None:
         return score(value)
+    if stale_age(name) is not None:
+        return count(round(value))
     term = _KNOWN.get(name.rpartition(": ")[2])
     return _PRINTED.get(term.unit if term else "", _three_digits)(value)
 

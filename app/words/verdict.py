@@ -113,9 +113,16 @@ def verdict(seen: Evidence, finding: str = "") -> Verdict:
     if finding:
         return Verdict("bad", finding)
     found = _of_course(seen)
+    if seen.state == "blocked" and seen.step:
+        found = Verdict("bad", *(_until_blocked(seen.step, each) for each in (found.words, found.short)))
     if not seen.lost:
         return found
     return Verdict("fair" if found.tone == "good" else found.tone, f"{found.words} {seen.lost}.")
+
+
+def _until_blocked(step: int, words: str) -> str:
+    """What was said of a task that learns no more."""
+    return f"Blocked at step {step}. Until then {words[0].lower()}{words[1:]}" if words else ""
 
 
 def _of_course(seen: Evidence) -> Verdict:

@@ -21,6 +21,10 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM's ``--max-lora-rank`` may have; an adapter needs one that is not below its rank."""
 HELLO, LONGEST = "Hello", 200
 """What the lines ask the model where nothing better is known, and the most characters of a question."""
+_WRITES_BASE = (
+    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
+    " models, and not that of the base that ships with marlaas:"
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ def _with_text(exported: Exported, gguf: Path) -> list[Use]:
         "pip install -r llama.cpp/requirements.txt\n"
         f"python llama.cpp/convert_hf_to_gguf.py {_quoted(exported.base)} --outfile {_quoted(base)}\n"
     )
-    about = "" if brought else "The first lines write the base with its tokenizer, if llama.cpp knows that one:"
+    about = "" if brought else _WRITES_BASE
     server = f"{'' if brought else convert}llama-server -m {_quoted(base)} --lora {_quoted(gguf)}"
     modelfile, name = exported.folder / "Modelfile", served_name(exported.folder)
     ollama = (

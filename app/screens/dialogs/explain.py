@@ -30,7 +30,7 @@ class Explain(Dialog[None]):
         Binding("escape,q", "leave", "close", key_display="⏎ esc", id="explain.close"),
     ]
     DEFAULT_CSS = """
-    Explain > Vertical { width: 96%; max-width: 100; height: 22; max-height: 96%; padding: 0; }
+    Explain > Vertical { width: 96%; max-width: 100; height: 70%; min-height: 22; max-height: 96%; padding: 0; }
     Explain #both { height: 1fr; }
     Explain KeyBar { offset-x: 0; }
     Explain KeyedTable { width: 19; background: $surface; overflow-x: hidden; }

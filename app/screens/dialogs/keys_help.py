@@ -81,7 +81,7 @@ class KeysHelp(Reading):
     ]
     DEFAULT_CSS = """
     KeysHelp > Vertical { width: 78; max-width: 100%; }
-    .-wide KeysHelp > Vertical { width: 116; }
+    KeysHelp.-wide > Vertical { width: 116; }
     """
     TALL = False
 

@@ -14,8 +14,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from marlaas.engine.rollout import Speech
+from marlaas.engine.store import TrajectoryRow
 
 from ...words.format import excerpt
+from ..queue.newest_rollout import NewestRollout
 
 CHARACTERS, LINES = 20_000, 400
 """Most characters and lines of one answer; more is counted and not drawn."""
@@ -38,6 +40,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
     ChatColumn { width: 1fr; height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
     ChatColumn:focus { border-top: solid $primary; }
     ChatColumn Static { margin-bottom: 1; }
+    ChatColumn NewestRollout { height: 100%; padding: 0; border-left: none; }
     """
 
     def __init__(self, title: str, **options: Any) -> None:
@@ -58,9 +61,16 @@ class ChatColumn(VerticalScroll, can_focus=True):
         """The whole conversation, for the clipboard."""
         return "\n".join([f"# {self._title}", *self._lines, *([self._text] if self._text else [])])
 
+    def begin(self, example: TrajectoryRow) -> None:
+        """Show what the version's task asked it last, and what it answered, until somebody says something."""
+        shown = NewestRollout()
+        shown.row = example
+        self.mount(shown)
+
     def ask(self, words: str) -> None:
         """Add what the person says; an answer will follow."""
         self._close()
+        self.query(NewestRollout).remove()
         question = Static(Content.styled(f"you> {excerpt(words, CHARACTERS, LINES)}", "bold"), markup=False)
         self._lines.append(f"you> {words}")
         self._answer = Static(Content.styled("…", "$text-muted"), markup=False)

@@ -7,13 +7,26 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widget import Widget
 
 from marlaas.engine.store import KeptVersion
 
 from ...lists.paging import Listing
-from ...lists.version_lines import VersionLine, text
+from ...lists.version_lines import VersionLine, head, text
 from ..paged_view import OpenReader
-from ..virtual_list import VirtualList
+from ..virtual_list import GUTTER, VirtualList
+
+
+class VersionHead(Widget):
+    """The names of the list's columns, above it."""
+
+    DEFAULT_CSS = """
+    VersionHead { height: 1; padding: 0 1; color: $text-muted; }
+    """
+
+    def render(self) -> Content:
+        """In the width that there is."""
+        return Content(" " * GUTTER + head(max(1, self.content_size.width - GUTTER)))
 
 
 class VersionList(VirtualList[VersionLine]):

@@ -14,6 +14,13 @@ from .field_row import Choices, FieldRow
 from .policies import Policies
 from .section import Section
 
+_AROUND = 5
+"""Lines of the screen above and below: this may be asked before it is laid out."""
+_USUAL = ("train", "sampling", "eval", "policy")
+"""Tables that most tasks set something of."""
+_SPARE = 8
+"""Lines that are kept for the parameters of an environment that is yet to be chosen, and for what is wrong."""
+
 
 class Fields(Vertical):
     """All lines of the form; scrolls with the cursor."""
@@ -45,6 +52,16 @@ class Fields(Vertical):
         await self.show_parameters(form)
         await self.show_policies(form)
         self.focus_first()
+        await self._unfold_what_fits()
+
+    async def _unfold_what_fits(self) -> None:
+        """Unfold the tables for which a high screen has room, the first ones first."""
+        room = self.app.size.height - _AROUND - len(self.query(FieldRow)) - len(FOLDED) - _SPARE
+        for section in self.query(Section):
+            if section.table in _USUAL and len(section.fields) <= room:
+                await section.unfold()
+                room -= len(section.fields)
+        self._tell_again()
 
     async def show_policies(self, form: Form) -> None:
         """Bring the lines of several policies up to date."""

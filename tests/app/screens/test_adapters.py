@@ -12,6 +12,8 @@ import pytest
 from textual.widgets import Input, Label
 
 from marlaas.app.frame.modes import ALL_MODES
+from marlaas.app.lists.learners import Learner
+from marlaas.app.questions.adapters import AdaptersQuestion
 from marlaas.app.screens import adapters
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.submit import SubmitScreen
@@ -91,6 +93,26 @@ async def test_deleting_wants_the_number_of_the_task(two: Home) -> None:
         assert not commands(two)
         await driver.press("1", "enter")
         assert commands(two) == [("delete", 1, {"version": 7})]
+
+
+def about(driver: Driver) -> Learner | None:
+    """Whose curve the view has asked for."""
+    question = driver.app.snapshot.question
+    assert isinstance(question, AdaptersQuestion)
+    return question.about
+
+
+async def test_a_wide_screen_shows_how_its_task_learned(two: Home) -> None:
+    async with driving(two, (200, 50)) as driver:
+        await at(driver)
+        assert "newest rollout" in driver.text() and "17 + 25 = ?" in driver.text()
+        assert about(driver) == Learner(1)
+        await driver.press("g")
+        assert about(driver) == Learner(2)
+        assert "newest rollout" in driver.text()
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.settle()
+        assert "newest rollout" not in driver.text() and about(driver) is None
 
 
 async def test_sorting_filtering_and_one_task(two: Home) -> None:

@@ -66,6 +66,17 @@ async def test_a_blocked_row_shouts_and_says_why(home: Home, filling: Filling, s
         assert lines.index(first) < next(place for place, text in enumerate(lines) if "● running" in text)
 
 
+async def test_what_mends_leaves_room_for_the_way_out(home: Home, filling: Filling) -> None:
+    blocked(filling, home)
+    async with driving(home, (80, 24)) as driver:
+        keys = driver.text().splitlines()[-1]
+        assert keys.startswith(" E edit  ⏎ open  p pause ")
+        assert all(each in keys for each in ("a add", "/ filter", "? help", "q quit", "palette"))
+        await driver.press("enter")
+        keys = driver.text().splitlines()[-1]
+        assert keys.startswith(" E edit ") and "? help" in keys
+
+
 async def test_the_second_line_goes_with_what_blocked(home: Home, filling: Filling) -> None:
     task = blocked(filling, home)
     async with driving(home) as driver:
@@ -88,6 +99,7 @@ async def test_its_view_says_what_to_do(home: Home, filling: Filling, size: tupl
         assert "No step yet" not in flat
         assert flat.count("sums.py:12: NameError") == flat.count("E opens the file at this line") == 1
         assert flat.count("goes on by itself") == 1, "what to do is said once"
+        assert "Learning:" not in flat and ("▼ Blocked at step 7. Until then learning: held-out" in flat) == bool(made)
         assert "goes on by itself" in flat
 
 

@@ -146,6 +146,24 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         assert message.manner.truncation == Truncation(20, 0.9, 0.1)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+async def test_what_its_task_asked_stands_there_until_it_is_asked(
+    one: Home, scripted: list[Scripted], beside: bool
+) -> None:
+    async with driving(one) as driver:
+        await open_chat(driver, beside)
+        assert "newest rollout" in driver.text() and driver.text().count("17 + 25 = ?") == 2, (
+            "once in the line to type in"
+        )
+        await type_and_send(driver)
+        assert "newest rollout" not in driver.text()
+        scripted[-1].tell(TurnOver(True))
+        await driver.press("ctrl+n")
+        assert "newest rollout" in driver.text()
+        await driver.press("ctrl+b")
+        assert driver.text().count("newest rollout") == 1
+
+
 async def test_the_base_comes_and_goes(one: Home, scripted: list[Scripted]) -> None:
     async with driving(one) as driver:
         await open_chat(driver, beside=False)

@@ -23,7 +23,10 @@ async def test_p_pauses_what_runs_and_resumes_what_is_paused(home: Home, filling
     filling.task(state="running", made=1)
     filling.task(state="paused", made=1)
     async with driving(home) as driver:
-        await driver.press("p", "j", "p")
+        assert " p pause " in driver.text().splitlines()[-1]
+        await driver.press("p", "j")
+        assert " p resume " in driver.text().splitlines()[-1]
+        await driver.press("p")
     assert commands(home) == [("pause", 1), ("resume", 2)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from textual.events import Paste
-from textual.widgets import Input
+from textual.widgets import Collapsible, Input
 
 from marlaas.app.form.outlook import Prompts, Prospect
 from marlaas.app.screens import submit, submit_editor
@@ -64,8 +64,9 @@ def row(driver: Driver, key: str) -> FieldRow:
 async def unfolded(driver: Driver, table: str) -> None:
     """With the lines of a table."""
     section = next(section for section in driver.app.screen.query(Section) if section.table == table)
-    section.query_one("CollapsibleTitle").focus()
-    await driver.press("enter")
+    if section.query_one(Collapsible).collapsed:
+        section.query_one("CollapsibleTitle").focus()
+        await driver.press("enter")
 
 
 async def typed(driver: Driver, **texts: str) -> None:

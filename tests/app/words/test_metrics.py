@@ -40,6 +40,8 @@ def test_the_important_come_first_and_edges_are_hidden() -> None:
         ("staleness", 0.8333, "0.8"),
         ("epoch", 1.3751, "1.38"),
         ("epoch", 13.751, "13.8"),
+        ("staleness_0", 5.0, "5"),
+        ("staleness_2", 1.0, "1"),
     ],
 )
 def test_values(name: str, value: float | None, text: str) -> None:
@@ -49,6 +51,12 @@ def test_values(name: str, value: float | None, text: str) -> None:
 def test_a_metric_of_strangers() -> None:
     assert words("[/m]\x1b[31m").title == "[/m]" and words("\x1b[2J").title == "?"
     assert (exact(None), exact(0.123456789)) == ("-", "0.123457")
+
+
+def test_groups_by_age_have_the_words_of_staleness() -> None:
+    titles = [words(f"staleness_{age}").title for age in (0, 1, 2)]
+    assert titles == ["groups 0 versions old", "groups 1 version old", "groups 2 versions old"]
+    assert words("staleness_2").meaning == "how many of the trained groups were 2 versions old"
 
 
 def test_a_wait_is_a_share_of_its_step() -> None:
