@@ -10,8 +10,8 @@ import secrets
 import stat
 from pathlib import Path
 
-from ..errors import ConfigError
-from ..home import ClusterSettings, Home
+from ...errors import ConfigError
+from ...home import ClusterSettings, Home
 from .ports import port_variables
 
 TOKEN_BYTES = 32
@@ -40,7 +40,7 @@ FIXED = {
     # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     # No server that runs programs from outside of the cluster; for that there is no option.
-    "RAY_START_HOOK": "marlaas.engine.cluster.start_hook.close_client_server",
+    "RAY_START_HOOK": "marlaas.engine.cluster.joining.start_hook.close_client_server",
 }
 """The environment of every Ray process that marlaas starts."""
 
