@@ -108,6 +108,21 @@ def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list
     assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
 
 
+def test_a_step_beside_its_last_groups_comes_home(lab: Lab) -> None:
+    """A task that is not deterministic makes its step in the call of its last groups; so its file comes home by it."""
+    where = until_placed(lab)
+    assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
+    tasks = [
+        lab.submit("sums", "arithmetic", steps=4, train={"max_staleness": 1}),
+        lab.submit("guesses", "guess", steps=4, tenant="other"),
+    ]
+    finished(lab, tasks)
+    for task in tasks:
+        assert len(set(checksums(lab, task))) == 5
+        consumed_once(lab.home, task)
+    lab.sound(*tasks)
+
+
 def test_whatever_dies_nothing_is_lost_or_doubled(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
     until_placed(lab)
     draw = random.Random(24)
