@@ -113,7 +113,7 @@ def profile() -> Profile:
 METHOD = (
     f"Nodes of {CARDS} cards, each behind a link of 10 Gbit/s, as is the head; the engine's placement divides them"
     " among samplers and trainers of a base of half a billion parameters. Tasks of 50 tenants, two groups of four"
-    " episodes a step, episodes of four turns of 200 tokens. The devices are made up, so these figures are not comparable"
+    " episodes a step, episodes of four turns of 200 tokens. The devices are made up, so the figures are not comparable"
     " with what others publish of clusters; what the engine's code takes is real."
     f" A simulation ends after {SIMULATED:.0f} s."
 )
