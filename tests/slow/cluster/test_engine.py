@@ -21,7 +21,8 @@ from tests.slow.waiting import finished
 from .machines import machine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-STEPS = 8
+STEPS = 60
+"""Of each task: a drain takes as long as a few of them, on a machine that is quick at either."""
 TWO_CORES = "[resources]\ncores = 2\n"
 
 
@@ -79,11 +80,9 @@ def test_tasks_go_over_two_machines_and_home_again(lab: Lab, tmp_path: Path) -> 
     for task in tasks:
         lab.until(task, 2)
     lab.marlaas("cluster", "drain", "bob")
-    moved = until(lab, lambda rows: rows["bob"].draining and not rows["bob"].workers)
-    assert moved["ada"].workers
-    at = [lab.row(task).step for task in tasks]
+    until(lab, lambda rows: rows["bob"].draining and not rows["bob"].workers and len(rows["ada"].workers) >= 2)
+    assert any(lab.row(task).step < STEPS for task in tasks), "All were done before it was drained."
     finished(lab, tasks)
-    assert any(step < STEPS for step in at), "All were done before it was drained."
     for task in tasks:
         assert lab.row(task).step == STEPS
         consumed_once(lab.home, task)
