@@ -59,19 +59,21 @@ def record(home: Home) -> Profile:
         turns: list[_Spoken] = []
         environments = _environments(timed, turns, _failures(timings.outcome_counts(reader)))
         steps = timings.step_times(reader)
-        base, kinds, placement, said = timings.engines_said(reader)
+        base, kinds, _, said = timings.engines_said(reader)
         sizes = timings.state_sizes(reader)
         publish = thinned([step.publish for step in steps if step.publish is not None])
+        sampler = _sampler(reader, turns, kinds, said)
+        trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
-            sampler=_sampler(reader, turns, kinds, said),
-            trainer=replace(_trainer(steps), cores=_cores(reader, TRAINING)),
+            sampler=sampler,
+            trainer=trainer,
             publish=publish or (0.0,),
             state_bytes=sizes[len(sizes) // 2] if sizes else 0,
             start=_start(said),
             base=base,
-            cards="gpu" in placement.lower(),
+            cards=not (sampler.cores and trainer.cores),
         )
 
 

@@ -21,7 +21,7 @@ from tests.slow.waiting import finished
 from .machines import machine
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
-STEPS = 60
+STEPS = 30
 """Of each task: a drain takes as long as a few of them, on a machine that is quick at either."""
 TWO_CORES = "[resources]\ncores = 2\n"
 
