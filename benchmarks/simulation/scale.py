@@ -57,14 +57,14 @@ def measure(quick: bool) -> Section:
     """About six minutes; one when quick."""
     found = []
     for nodes in SIZES[:1] if quick else SIZES:
-        found.append(Size(nodes, simulated(nodes, 4.0 if quick else SIMULATED)))
+        found.append(Size(nodes, simulated(nodes)))
         print(f"  {found[-1].name}: {found[-1].result.load:.2f} s of the processor each simulated second", flush=True)
     return Section(
         "simulated_scale", "The engine's own code at a large scale", METHOD, tuple(rows(found)), remarks(found)
     )
 
 
-def simulated(nodes: int, seconds: float) -> Result:
+def simulated(nodes: int, seconds: float = SIMULATED) -> Result:
     """A cluster of so many nodes for some seconds, with all tasks there from the beginning."""
     node = NodeSpec("n", count=nodes, cores=32, cards=CARDS, sequences=256, link=TEN_GIGABIT)
     tasks = nodes * TASKS_A_NODE
