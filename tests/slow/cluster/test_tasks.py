@@ -130,7 +130,7 @@ def test_whatever_dies_nothing_is_lost_or_doubled(
 ) -> None:
     until_placed(lab)
     draw = random.Random(24)
-    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=5 * KILLS, tenant=f"tenant {n}") for n in range(2)]
+    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=3 * KILLS, tenant=f"tenant {n}") for n in range(2)]
     took: defaultdict[str, list[float]] = defaultdict(list)
     for number in range(1, KILLS + 1):
         victim = draw.choice(("worker", "host", "bridge", "node", "engine"))
