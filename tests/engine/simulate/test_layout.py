@@ -55,5 +55,6 @@ def test_cards_train_and_sample_a_large_base(tmp_path: Path) -> None:
     assert all(own.kind == "vllm" and own.place.gpus for own in placement.samplers)
     assert all(own.place.gpus for own in placement.trainers)
     assert {site.speed for name, site in found.sites.items() if name.startswith("rollout")} == {2.0}
-    cards = [uuid for own in (*placement.samplers, *placement.trainers) for uuid in own.place.gpus]
+    places = [*(own.place for own in placement.samplers), *(own.place for own in placement.trainers)]
+    cards = [uuid for place in places for uuid in place.gpus]
     assert len(cards) == len(set(cards)) == 8
