@@ -28,7 +28,7 @@ def beside(name: str, title: str, method: str, shape: str, arms: Mapping[str, Ar
         workload = replace(case.workload, base=str(base.path))
         results, whole = Results(replace(case, workload=workload)), not case.settled
         for seed in range(case.repetitions):
-            theirs = trl_side.run(python, workload, case.steps, seed, case.cores, environment=KEEPING)
+            theirs = trl_side.run(python, workload, case.made_by(THEIRS), seed, case.cores, environment=KEEPING)
             results.add(THEIRS, theirs)
             for arm, settings in arms.items():
                 results.add(arm, marlaas_side.run(workload, case.steps, seed, case.cores, settings, whole))

@@ -81,6 +81,12 @@ class Case:
     made."""
     repetitions: int
     goal: str
+    fewer: int = 0
+    """Steps that TRL makes where it makes fewer: its stages take turns, so that each of its steps takes as long."""
+
+    def made_by(self, arm: str) -> int:
+        """Steps that are measured of an arm."""
+        return self.fewer if self.fewer and arm == THEIRS else self.steps
 
     @property
     def where(self) -> str:
@@ -107,7 +113,7 @@ class Results:
     def steps(self, arm: str) -> Series:
         """Milliseconds a step, once things have settled."""
         case = self.case
-        return Series(tuple(1e3 * run.step_seconds(case.settled, case.steps) for run in self.runs[arm]))
+        return Series(tuple(1e3 * run.step_seconds(case.settled, case.made_by(arm)) for run in self.runs[arm]))
 
     def walls(self, arm: str) -> Series:
         """Seconds from the start to the last step."""

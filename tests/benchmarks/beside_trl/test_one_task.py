@@ -125,3 +125,9 @@ def test_where_all_steps_count_time_begins_with_the_training() -> None:
     one = Run(100.0, [107.0, 110.0, 113.0], [0.5] * 3, [6.0] * 3, begun=104.0)
     whole = Results(Case(SHORT, (0, 1), 3, 0, 1, "4 ×"), {THEIRS: [one]})
     assert whole.steps(THEIRS).middle == pytest.approx(3000.0)
+
+
+def test_the_other_side_may_make_fewer_steps() -> None:
+    theirs, ours = (Run(0.0, ends, [0.5] * 3, [6.0] * 3, begun=1.0) for ends in ([5.0], [4.0, 5.0, 7.0]))
+    whole = Results(Case(SHORT, (0, 1), 3, 0, 1, "4 ×", fewer=1), {THEIRS: [theirs], "ours": [ours]})
+    assert whole.steps(THEIRS).middle == pytest.approx(4000.0) and whole.steps("ours").middle == pytest.approx(2000.0)
