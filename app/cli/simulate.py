@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NOTABLE = 0.5
 """Processor seconds for each simulated second from which people are told that the engine comes near to its limit."""
 MOST_REASONS = 5
-"""Reasons that are told why tasks did not go on."""
+"""Reasons that are told why tasks did not go on, and why workers are where they are."""
 MOST_DEVICES = 24
 """Devices that are listed one by one; of more, each stage has one line."""
 
@@ -115,6 +115,7 @@ def as_json(result: Result) -> dict[str, object]:
             "dearest": processor.dearest(),
         },
         "head": {"bytes": result.head_bytes, "busy_seconds": result.head_busy},
+        "placement": result.placement,
         "starts": result.starts,
         "node_failures": result.lost,
     }
@@ -132,6 +133,7 @@ def _print(result: Result) -> None:
         ("gaps", count(figures.gaps)),
         ("node failures", f"{count(result.lost)}; all workers were started {counted(result.starts, 'time')}"),
         ("head's network", f"{size(result.head_bytes)}, busy for {duration(result.head_busy)}"),
+        ("placement", " ".join(result.placement[:MOST_REASONS])),
         ("the engine's code", f"{number(1000 * result.load)} ms of processor time each simulated second"),
     ]
     width = max(len(name) for name, _ in facts)

@@ -29,7 +29,7 @@ from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 from .. import ROOT
 from ..report.figures import Row, Section, Series
@@ -115,7 +115,7 @@ async def messages(repetitions: int) -> list[Row]:
     array = np.zeros(ARRAY_MB << 18, np.float32)
     one, crowd, large = [], [], []
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as folder:
-        worker = await WorkerHandle.spawn("echo", ECHO, {}, log_path=Path(folder) / "echo.log")
+        worker = await LocalLauncher().start("echo", ECHO, {}, log_path=Path(folder) / "echo.log")
         try:
             for _ in range(repetitions):
                 began = perf_counter()

@@ -12,8 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.simulate.cluster_file import Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
+from marlaas.engine.base import load_base
+from marlaas.engine.devices import own_cores
+from marlaas.engine.home.settings import Settings
+from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
 from marlaas.engine.simulate.figures import Figures, measure as figures_of
+from marlaas.engine.simulate.layout import layout, settings_of
 from marlaas.engine.simulate.profile import Profile
 from marlaas.engine.simulate.recording import record
 from marlaas.engine.simulate.simulation import Result, simulate
@@ -105,8 +109,8 @@ class Pair:
 
 
 def measure(quick: bool) -> Section:
-    """About nine minutes; three when quick."""
-    mixes, repetitions = (MIXES[1:3], 1) if quick else (MIXES, REPETITIONS)
+    """About twelve minutes; six when quick."""
+    mixes, repetitions = MIXES, 1 if quick else REPETITIONS
     pairs: dict[Mix, list[Pair]] = {mix: [] for mix in mixes}
     others = 0.0
     with fleet(("waiting",), SETTINGS) as home:
@@ -144,12 +148,18 @@ def devices_of(home: Fleet) -> tuple[int, int]:
 
 
 def predicted(profile: Profile, mix: Mix, devices: tuple[int, int], seed: int) -> Result:
-    """The simulation of a mix on one node with such devices."""
-    node = NodeSpec("here", samplers=devices[0], trainers=devices[1])
+    """The simulation of a mix on a node like this machine, which must give it as many samplers and trainers."""
+    node = NodeSpec("here", cores=len(own_cores(Settings().resources.cores)))
+    base = load_base(SHIPPED)
+    plan = layout((node,), base, profile, settings_of(profile, MOST)).plan.placement
+    if (len(plan.samplers), len(plan.trainers)) != devices:
+        raise RuntimeError(
+            f"The home has {devices} samplers and trainers, and the simulation: {' '.join(plan.reasons)}"
+        )
     spec = ClusterSpec("the run before", (node,), (TasksSpec("mix"),), seed=seed, at_once=MOST)
     arrivals = tuple(Arrival(0.0, submission(one)) for one in mix.specs("simulated"))
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as folder:
-        return simulate(Case(spec, (node,), arrivals, profile), Path(folder) / "home")
+        return simulate(Case(spec, (node,), arrivals, profile, base), Path(folder) / "home")
 
 
 def rows(mix: Mix, pairs: Sequence[Pair]) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BaseModelError
@@ -40,6 +41,10 @@ def check_base(base: BaseModel) -> None:
     load_template(base.path)
 
 
+_counted: dict[tuple[Path, str], int] = {}
+"""Parameters by folder and fingerprint: a plan over many nodes asks for each of them."""
+
+
 def tensor_shapes(base: BaseModel) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor. Raises ``BaseModelError`` for a damaged file and for one that is cut short."""
     from .weights import read_header
@@ -61,9 +66,13 @@ def tensor_shapes(base: BaseModel) -> dict[str, tuple[int, ...]]:
 
 def parameters(base: BaseModel) -> int:
     """The base's number of parameters, counted from its files; a head that is tied to the embedding counts once."""
-    shapes = tensor_shapes(base)
-    tied = base.config.tie_word_embeddings and embedding_rows(shapes) is not None
-    return sum(math.prod(shape) for name, shape in shapes.items() if not (tied and name == "lm_head.weight"))
+    known = base.path, base.fingerprint
+    if known not in _counted:
+        shapes = tensor_shapes(base)
+        tied = base.config.tie_word_embeddings and embedding_rows(shapes) is not None
+        own = (math.prod(shape) for name, shape in shapes.items() if not (tied and name == "lm_head.weight"))
+        _counted[known] = sum(own)
+    return _counted[known]
 
 
 def embedding_rows(shapes: dict[str, tuple[int, ...]]) -> int | None:

@@ -1,14 +1,3 @@
-from .addresses import (
-    AUTO as AUTO,
-    Address as Address,
-    address_towards as address_towards,
-    check_listens as check_listens,
-    own_address as own_address,
-    parse_address as parse_address,
-)
-from .asking import (
-    ask as ask,
-)
 from .clocks import (
     ClockReading as ClockReading,
     clock_warning as clock_warning,
@@ -26,19 +15,21 @@ from .inventory import (
     look_here as look_here,
     trouble_with as trouble_with,
 )
-from .launcher import (
-    NodeLauncher as NodeLauncher,
+from .joining.addresses import (
+    AUTO as AUTO,
+    Address as Address,
+    address_towards as address_towards,
+    check_listens as check_listens,
+    own_address as own_address,
+    parse_address as parse_address,
 )
-from .node import (
-    Node as Node,
+from .joining.asking import (
+    ask as ask,
 )
-from .node_paths import (
-    named as named,
-)
-from .ports import (
+from .joining.ports import (
     listed_ports as listed_ports,
 )
-from .ray_process import (
+from .joining.ray_process import (
     LocalNode as LocalNode,
     already as already,
     check_ray as check_ray,
@@ -47,12 +38,21 @@ from .ray_process import (
     start_ray as start_ray,
     stop_ray as stop_ray,
 )
-from .safety import (
+from .joining.safety import (
     check_token as check_token,
     keep_token as keep_token,
     make_token as make_token,
     ray_environment as ray_environment,
     token_file as token_file,
+)
+from .launcher import (
+    NodeLauncher as NodeLauncher,
+)
+from .node import (
+    Node as Node,
+)
+from .node_paths import (
+    named as named,
 )
 from .state_files import (
     RemoteSampler as RemoteSampler,

@@ -26,11 +26,10 @@ ANSWER = 60.0
 class Bridge(NodeWorkers):
     """A worker class (``engine/workers``): started by the engine, and ended with it."""
 
-    def __init__(self, address: str, versions: Versions, delay: float = 0.0) -> None:
+    def __init__(self, address: str, versions: Versions) -> None:
         """Connect to the Ray at ``address``: ``HOST:PORT``, or ``auto`` for that of this machine.
 
-        ``versions`` are the engine's. ``delay`` is added to every way to a node, in seconds. Raises
-        ``ClusterUnreachable``.
+        ``versions`` are the engine's. Raises ``ClusterUnreachable``.
         """
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", RECONNECT)
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")  # what Ray writes into the log is no picture
@@ -45,7 +44,7 @@ class Bridge(NodeWorkers):
             ) from error
         from .ray_host import RayHost
 
-        super().__init__(RayHost, ray.put, delay)
+        super().__init__(RayHost, ray.put)
         self._ray = ray
         self._here: str = ray.get_runtime_context().get_node_id()
         self._versions = versions

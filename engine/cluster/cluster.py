@@ -40,13 +40,12 @@ class Cluster:
         named: Callable[[dict[str, Any]], dict[str, Any]],
         *,
         sync: bool = True,
-        delay: float = 0.0,
     ) -> None:
         """``environment`` is that of a Ray driver (``ray_environment``), ``base`` the folder of the base here.
 
         ``named``: see ``NodeLauncher``.
 
-        ``sync``: whether state files at home survive a power cut. ``delay``: see ``Bridge``.
+        ``sync``: whether state files at home survive a power cut.
         """
         self.drained: frozenset[str] = frozenset()
         """Names of nodes that get nothing new."""
@@ -58,7 +57,6 @@ class Cluster:
         self._base = base
         self._named = named
         self._sync = sync
-        self._delay = delay
         self._versions = own_versions()
         self._bridge: WorkerHandle | None = None
         self._starting: asyncio.Task[WorkerHandle] | None = None
@@ -84,9 +82,9 @@ class Cluster:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> WorkerHandle:
-        kwargs = {"address": self._address, "versions": self._versions, "delay": self._delay}
+        kwargs = {"address": self._address, "versions": self._versions}
         try:
-            bridge = await WorkerHandle.spawn(
+            bridge = await LocalLauncher().start(
                 "bridge", BRIDGE, kwargs, log_path=self.log_path, environment=self._environment
             )
         except (MarlaasError, OSError) as error:

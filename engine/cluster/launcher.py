@@ -45,4 +45,4 @@ class NodeLauncher:
         there = await self._bridge.call("resolve", self._node, self._named(kwargs))
         begin = Begin(next(numbers), name, cores, dict(environment), nice)
         child = RemoteChild(self._bridge, self._node, begin, log_path)
-        return await WorkerHandle.over(child, name, factory, there, log_path)
+        return await WorkerHandle.begin(child, name, factory, there, log_path)

@@ -46,15 +46,13 @@ class Host(Protocol):
 class NodeLink:
     """One node host that was just started. All methods belong to the bridge's event loop."""
 
-    def __init__(self, host: Host, delay: float = 0.0) -> None:
-        """``delay`` seconds are added to every way, as a long link would: for tests."""
+    def __init__(self, host: Host) -> None:
         self.lost = ""
         """Why nothing more can come of it; empty while it lives."""
         self.link = Link()
         """Measured when it was connected."""
         self.clock = 0.0
         """Seconds by which the node's clock is ahead."""
-        self._delay = delay
         self._host = host
         self._children: dict[int, tuple[Callable[[Event], None], asyncio.Future[Ended]]] = {}
         self._waiting: deque[Event] = deque()
@@ -96,10 +94,7 @@ class NodeLink:
         if self.lost:
             raise WorkerDied(self.lost)
         try:
-            await self._linger()
-            answer = await self._host.call(method, *args)
-            await self._linger()
-            return answer
+            return await self._host.call(method, *args)
         except HostLost as error:
             self.lose(str(error))
             raise WorkerDied(self.lost) from None
@@ -161,10 +156,6 @@ class NodeLink:
                 end.set_result(event)
         else:
             heard(event)
-
-    async def _linger(self) -> None:
-        if self._delay:
-            await asyncio.sleep(self._delay)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:

@@ -17,13 +17,9 @@ from .shipping import Shipping
 class NodeWorkers:
     """The part of a worker class that relays; all methods belong to its event loop."""
 
-    def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any], delay: float = 0.0) -> None:
-        """``host`` starts a node's host, ``put`` has bytes kept for nodes to pull and returns a reference to them.
-
-        ``delay`` is added to every way to a node, in seconds.
-        """
+    def __init__(self, host: Callable[[str], Host], put: Callable[[bytes], Any]) -> None:
+        """``host`` starts a node's host, ``put`` has bytes kept for nodes to pull and returns a reference to them."""
         self._host = host
-        self._delay = delay
         self._links: dict[str, NodeLink] = {}
         self._of: dict[int, NodeLink] = {}
         """The link of each child."""
@@ -70,5 +66,5 @@ class NodeWorkers:
         """The way to a node's host, which is started if there is none."""
         link = self._links.get(node)
         if link is None or link.lost:
-            link = self._links[node] = NodeLink(self._host(node), self._delay)
+            link = self._links[node] = NodeLink(self._host(node))
         return link

@@ -95,41 +95,40 @@ class RemoteTrainer:
         if resume:
             there = await self._files.bring(self._worker, path)
             return replace(await self._trainer.open(policy, config, there, True), path=path)
-        there = await self._files.fresh(self._worker)
-        result = await self._trainer.open(policy, config, there, False)
-        await self._files.collect(self._worker, there, path, new=True)
-        return replace(result, path=path)
+        there = await self._there(path)
+        return await self._home(await self._trainer.open(policy, config, there, False), path, new=True)
 
     async def step(self, policy: str, path: str) -> StepResult:
         """See the protocol."""
-        there = await self._files.fresh(self._worker)
-        result = await self._trainer.step(policy, there)
-        await self._files.collect(self._worker, there, path, new=False)
-        return replace(result, path=path)
+        return await self._home(await self._trainer.step(policy, await self._there(path)), path)
 
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
         """See the protocol."""
-        if not path:
-            return await self._trainer.accumulate(policy, groups, probe)
-        there = await self._files.fresh(self._worker)
-        return await self._collected(await self._trainer.accumulate(policy, groups, probe, there), path)
+        there = await self._there(path)
+        return await self._with_step(await self._trainer.accumulate(policy, groups, probe, there), path)
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """See the protocol."""
-        away = [replace(job, path=await self._files.fresh(self._worker)) if job.path else job for job in jobs]
+        away = [replace(job, path=await self._there(job.path)) for job in jobs]
         results = await self._trainer.accumulate_together(tuple(away))
         return tuple(
             [
-                await self._collected(one, job.path) if isinstance(one, GroupStats) else one
+                await self._with_step(one, job.path) if isinstance(one, GroupStats) else one
                 for job, one in zip(jobs, results, strict=True)
             ]
         )
 
-    async def _collected(self, stats: GroupStats, path: str) -> GroupStats:
-        """The same, with the state file of its step at ``path``, if it made one."""
-        if stats.step is None:
-            return stats
-        await self._files.collect(self._worker, stats.step.path, path, new=False)
-        return replace(stats, step=replace(stats.step, path=path))
+    async def _there(self, path: str) -> str:
+        """Where the worker writes what is to be at ``path`` on this machine; nothing where nothing is."""
+        return await self._files.fresh(self._worker) if path else ""
+
+    async def _home(self, step: StepResult, path: str, new: bool = False) -> StepResult:
+        """The same, with its state file at ``path`` on this machine; ``new``: of version 0."""
+        await self._files.collect(self._worker, step.path, path, new)
+        return replace(step, path=path)
+
+    async def _with_step(self, stats: GroupStats, path: str) -> GroupStats:
+        """The same, with the state file of its step at home, if it made one."""
+        return replace(stats, step=await self._home(stats.step, path)) if stats.step else stats

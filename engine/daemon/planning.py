@@ -6,7 +6,6 @@ Where the home is in a cluster the plan is over its nodes, and over this machine
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -41,10 +40,6 @@ from ..store import Store
 if TYPE_CHECKING:
     from ..cluster import Cluster
     from .nodes import NodeMonitor
-
-
-DELAY = "MARLAAS_LINK_DELAY"
-"""A variable for tests: seconds that are added to every way to a node."""
 
 
 def plan(
@@ -114,8 +109,7 @@ def cluster_of(home: Home, settings: Settings, base: BaseModel) -> Cluster | Non
         return None
     environment = ray_environment(home, settings.cluster)
     kept = partial(named, base=base, home=home)
-    delay = float(os.environ.get(DELAY, "0"))
-    return Cluster(address, home, environment, str(base.path), kept, sync=settings.training.sync, delay=delay)
+    return Cluster(address, home, environment, str(base.path), kept, sync=settings.training.sync)
 
 
 class Planner:

@@ -17,11 +17,12 @@ from typing import Any
 from marlaas.plugins.messages import Answer
 
 from ..devices import available_memory
+from ..errors import WorkerDied
 from ..trajectories import Failure
 from .budget import ProcessBudget
 from .grace import EpisodeTimes
 from .health import Health
-from .playing import Cut, Elsewhere, PlayingPool
+from .playing import Cut, Elsewhere, PlayingPool, Worker
 from .probe import probe
 from .process.child import BrokenPlugin, Child, Owner
 from .process.launch import Folders
@@ -68,6 +69,8 @@ class Serving:
         self._path = path
         self._folders = folders
         self._tell = tell
+        self._kept_here: set[str] = set()
+        """Rows that tasks name and that cannot be had on other nodes."""
         self._proven: set[str] = set()
         """Other nodes on which it has got to its first asks."""
         self._shaken = False
@@ -159,15 +162,12 @@ class Serving:
         if self.cut:
             return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         playing = self._playing
-        here = spec.data is not None  # the rows that a task names are on this machine
-        worker = playing.take(here)
-        if worker is None:
-            try:
-                worker = await playing.wait(here)
-            except BrokenPlugin as error:
-                return EpisodeOutcome("error", failure=error.failure)
-            except Cut:
-                return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        try:
+            worker, placed = await self._placed(spec)
+        except BrokenPlugin as error:
+            return EpisodeOutcome("error", failure=error.failure)
+        except Cut:
+            return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
         found = self.environments[environment]
         recorder = Recorder(answer) if found.recorded else None
         if counts:
@@ -175,7 +175,7 @@ class Serving:
             self._undecided[number] = environment, spec
         try:
             try:
-                played = await worker.child.play(environment, spec, recorder or answer)
+                played = await worker.child.play(environment, placed, recorder or answer)
             finally:
                 playing.leave(worker)
                 if self.retired:
@@ -193,6 +193,31 @@ class Serving:
         if counts and (outcome.status != "ok" or self.health.troubled):
             self._judge(environment, spec, outcome, worker.child, number)
         return outcome
+
+    async def _placed(self, spec: EpisodeSpec) -> tuple[Worker, EpisodeSpec]:
+        """A place for an episode, and the episode with the rows that its task names where it is then played.
+
+        Raises as ``PlayingPool.wait`` does.
+        """
+        playing, rows = self._playing, spec.data
+        here = rows is not None and str(rows) in self._kept_here
+        worker = playing.take(here) or await playing.wait(here)
+        if rows is None or not worker.child.node:
+            return worker, spec
+        try:
+            return worker, replace(spec, data=await worker.child.rows(rows))
+        except OSError as error:
+            playing.leave(worker)
+            if str(rows) not in self._kept_here:
+                self._kept_here.add(str(rows))
+                said = f"its rows stay on this machine: {error.strerror or error}"
+                self._tell("elsewhere", self.version, Failure(said, file=str(rows["path"])))
+        except WorkerDied:
+            playing.leave(worker)
+        except BaseException:
+            playing.leave(worker)
+            raise
+        return playing.take(here=True) or await playing.wait(here=True), spec
 
     async def room(self) -> None:
         """Wait until no episode waits for a place in a process, or those that waited were refused."""

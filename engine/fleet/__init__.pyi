@@ -28,6 +28,12 @@ from .placement.processor import (
     is_small as is_small,
     on_cores as on_cores,
 )
+from .placement.speed import (
+    CORE as CORE,
+    REFERENCE as REFERENCE,
+    rates_of_cores as rates_of_cores,
+    sampling_speed as sampling_speed,
+)
 from .placement.wishes import (
     Times as Times,
 )

@@ -38,15 +38,16 @@ def on_machines(
         return replace(plan, placement=replace(plan.placement, reasons=said))
     cards = may_use_cards(settings)
 
+    wanted = wanted_of(base, settings, trains=True)
+
     def placer(node: UsableNode, choices: Choices, asked: Times) -> Placement:
-        wanted = wanted_of(base, settings, trains=True)
         if cards:
             return place(node.machine, node.software, wanted, choices, asked)
         return on_cores(sampler_kinds(settings, base), node.machine.cpu.cores)
 
     placed = place_over(
         nodes,
-        wanted_of(base, settings, trains=True),
+        wanted,
         choices_of(settings, without),
         times,
         settings.training.trainers,

@@ -30,6 +30,7 @@ from .routing.endpoints import SamplerEndpoints
 from .services import Load, Services
 from .services_factory import ServicesFactory
 from .until_compiled import loading, until_compiled
+from .worker_specs import WorkerSpec
 from .yielding.preemptible import Preemptible
 
 if TYPE_CHECKING:
@@ -118,11 +119,15 @@ class WorkerSupervisor:
         self.hosts = placement_plan.placement.hosts
         """Where environments may run."""
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
-        self.devices = {spec.name: spec.device for spec in self._specs}
-        """What each worker computes on, in words."""
+        self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
+        """What each worker computes on, in words; that of another node as the settings name it, ``bob/core 0``."""
         trainers = (assignment.name for assignment in placement_plan.placement.trainers)
         self._apart = frozenset(trainers) & frozenset(self.devices)
         """Trainers that are processes of their own."""
+
+    def _place_of(self, spec: WorkerSpec) -> str:
+        node = self.placement_plan.machines.get(spec.node)
+        return f"{node.name}/{spec.device}" if spec.node and node else spec.device
 
     @property
     def warning(self) -> str:

@@ -72,7 +72,7 @@ class WorkerSpec:
     ) -> WorkerHandle:
         """Start it at niceness ``nice``, forked by ``template`` if there is one; its output goes to a file in ``logs``.
 
-        ``launcher`` is that of its node. Raises as ``WorkerHandle.spawn`` does.
+        ``launcher`` is that of its node. Raises as ``Launcher.start`` does.
         """
         log, environment = logs / f"{self.name}.log", self.environment
         return await launcher.start(

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, as_one
+from ..base import BaseModel, load_base
+from ..errors import BaseModelError, ConfigError, as_one
 from ..home import Home, is_home
 from ..spec import between, build, nearest
 from ..store import Submission
 from ..submission import environments_of, taskfile
 from .profile import Profile, config_key, read_profile
 
+SHIPPED = "tiny"
+"""The base where nobody names one."""
 FOREVER = 1e9
 """Seconds: as long as it takes."""
 
@@ -28,6 +31,10 @@ class LinkSpec:
     """Bytes a second; 0: no limit."""
 
 
+AT_THE_HEAD = LinkSpec()
+"""That of a node to which nothing has to travel."""
+
+
 @dataclass(frozen=True)
 class NodeSpec:
     """Nodes that are alike."""
@@ -35,15 +42,20 @@ class NodeSpec:
     name: str
     count: int = between(1, 1, 100_000)
     """How many; from two on they are called name-1, name-2, …"""
-    samplers: int = between(1, 0, 1024)
-    trainers: int = between(0, 0, 1024)
+    cores: int = between(2, 1, 4096)
+    """Cores of its processor that may be used."""
+    memory: float = between(64.0, 0.1, 1e6)
+    """Gigabytes of main memory that are free."""
+    cards: int = between(0, 0, 1024)
+    card_memory: float = between(80.0, 0.1, 1e5)
+    """Gigabytes of each card."""
     sampling: float = between(1.0, 1e-3, 1e6)
-    """Speed of its samplers, as a multiple of the recorded one's."""
+    """Speed of its devices at sampling, as a multiple of the recorded one's."""
     training: float = between(1.0, 1e-3, 1e6)
-    """Speed of its trainers, likewise."""
+    """Their speed at training, likewise."""
     sequences: int = between(0, 0, 1 << 20)
     """Conversations of each sampler; 0: as recorded."""
-    link: LinkSpec = LinkSpec()
+    link: LinkSpec = AT_THE_HEAD
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,8 @@ class ClusterSpec:
     source: str
     nodes: tuple[NodeSpec, ...]
     tasks: tuple[TasksSpec, ...]
+    base: str = ""
+    """The base that is trained, as in ``marlaas.toml``; empty: the recorded one."""
     seed: int = between(0, 0, 2**31)
     at_once: int = between(32, 1, 1_000_000)
     """Tasks that run at the same time, as ``[engine] tasks``."""
@@ -126,6 +140,8 @@ class Case:
     arrivals: tuple[Arrival, ...]
     """In the order of their moments."""
     profile: Profile
+    base: BaseModel
+    """No weight of it is read."""
 
 
 def read_case(path: Path) -> Case:
@@ -147,11 +163,13 @@ def read_case(path: Path) -> Case:
     mistakes += _contradictions(spec, nodes, where)
     arrivals = _arrivals(spec, path, mistakes)
     profile = _profile(spec.source, path, mistakes)
+    base = None
     if profile is not None:
         mistakes += _unplayed(arrivals, profile, where)
-    if mistakes or profile is None:
+        base = _base(spec.base, profile, where, mistakes)
+    if mistakes or profile is None or base is None:
         raise as_one(mistakes)
-    return Case(spec, nodes, tuple(sorted(arrivals, key=lambda one: one.at)), profile)
+    return Case(spec, nodes, tuple(sorted(arrivals, key=lambda one: one.at)), profile, base)
 
 
 def nodes_of(spec: ClusterSpec) -> tuple[NodeSpec, ...]:
@@ -186,10 +204,6 @@ def _renamed(mistake: ConfigError) -> ConfigError:
 
 def _contradictions(spec: ClusterSpec, nodes: tuple[NodeSpec, ...], where: str) -> list[ConfigError]:
     says = []
-    if not sum(node.samplers for node in nodes):
-        says.append(ConfigError("no node has a sampler.", "Give one `samplers = 1`.", where=where, path="nodes"))
-    if not sum(node.trainers for node in nodes):
-        says.append(ConfigError("no node has a trainer.", "Give one `trainers = 1`.", where=where, path="nodes"))
     names = Counter(node.name for node in nodes)
     says += [
         ConfigError(f"{count} nodes are called {name!r}.", "Give each a name of its own.", where=where, path="nodes")
@@ -260,6 +274,16 @@ def _profile(source: str, path: Path, mistakes: list[ConfigError]) -> Profile | 
         return profile_of(path.parent / Path(source).expanduser())
     except ConfigError as error:
         mistakes += error.mistakes
+        return None
+
+
+def _base(name: str, profile: Profile, where: str, mistakes: list[ConfigError]) -> BaseModel | None:
+    """The base whose size decides where workers go."""
+    try:
+        return load_base(name or profile.base or SHIPPED)
+    except BaseModelError as error:
+        said = f"the base {name or profile.base!r} is not here: {error.cause}"
+        mistakes.append(ConfigError(said, "Name another as `base`.", where=where, path="base"))
         return None
 
 

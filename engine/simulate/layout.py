@@ -1,21 +1,26 @@
-"""Where workers are: the placement plan of a cluster file's nodes, and which worker is on which of them. Pure.
+"""Where workers are: a file's nodes as the placement sees them, the engine's own plan for them, and how fast each is.
 
-The file says how many samplers and trainers a node has. Each worker gets cores of its own, whose numbers only tell
-devices apart. Devices of another speed get another number of cores, so that the router takes them for another kind.
+The placement decides as for real machines, by ``fleet.on_machines``. How fast a worker is follows from its node's
+speeds and from the devices that it was given, by the arithmetic with which the placement compares devices. Pure.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..base import MemoryPlan
-from ..devices import Place, Placement, SamplerAssignment, TrainerAssignment
-from ..fairness import stage_of
-from ..fleet import PlacementPlan, numbered
-from .cluster_file import NodeSpec
-from .profile import SamplerRates
+from ..base import BaseModel, parameters
+from ..devices import Cpu, Gpu, Link, Machine, Place, Rates, Software, UsableNode
+from ..fleet import CORE, REFERENCE, PlacementPlan, is_small, on_machines, rates_of_cores, sampling_speed
+from ..home import Settings
+from .cluster_file import AT_THE_HEAD, LinkSpec, NodeSpec
+from .profile import Profile
+
+THREADS = 0.26
+"""Power of the number of threads with which a small base gains by them: with two it is 1.2 times as fast, as measured
+(``fleet/placement/trainers.py``). A large one gains as the placement reckons."""
+ALL = Software(vllm="simulated", vllm_build="cuda", torch_cuda=True, llama_backend="cuda", bitsandbytes=True)
+"""What is installed on every node."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,9 @@ class Site:
 
     node: str
     speed: float
+    """As a multiple of the recorded one's."""
     sequences: int = 0
+    context: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,47 +43,92 @@ class Layout:
     """By worker's name."""
 
 
-def layout(nodes: Sequence[NodeSpec], recorded: SamplerRates, away: Set[str] = frozenset()) -> Layout:
-    """The plan for the nodes that are there; workers of those that are away keep their names and cores.
-
-    Raises ``ValueError`` where no node that is there has a sampler, or none a trainer.
-    """
-    speeds = sorted({node.sampling for node in nodes})
+def layout(
+    nodes: Sequence[NodeSpec],
+    base: BaseModel,
+    profile: Profile,
+    settings: Settings,
+    head: LinkSpec = AT_THE_HEAD,
+    away: Set[str] = frozenset(),
+) -> Layout:
+    """The engine's plan for the nodes that are there. Raises ``ConfigError`` and ``BaseModelError`` as that does."""
+    known = usable(nodes, head)
+    plan = on_machines(base, settings, [node for node in known if node.name not in away])
+    named = {node.node: spec for node, spec in zip(known, nodes, strict=True)}
+    small = is_small(parameters(base))
     sites: dict[str, Site] = {}
-    samplers: list[SamplerAssignment] = []
-    trainers: list[TrainerAssignment] = []
-    numbers, core = Counter[str](), 0
-    for node in nodes:
-        for stage, count in (("rollout", node.samplers), ("training", node.trainers)):
-            for _ in range(count):
-                numbers[stage] += 1
-                name = stage if numbers[stage] == 1 else f"{stage}-{numbers[stage]}"
-                width = 1 + speeds.index(node.sampling) if stage == "rollout" else 1
-                place = Place(tuple(range(core, core + width)))
-                core += width
-                if node.name in away:
-                    continue
-                if stage == "rollout":
-                    sites[name] = Site(node.name, node.sampling, node.sequences or recorded.sequences)
-                    samplers.append(SamplerAssignment(name, "torch", place))
-                else:
-                    sites[name] = Site(node.name, node.training)
-                    trainers.append(TrainerAssignment(name, place))
-    if not samplers or not trainers:
-        raise ValueError("No node that is there has a sampler, or none has a trainer.")
-    memory = tuple(
-        MemoryPlan(sites[one.name].sequences, recorded.context, "f32", 0, 1 << 20, 0, ()) for one in samplers
+    for sampler, memory in zip(plan.placement.samplers, plan.memory, strict=True):
+        node = named[sampler.node]
+        recorded = profile.sampler.cores
+        speed = node.sampling * _by_devices(sampler.place, node, recorded, small, samples=True)
+        sites[sampler.name] = Site(node.name, speed, node.sequences or memory.sequences, plan.context)
+    for trainer in plan.placement.trainers:
+        node = named[trainer.node]
+        recorded = profile.trainer.cores
+        speed = node.training * _by_devices(trainer.place, node, recorded, small, samples=False)
+        sites[trainer.name] = Site(node.name, speed)
+    return Layout(plan, sites)
+
+
+def settings_of(profile: Profile, at_once: int) -> Settings:
+    """The settings of the simulated home: the defaults, with as many conversations as were recorded."""
+    own = Settings()
+    rollout = replace(own.rollout, sequences=profile.sampler.sequences, context=profile.sampler.context)
+    return replace(own, rollout=rollout, engine=replace(own.engine, tasks=at_once))
+
+
+def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:
+    """The nodes as the placement sees them, in their order; the first without a link is the engine's own machine."""
+    own = next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
+    return [
+        UsableNode(
+            node="" if node.name == own else node.name,
+            name=node.name,
+            machine=_machine(node),
+            software=ALL,
+            free=int(node.memory * 1e9),
+            link=_link(node.link, head),
+        )
+        for node in nodes
+    ]
+
+
+def _machine(node: NodeSpec) -> Machine:
+    """Its devices are as fast as the placement takes unmeasured ones to be, times what the file says."""
+    cores, memory = tuple(range(node.cores)), int(node.card_memory * 1e9)
+    words = f"{node.sampling:g} and {node.training:g} times as fast"  # by which the engine tells devices apart
+    cpu = Cpu(cores, node.cores, int(node.memory * 1e9), f"processor, {words}", _scaled(CORE, node))
+    gpus = (
+        Gpu(number, f"{node.name}-{number}", f"card, {words}", "cuda", memory, memory, (9, 0), rates=rates)
+        for rates in [_scaled(REFERENCE, node)]
+        for number in range(node.cards)
     )
-    words = f"{len(samplers)} samplers and {len(trainers)} trainers are on {len(nodes)} nodes, as the file says."
-    placement = Placement(tuple(samplers), trainers[0], (words,), tuple(trainers[1:]))
-    return Layout(PlacementPlan(placement, memory), sites)
+    return Machine(cpu, tuple(gpus))
 
 
-def names_of(plan: Layout) -> dict[str, str]:
-    """What each device is called by the store, and how people know it: the worker and its node."""
-    placement = plan.plan.placement
-    placed: list[SamplerAssignment | TrainerAssignment] = [*placement.samplers, *placement.trainers]
-    return {
-        f"{stage_of(one.name)} on {numbered('core', one.place.cores)}": f"{one.name} on {plan.sites[one.name].node}"
-        for one in placed
-    }
+def _scaled(rates: Rates, node: NodeSpec) -> Rates:
+    """Training takes arithmetic, sampling bandwidth."""
+    return Rates(rates.matrix * node.training, rates.bandwidth * node.sampling)
+
+
+def _link(own: LinkSpec, head: LinkSpec) -> Link:
+    if own == AT_THE_HEAD:
+        return Link()
+    bytes_ = [link.bandwidth for link in (own, head) if link.bandwidth]
+    return Link(2 * (own.latency + head.latency), 1 / min(bytes_) if bytes_ else 0.0)
+
+
+def _by_devices(place: Place, node: NodeSpec, recorded: int, small: bool, samples: bool) -> float:
+    """Speed of the devices of a place, as a multiple of the recorded ones of this node; ``recorded``: cores, 0: a card.
+
+    Cards beside recorded cores, and the other way round, cannot be compared: the node's speeds say all.
+    """
+    if place.gpus or not recorded:
+        return float(len(place.gpus) or 1) if not recorded else 1.0
+    count = len(place.cores) or max(1, node.cores // 2)  # unpinned workers share the cores
+    if small:
+        return float((count / recorded) ** THREADS)
+    if not samples:
+        return count / recorded
+    cpu = _machine(node).cpu
+    return sampling_speed(rates_of_cores(cpu, count)) / sampling_speed(rates_of_cores(cpu, recorded))

@@ -85,6 +85,8 @@ class SamplerRates:
     kind: str = "torch"
     sequences: int = 64
     context: int = 4096
+    cores: int = 1
+    """Cores that it had; 0: it was on a card."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class TrainerRates:
     noise: tuple[float, ...] = (1.0,)
     update: tuple[float, ...] = (0.0,)
     """Seconds of optimizer updates, as they were."""
+    cores: int = 1
+    """Cores that it had; 0: it was on cards."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ class Profile:
     """Bytes of a version's state file, the median."""
     start: float = 10.0
     """Seconds in which workers start."""
+    base: str = ""
+    """The base's name, as the home had it; empty: the shipped one."""
     cards: bool = False
     """Whether samplers and trainers computed on cards."""
     format: int = field(default=VERSION)

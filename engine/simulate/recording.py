@@ -7,12 +7,13 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from ..errors import ConfigError
+from ..fairness import ROLLOUT, TRAINING
 from ..home import Home
 from ..store import Reader, timings
 from .fitting import non_negative, thinned
@@ -58,18 +59,21 @@ def record(home: Home) -> Profile:
         turns: list[_Spoken] = []
         environments = _environments(timed, turns, _failures(timings.outcome_counts(reader)))
         steps = timings.step_times(reader)
-        base, kinds, placement, said = timings.engines_said(reader)
+        base, kinds, _, said = timings.engines_said(reader)
         sizes = timings.state_sizes(reader)
         publish = thinned([step.publish for step in steps if step.publish is not None])
+        sampler = _sampler(reader, turns, kinds, said)
+        trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
-            sampler=_sampler(reader, turns, kinds, said),
-            trainer=_trainer(steps),
+            sampler=sampler,
+            trainer=trainer,
             publish=publish or (0.0,),
             state_bytes=sizes[len(sizes) // 2] if sizes else 0,
             start=_start(said),
-            cards="gpu" in placement.lower(),
+            base=base,
+            cards=not (sampler.cores and trainer.cores),
         )
 
 
@@ -174,7 +178,7 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
     around = thinned(beside[: max(1, len(beside) // FASTEST)])
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
-    return SamplerRates(a_pass, row, read, around, kind, sequences, context)
+    return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT))
 
 
 def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
@@ -186,6 +190,16 @@ def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
     mean = math.fsum(noise) / len(noise) if noise else 1.0
     update = thinned([step.update for step in steps if step.update is not None])
     return TrainerRates(group, token, thinned([one / mean for one in noise]) or (1.0,), update or (0.0,))
+
+
+def _cores(reader: Reader, stage: str) -> int:
+    """Cores of the first worker of a stage; 0 for one on a card."""
+    device = next((use.device for use in timings.device_use(reader) if use.stage == stage), "")
+    where = device.rpartition("/")[2]
+    numbers = [int(number) for number in re.findall(r"\d+", where)]
+    if where.startswith("gpu"):
+        return 0
+    return numbers[1] - numbers[0] + 1 if "-" in where else max(1, len(numbers))
 
 
 def _limits(said: Iterable[str]) -> tuple[int, int]:

@@ -14,22 +14,21 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from ..base import BaseModel, load_base
 from ..daemon import Heartbeat
 from ..environments import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
 from ..fairness import Ledger
 from ..fleet import PlacementPlan, WorkerProcesses, WorkerSupervisor
-from ..home import Home, Settings
+from ..home import Home
 from ..racing import until_first
 from ..rollout import Renderer
 from ..scheduler import Scheduler
 from ..store import Store, open_database, submit
-from .cluster_file import Case, ChanceSpec
+from .cluster_file import SHIPPED, Case, ChanceSpec
 from .device import Device
 from .environments import SimulatedEnvironments
 from .figures import Figures, measure
-from .layout import Layout, layout, names_of
+from .layout import Layout, layout, settings_of
 from .network import Network
 from .processor import ProcessorTime, watched
 from .renderer import SimulatedRenderer
@@ -39,8 +38,6 @@ from .trainer import SimulatedTrainer
 from .virtual import run_virtually
 from .workers import SimulatedWorkers
 
-BASE = "tiny"
-"""The base that is named: no weight of it is read."""
 YOUNG_OBJECTS = 100_000
 """As in the engine's own process."""
 
@@ -61,6 +58,8 @@ class Result:
     """How often all workers were started: once, and again after each failure that took samplers along."""
     lost: int
     """Failures of nodes."""
+    placement: tuple[str, ...] = ()
+    """What the placement decided first, and why."""
 
     @property
     def load(self) -> float:
@@ -73,7 +72,6 @@ def simulate(case: Case, folder: Path) -> Result:
 
     The same case gives the same figures each time, but for the processor time.
     """
-    base = load_base(BASE)
     home = Home(folder).create()
     with contextlib.closing(open_database(home.database)):
         pass
@@ -81,26 +79,26 @@ def simulate(case: Case, folder: Path) -> Result:
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         with watched() as processor:
-            world = run_virtually(lambda: _simulated(case, home, base))
+            world = run_virtually(lambda: _simulated(case, home))
     finally:
         gc.set_threshold(*threshold)
-    names = names_of(layout(case.nodes, case.profile.sampler))
-    figures = measure(home.database)
     return Result(
-        replace(figures, idle={names.get(device, device): idle for device, idle in figures.idle.items()}),
+        measure(home.database),
         processor,
         world.ended,
         world.network.head.bytes,
         world.network.head.busy,
         world.workers.starts,
         world.lost,
+        world.words,
     )
 
 
-async def _simulated(case: Case, home: Home, base: BaseModel) -> World:
-    store = Store(home.database, BASE, base.fingerprint, "torch", durable=False)
+async def _simulated(case: Case, home: Home) -> World:
+    name = case.spec.base or case.profile.base or SHIPPED
+    store = Store(home.database, name, case.base.fingerprint, case.profile.sampler.kind, durable=False)
     try:
-        world = World(case, home, base, store)
+        world = World(case, home, store)
         await world.live()
         return world
     finally:
@@ -110,20 +108,22 @@ async def _simulated(case: Case, home: Home, base: BaseModel) -> World:
 class World:
     """One simulation while it runs."""
 
-    def __init__(self, case: Case, home: Home, base: BaseModel, store: Store) -> None:
+    def __init__(self, case: Case, home: Home, store: Store) -> None:
         self._case = case
         self._home = home
-        self._base = base
+        self._base = case.base
+        self._settings = settings_of(case.profile, case.spec.at_once)
         self._store = store
         self._loop = asyncio.get_running_loop()
         self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
         self.lost = 0
         self.ended = 0.0
         self._away: set[str] = set()
-        self._states = StateFiles(case.profile.state_bytes, base.fingerprint)
+        self._states = StateFiles(case.profile.state_bytes, case.base.fingerprint)
         self._seed = case.spec.seed
         self.workers = SimulatedWorkers(self._device, case.profile.start)
         self._layout = self._laid_out()
+        self.words = self._layout.plan.placement.reasons
         self._left = len(case.arrivals)
         self._over = asyncio.Event()
         self._ended: set[int] = set()
@@ -137,7 +137,7 @@ class World:
         environments = SimulatedEnvironments(case.profile, self._seed)
         supervisor = WorkerSupervisor(
             self._home,
-            replace(Settings(), base=BASE),
+            self._settings,
             self._base,
             self._layout.plan,
             store,
@@ -210,11 +210,15 @@ class World:
             supervisor.move(self._planned())
 
     def _laid_out(self) -> Layout:
-        """The layout of the nodes that are there. Raises ``WorkerDied`` where they do not do."""
+        """The layout of the nodes that are there. Raises ``ConfigError`` where they do not do, and ``WorkerDied`` where
+        others are away."""
+        case = self._case
         try:
-            return layout(self._case.nodes, self._case.profile.sampler, self._away)
-        except ValueError as error:
-            raise WorkerDied(str(error)) from error
+            return layout(case.nodes, self._base, case.profile, self._settings, case.spec.head, self._away)
+        except MarlaasError as error:
+            if self._away:
+                raise WorkerDied(str(error)) from error
+            raise
 
     def _planned(self) -> PlacementPlan:
         self._layout = self._laid_out()
@@ -227,7 +231,7 @@ class World:
         known = name, site.node, self.network, self._seed, case.profile, self._states, site.speed
         if name.startswith("training"):
             return SimulatedTrainer(*known)
-        return SimulatedSampler(*known, sequences=site.sequences, context=case.profile.sampler.context)
+        return SimulatedSampler(*known, sequences=site.sequences, context=site.context)
 
     def _told(self, event: str, task: int) -> None:
         """A task has ended, or has paused itself: nobody resumes it."""

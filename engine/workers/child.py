@@ -87,7 +87,7 @@ class LocalChild:
         nice: int = 0,
         template: Template | None = None,
     ) -> LocalChild:
-        """Start the child's program; see ``WorkerHandle.spawn``."""
+        """Start the child's program; see ``Launcher.start``."""
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         cores_word = ",".join(map(str, cores)) or "any"

@@ -1,4 +1,4 @@
-"""The engine's side of one worker process: start it, call it, learn of its death, stop it.
+"""The engine's side of one worker process: call it, learn of its death, stop it. A ``Launcher`` starts it.
 
 Calls go out with a number and may overlap; an answer whose caller was cancelled meanwhile is dropped (the worker still
 finishes that call). Knows nothing of what the worker computes, and never restarts one: that is the engine's decision.
@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
-from .child import NOTHING, Child, LocalChild
+from .child import Child
 from .ending import sentence
 from .failures import rebuild
-from .forked import Template
 from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ GRACE = 5.0
 
 
 class WorkerHandle:
-    """A running worker. Made by ``spawn`` or a ``Launcher``; all methods belong to the event loop that did."""
+    """A running worker. Made by a ``Launcher``; all methods belong to the event loop that did."""
 
     def __init__(self, name: str, child: Child, log_path: Path) -> None:
         self.name = name
@@ -55,37 +54,14 @@ class WorkerHandle:
         self._numbers = itertools.count(1)  # 0 is the start-up
 
     @classmethod
-    async def spawn(
-        cls,
-        name: str,
-        factory: str,
-        kwargs: dict[str, Any],
-        cores: tuple[int, ...] = (),
-        *,
-        log_path: Path,
-        environment: Mapping[str, str] = NOTHING,
-        nice: int = 0,
-        template: Template | None = None,
-    ) -> WorkerHandle:
-        """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
+    async def begin(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
+        """Have a child that was just started build its object, and wait until it takes calls; for launchers.
 
-        ``cores`` pins it, one thread each; empty leaves it free. It has this process's environment, with what
-        ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. Standard output
-        and error are appended to ``log_path``. A ``template`` forks it, which then shares that one's memory. Raises
-        what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other
-        exception, and ``WorkerDied`` with the last line of the log when the process just ended.
+        It is ended where it cannot. Raises as ``Launcher.start`` does.
         """
-        child = await LocalChild.start(
-            name, cores, log_path=log_path, environment=environment, nice=nice, template=template
-        )
-        return await cls.over(child, name, factory, kwargs, log_path)
-
-    @classmethod
-    async def over(cls, child: Child, name: str, factory: str, kwargs: dict[str, Any], log_path: Path) -> WorkerHandle:
-        """Have a child that was just started build its object; it is ended where it cannot. Raises as ``spawn``."""
         handle = cls(name, child, log_path)
         try:
-            await handle._begin(Start(factory, kwargs))
+            await handle._start(Start(factory, kwargs))
         except BaseException:
             await asyncio.shield(handle.stop(grace=0))
             raise
@@ -159,7 +135,7 @@ class WorkerHandle:
             await self._listener
         self.died.set()
 
-    async def _begin(self, start: Start) -> None:
+    async def _start(self, start: Start) -> None:
         self._child.write(pack(start))
         first = await read(self._child.reader)
         if first and isinstance(first[0], Failed):

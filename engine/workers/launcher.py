@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from .child import NOTHING
+from .child import NOTHING, LocalChild
 from .forked import Template
 from .handle import WorkerHandle
 
@@ -30,9 +30,14 @@ class Launcher(Protocol):
         nice: int = 0,
         template: Template | None = None,
     ) -> WorkerHandle:
-        """Start a worker and wait until it takes calls; arguments and errors are those of ``WorkerHandle.spawn``.
+        """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
-        ``log_path`` is on the engine's machine, wherever the worker runs. A ``template`` is of use there alone.
+        ``cores`` pins it, one thread each; empty leaves it free. It has the environment of whoever starts it there,
+        with what ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. What it
+        prints is appended to ``log_path``, which is on the engine's machine, wherever the worker runs. A ``template``,
+        which is of use there alone, forks it; it then shares that one's memory. Raises what the constructor raised if
+        that is a ``MarlaasError`` or ``ValueError``, ``CallFailed`` for any other exception, and ``WorkerDied`` with
+        the last line of the log when the process just ended.
         """
 
 
@@ -52,6 +57,7 @@ class LocalLauncher:
         template: Template | None = None,
     ) -> WorkerHandle:
         """See ``Launcher``."""
-        return await WorkerHandle.spawn(
-            name, factory, kwargs, cores, log_path=log_path, environment=environment, nice=nice, template=template
+        child = await LocalChild.start(
+            name, cores, log_path=log_path, environment=environment, nice=nice, template=template
         )
+        return await WorkerHandle.begin(child, name, factory, kwargs, log_path)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import shutil
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from ..files.snapshots import Snapshots
 from ..process.door import Door
 from ..process.launch import Folders, Launched, launch
 from .orders import WINDOW, Began, Heard, Passed, Prepared, Said, Used, Version
+from .rows import RowsThere
 
 PIECE = 64 << 10
 """Bytes that are passed on at once."""
@@ -61,6 +63,8 @@ class ProcessHost:
         """``scratch``: a folder of this node for files, libraries and logs."""
         self._scratch = Path(scratch) / HOSTED
         self._nice = nice
+        self._rows = RowsThere(self._scratch / "rows")
+        shutil.rmtree(self._scratch / "lent", ignore_errors=True)  # of the engine before
         self._folders: dict[str, tuple[Path, Folders]] = {}
         """What is imported of each version, and where its processes write."""
         self._running: dict[int, _Running] = {}
@@ -98,6 +102,24 @@ class ProcessHost:
         folders = Folders(folders.scratch, folders.log, runtime)
         self._folders[version.source.version] = path, folders
         return Prepared("", str(path), str(folders.scratch), str(folders.log))
+
+    async def rows_missing(self, digests: list[str]) -> list[str]:
+        """Of the files of a task's rows, those that have not come."""
+        return await asyncio.to_thread(self._rows.missing, digests)
+
+    async def take_rows(self, digest: str, begin: int, piece: bytes) -> None:
+        """A piece of such a file."""
+        await asyncio.to_thread(self._rows.take, digest, begin, piece)
+
+    async def rows_are_there(self, digest: str) -> None:
+        """All pieces of it have come."""
+        await asyncio.to_thread(self._rows.finish, digest)
+
+    async def lend_rows(self, version: str, key: str, files: tuple[tuple[str, str], ...]) -> str:
+        """Have such files where processes of a prepared version can read them; returns the folder."""
+        folder = self._folders[version][1].lent / key
+        await asyncio.to_thread(self._rows.lay_out, files, folder)
+        return str(folder)
 
     async def run(self, number: int, version: str, scores: bool, shared: bool, *, heard: Hear) -> str:
         """Run a process of a prepared version until it ends; returns a sentence about its end.

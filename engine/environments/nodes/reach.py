@@ -1,7 +1,7 @@
 """Which plugin versions may run on which nodes, and where the next process goes.
 
-The first process of a version is always on the engine's machine: it proves the version, answers questions about rows,
-and plays episodes whose rows a task names. Further ones go where the fewest compute for each core. A version goes to
+The first process of a version is always on the engine's machine: it proves the version, and answers questions about
+rows. Further ones go where the fewest compute for each core. A version goes to
 another node once its files and libraries are there; where that cannot be, people are told why, once.
 """
 

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from ..process.launch import Folders, Opening, PluginProcess, open_log, trim
 from ..process.pulse import Pulse
 from .host import PIECE
 from .orders import Began, Heard, Passed, Prepared, Said, Used, Version
+from .rows import Parcel
 
 
 class Caller(Protocol):
@@ -52,6 +53,9 @@ class RemoteNode:
         self._prepared: dict[str, Prepared] = {}
         self._preparing: dict[str, asyncio.Task[Prepared]] = {}
         self._numbers = itertools.count(1)
+        self._lent: dict[tuple[str, str], asyncio.Task[Mapping[str, Any]]] = {}
+        """Rows that tasks name, as they are there, or on their way; by version and what is named here."""
+        self._sending = asyncio.Lock()
         self.running = 0
         """Processes there that have not ended."""
 
@@ -111,9 +115,33 @@ class RemoteNode:
         if not self.ready(version):
             raise OSError(f"{self.name} is not ready for it")
         shared = folders.scratch.name.startswith("_")
-        process = RemoteProcess(self, next(self._numbers), folders.log)
-        await process.begin(version, scores, shared)
+        process = RemoteProcess(self, next(self._numbers), version, folders.log)
+        await process.begin(scores, shared)
         return process
+
+    async def lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``data`` that a task names, with its files on the node, where they are sent once; the version is ready.
+
+        Raises ``OSError`` where they cannot be there, and ``WorkerDied``.
+        """
+        key = version, str(data)
+        if key not in self._lent:
+            self._lent[key] = asyncio.ensure_future(self._lend(version, data))
+        return await asyncio.shield(self._lent[key])
+
+    async def _lend(self, version: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        parcel = await asyncio.to_thread(Parcel.of, data)
+        try:
+            async with self._sending:
+                for digest in await self.caller.call("rows_missing", [digest for _, digest in parcel.files]):
+                    pieces = parcel.pieces(digest)
+                    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+                        await self.caller.call("take_rows", digest, *piece)
+                    await self.caller.call("rows_are_there", digest)
+                folder: str = await self.caller.call("lend_rows", version, parcel.key, parcel.files)
+        except CallFailed as error:
+            raise OSError(error.message) from error
+        return dict(data) | {"path": f"{folder}/{parcel.path}"}
 
     def at(self, path: Path) -> Prepared:
         """Where the files are there of the version that is imported from ``path`` here."""
@@ -123,7 +151,7 @@ class RemoteNode:
 class RemoteProcess:
     """A process on a node. Implements ``PluginProcess``."""
 
-    def __init__(self, node: RemoteNode, number: int, log: Path) -> None:
+    def __init__(self, node: RemoteNode, number: int, version: str, log: Path) -> None:
         self.connection, self._theirs = socket.socketpair()
         asking, self._answering = socket.socketpair()
         self._answering.setblocking(False)
@@ -132,6 +160,7 @@ class RemoteProcess:
         self.pid = 0
         self._node = node
         self._number = number
+        self._version = version
         self._log = log
         self._used = Used(0.0, 0.0)
         self._began = asyncio.Event()
@@ -160,10 +189,10 @@ class RemoteProcess:
         self._door = self._door or _RemoteDoor(self._call, self._post)
         return self._door
 
-    async def begin(self, version: str, scores: bool, shared: bool) -> None:
+    async def begin(self, scores: bool, shared: bool) -> None:
         """Start it. Raises ``OSError`` where that fails."""
         self._node.running += 1
-        running = self._node.caller.call("run", self._number, version, scores, shared, heard=self._hear)
+        running = self._node.caller.call("run", self._number, self._version, scores, shared, heard=self._hear)
         for work in (self._up(), self._ask(), self._until_over(running)):
             self._do(work)
         await until_first(self._began.wait(), asyncio.shield(self._over))
@@ -179,6 +208,10 @@ class RemoteProcess:
         found = self._node.at(path)
         self._post("prints_to", found.log)
         return Path(found.path), Path(found.scratch), Path(found.log)
+
+    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See the protocol."""
+        return await self._node.lend(self._version, data)
 
     def computed(self) -> float:
         """See the protocol."""

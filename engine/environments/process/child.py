@@ -178,6 +178,10 @@ class Child:
         ended = self._run(lambda number: encode_facts(number, environment, data, survey), None, kinds)
         return cast(DataFacts | EpisodeOutcome, await ended)
 
+    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``data`` that a task names, where the process finds it. Raises ``OSError`` where it cannot have it."""
+        return await self._process.rows(data)
+
     def watch(self) -> None:
         """Begin to look at what keeps the event loop of the process busy."""
         self._process.pulse.watch()

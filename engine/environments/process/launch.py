@@ -8,9 +8,10 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...devices import environment
 from ..sizing import EPISODES, Workers
@@ -101,6 +102,9 @@ class PluginProcess(Protocol):
     async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
         """What is to be imported, where it may write, and its log, as it finds them."""
 
+    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``data`` that a task names, where it finds it. Raises ``OSError`` where it cannot have it."""
+
     def computed(self) -> float:
         """Processor seconds that it has used so far; 0 where that is not known."""
 
@@ -188,6 +192,10 @@ class Launched:
     async def placed(self, path: Path, scratch: Path, log: Path) -> tuple[Path, Path, Path]:
         """See the protocol: all is where it is."""
         return path, scratch, log
+
+    async def rows(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See the protocol: all is where it is."""
+        return data
 
     def computed(self) -> float:
         """See the protocol."""

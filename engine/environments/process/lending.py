@@ -23,9 +23,9 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
     """
     source = Source.of(data)
-    root = next(parent for parent in source.path.parents if SPLIT not in str(parent))
+    root = root_of(source)
     own = folder / sha256(str(source.path).encode()).hexdigest()[:16]
-    for path in _files(source):
+    for path in files_of(source):
         lent = own / path.relative_to(root)
         if not _same(path, lent):
             _place(path, lent)
@@ -37,7 +37,7 @@ def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
 
     So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
     """
-    stats = [(str(path), path.stat()) for path in _files(Source.of(data))]
+    stats = [(str(path), path.stat()) for path in files_of(Source.of(data))]
     content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
 
@@ -56,7 +56,12 @@ def _place(path: Path, lent: Path) -> None:
         fresh.unlink(missing_ok=True)  # it stays where both names are links to one file already
 
 
-def _files(source: Source) -> Iterator[Path]:
+def root_of(source: Source) -> Path:
+    """The folder in which all files of a source lie."""
+    return next(parent for parent in source.path.parents if SPLIT not in str(parent))
+
+
+def files_of(source: Source) -> Iterator[Path]:
     """The files that a source consists of; those of all splits."""
     names = {source.file(split) for split in ("train", "eval", "test")} if SPLIT in str(source.path) else {source.path}
     for path in sorted(names):

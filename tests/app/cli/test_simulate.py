@@ -19,7 +19,7 @@ def test_figures_are_printed(tmp_path: Path, marlaas: Commander) -> None:
     path = cluster(tmp_path, NODES + TASKS)
     said = marlaas("simulate", str(path))
     assert said.out.startswith("tasks") and "4 of 4 done, 12 steps" in said.out
-    for words in ("makespan", "95 % within", "rollout-2 on a", "lab-2", "gaps"):
+    for words in ("makespan", "95 % within", "rollout on core 0", "placement", "lab-2", "gaps"):
         assert words in said.out
     assert "not comparable" in said.err
     told = marlaas("simulate", str(path), "--json").json

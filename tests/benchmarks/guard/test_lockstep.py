@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.guard.lockstep import TICK, LockstepLoop, attached
 from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 pytestmark = pytest.mark.processes
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
@@ -29,7 +30,7 @@ async def _orders(folder: Path) -> list[list[tuple[str, float]]]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, LockstepLoop)
     with attached(loop):
-        worker = await WorkerHandle.spawn("dummy", FACTORY, {}, log_path=folder / "dummy.log")
+        worker = await LocalLauncher().start("dummy", FACTORY, {}, log_path=folder / "dummy.log")
         try:
             with loop.lockstep():
                 stepping = await _order(worker, loop, "abc")

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.cluster import NodeLauncher
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.workers import NOTHING, WorkerHandle
+from marlaas.engine.workers import NOTHING, LocalLauncher, WorkerHandle
 from tests.engine.workers.contract import LauncherContract, Spawn
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -20,11 +20,9 @@ BRIDGE = "tests.engine.cluster.without_ray:BridgeWithoutRay"
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
 
 
-async def open_bridge(folder: Path, delay: float = 0.0) -> WorkerHandle:
+async def open_bridge(folder: Path) -> WorkerHandle:
     variables = {"PYTHONPATH": str(Path(__file__).parents[3]), "MARLAAS_HOME": str(folder / "node")}
-    return await WorkerHandle.spawn(
-        "bridge", BRIDGE, {"delay": delay}, log_path=folder / "bridge.log", environment=variables
-    )
+    return await LocalLauncher().start("bridge", BRIDGE, {}, log_path=folder / "bridge.log", environment=variables)
 
 
 @pytest.fixture

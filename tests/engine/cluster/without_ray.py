@@ -50,8 +50,8 @@ class Ready:
 class BridgeWithoutRay(NodeWorkers):
     """Its nodes have any name."""
 
-    def __init__(self, delay: float = 0.0) -> None:
-        super().__init__(self._start_host, Ready, delay)
+    def __init__(self) -> None:
+        super().__init__(self._start_host, Ready)
         self._hosts: dict[str, HostHere] = {}
 
     def _start_host(self, node: str) -> Host:

@@ -14,7 +14,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import OutOfMemory
 from marlaas.engine.fleet.worker_specs import TORCH
 from marlaas.engine.rollout.protocol import Sampler
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 from .asking import request
 from .random_base import write_adapter
@@ -27,7 +27,7 @@ async def test_a_step_without_memory_tells_every_turn_why(tmp_path: Path) -> Non
     base = load_base("tiny")
     adapter = write_adapter(tmp_path / "adapter", base, 0)
     kwargs = {"base": str(base.path), "sequences": 64, "context": 512}
-    worker = await WorkerHandle.spawn("rollout", TORCH, kwargs, log_path=tmp_path / "log")
+    worker = await LocalLauncher().start("rollout", TORCH, kwargs, log_path=tmp_path / "log")
     sampler = worker.proxy(Sampler)
     await sampler.load("v0", str(adapter))
     limit = psutil.Process(worker.pid).memory_info().vms + (4 << 20)

@@ -34,8 +34,6 @@ prompts = 2
 NODES = """
 [[nodes]]
 name = "a"
-samplers = 2
-trainers = 1
 sequences = 16
 """
 TASKS = """

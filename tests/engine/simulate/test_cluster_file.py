@@ -23,7 +23,7 @@ def mistakes(path: Path) -> list[str]:
 
 
 def test_nodes_and_tasks_are_counted_out(tmp_path: Path) -> None:
-    text = '[[nodes]]\nname = "n"\ncount = 3\ntrainers = 1\n' + TASKS + "every = 2.0\n"
+    text = '[[nodes]]\nname = "n"\ncount = 3\n' + TASKS + "every = 2.0\n"
     case = read_case(cluster(tmp_path, text))
     assert [node.name for node in case.nodes] == ["n-1", "n-2", "n-3"]
     assert [arrival.at for arrival in case.arrivals] == [0.0, 2.0, 4.0, 6.0]
@@ -49,10 +49,10 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_wrong_keys_are_told_with_what_was_meant(tmp_path: Path) -> None:
-    text = '[[nodes]]\nname = "a"\nsampler = 2\n[nodes.link]\nlatency = -1.0\n' + TASKS
+    text = '[[nodes]]\nname = "a"\ncard = 2\n[nodes.link]\nlatency = -1.0\n' + TASKS
     told = mistakes(cluster(tmp_path, text))
     assert told == [
-        "unknown key 'nodes[0].sampler'.",
+        "unknown key 'nodes[0].card'.",
         "'nodes[0].link.latency' is -1.0; it must lie between 0 and 60.",
     ]
 
@@ -63,9 +63,9 @@ def test_where_it_is_from_must_be_said(tmp_path: Path) -> None:
     assert mistakes(path) == ["'from' is missing."]
 
 
-def test_nodes_must_do(tmp_path: Path) -> None:
-    told = mistakes(cluster(tmp_path, '[[nodes]]\nname = "a"\nsamplers = 0\n' + TASKS))
-    assert told == ["no node has a sampler.", "no node has a trainer."]
+def test_the_base_must_be_here(tmp_path: Path) -> None:
+    (told,) = mistakes(cluster(tmp_path, 'base = "nobody/has-this"\n' + NODES + TASKS))
+    assert told.startswith("the base 'nobody/has-this' is not here: ")
 
 
 def test_an_environment_must_be_recorded(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ from .made_up import NODES, TASKS, cluster, profile
 ALONE = """
 [[nodes]]
 name = "a"
-samplers = 1
-trainers = 1
 """
 FITTED = ALONE + TASKS.replace("count = 4", "count = 8")
 OTHER = ALONE + TASKS.replace("count = 4", "count = 12") + "every = 0.7\n"

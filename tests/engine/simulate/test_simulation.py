@@ -20,8 +20,6 @@ FAR = """
 bandwidth = 1e8
 [[nodes]]
 name = "b"
-samplers = 1
-trainers = 1
 sampling = 2.0
 [nodes.link]
 latency = 0.01
@@ -76,7 +74,7 @@ def test_faster_samplers_wait_less(tmp_path: Path) -> None:
     fast = simulated(tmp_path, NODES + "sampling = 10.0\n" + TASKS, "fast", failing=0.0)
     assert fast.figures.reply_wait < slow.figures.reply_wait
     assert fast.figures.idle_of("rollout") > slow.figures.idle_of("rollout")
-    assert set(fast.figures.idle) == {"rollout on a", "rollout-2 on a", "training on a"}
+    assert set(fast.figures.idle) == {"rollout on core 0", "training on core 1"}
     assert sum(fast.figures.shares["rollout"].values()) == pytest.approx(1.0)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.workers import NOTHING, WorkerHandle
+from marlaas.engine.workers import NOTHING, LocalLauncher, WorkerHandle
 
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
 Spawn = Callable[..., Awaitable[WorkerHandle]]
@@ -19,7 +19,7 @@ async def spawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         cores: tuple[int, ...] = (), environment: Mapping[str, str] = NOTHING, nice: int = 0, **kwargs: Any
     ) -> WorkerHandle:
         log = tmp_path / "dummy.log"
-        handle = await WorkerHandle.spawn(
+        handle = await LocalLauncher().start(
             "dummy", FACTORY, kwargs, cores, log_path=log, environment=environment, nice=nice
         )
         handles.append(handle)

@@ -4,12 +4,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 
 async def main() -> None:
     factory = "tests.engine.workers.dummy:DummyWorker"
-    handle = await WorkerHandle.spawn("dummy", factory, {}, log_path=Path(sys.argv[1]))
+    handle = await LocalLauncher().start("dummy", factory, {}, log_path=Path(sys.argv[1]))
     print(handle.pid, flush=True)
     await handle.call("wait_for", "never")
 

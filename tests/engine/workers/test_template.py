@@ -15,6 +15,7 @@ import pytest
 from marlaas.engine.errors import AdapterError, OutOfMemory, WorkerDied
 from marlaas.engine.workers.forked import Template
 from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 from .conftest import FACTORY
 
@@ -35,7 +36,7 @@ async def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 async def forked(template: Template, folder: Path, cores: tuple[int, ...] = (), **kwargs: object) -> WorkerHandle:
     environment = {"SEEN": "none"}
-    return await WorkerHandle.spawn(
+    return await LocalLauncher().start(
         "dummy", FACTORY, kwargs, cores, log_path=folder / "dummy.log", environment=environment, template=template
     )
 

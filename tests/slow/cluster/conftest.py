@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from marlaas.engine.cluster.bridge import RECONNECT
 from marlaas.engine.cluster.versions import own_versions
-from marlaas.engine.workers import WorkerHandle
+from marlaas.engine.workers import LocalLauncher, WorkerHandle
 
 from .ray_nodes import ROOT, VARIABLES, RayNodes
 
@@ -37,10 +37,10 @@ def variables(nodes: RayNodes) -> Mapping[str, str]:
     }
 
 
-async def open_bridge(nodes: RayNodes, log: Path, delay: float = 0.0) -> WorkerHandle:
+async def open_bridge(nodes: RayNodes, log: Path) -> WorkerHandle:
     """A bridge to these nodes."""
-    kwargs = {"address": nodes.address, "versions": own_versions(), "delay": delay}
-    return await WorkerHandle.spawn("bridge", BRIDGE, kwargs, log_path=log, environment=variables(nodes))
+    kwargs = {"address": nodes.address, "versions": own_versions()}
+    return await LocalLauncher().start("bridge", BRIDGE, kwargs, log_path=log, environment=variables(nodes))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

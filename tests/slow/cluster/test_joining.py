@@ -5,71 +5,18 @@ Both use the loopback address with ports of their own, so that nothing of the ma
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from .machines import Machine, machine
+
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def free_range() -> int:
-    """The first of a hundred ports of which none is taken, below those that the system gives away."""
-    for first in range(12_000, 32_000, 100):
-        taken = {each.laddr.port for each in psutil.net_connections("tcp") if each.laddr}
-        if not taken & set(range(first, first + 100)):
-            return first
-    raise AssertionError("no ports are free")
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A home with its own Ray."""
-
-    home: Path
-
-    def __call__(self, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words],
-            input=given,
-            capture_output=True,
-            text=True,
-            env=os.environ | {"MARLAAS_HOME": str(self.home), "COLUMNS": "200"},
-            timeout=300,
-            check=False,
-        )
-
-    def nodes(self) -> dict[str, str]:
-        """States of the nodes by name, as `status` tells them."""
-        told: dict[str, Any] = json.loads(self("cluster", "status", "--json").stdout)
-        return {node["name"]: node["state"] for node in told["nodes"]}
-
-    @property
-    def ray(self) -> psutil.Process:
-        return psutil.Process(json.loads((self.home / "node.lock").read_text())["pid"])
-
-
-def machine(root: Path, name: str, more: str = "") -> Machine:
-    made = Machine(root / name)
-    made.home.mkdir(parents=True)
-    port, ports = free_port(), free_range()
-    (made.home / "marlaas.toml").write_text(f"[cluster]\nport = {port}\nports = {ports}\n{more}")
-    return made
 
 
 @pytest.fixture
@@ -81,14 +28,6 @@ def head(tmp_path: Path) -> Iterator[Machine]:
     made("cluster", "leave", "--force")
 
 
-def address(head: Machine) -> str:
-    return str(json.loads((head.home / "node.lock").read_text())["head"])
-
-
-def token(head: Machine) -> str:
-    return (head.home / "cluster.token").read_text()
-
-
 def gone(processes: list[psutil.Process]) -> bool:
     _, alive = psutil.wait_procs(processes, timeout=60)
     return not alive
@@ -96,13 +35,13 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 def test_two_machines_join_and_leave(head: Machine, tmp_path: Path) -> None:
     other = machine(tmp_path, "other")
-    joined = other("cluster", "join", address(head), "--token", "-", "--name", "bob", given=token(head))
+    joined = other("cluster", "join", head.address, "--token", "-", "--name", "bob", given=head.token)
     assert joined.returncode == 0 and "bob has joined the cluster" in joined.stdout, joined.stderr
     try:
         assert head.nodes() == other.nodes() == {"ada": "ready", "bob": "ready"}
-        assert "already" in other("cluster", "join", address(head)).stderr
+        assert "already" in other("cluster", "join", head.address).stderr
         third = machine(tmp_path, "third")
-        refused = third("cluster", "join", address(head), "--token", "-", "--name", "bob", given=token(head))
+        refused = third("cluster", "join", head.address, "--token", "-", "--name", "bob", given=head.token)
         assert refused.returncode == 2 and "has a node 'bob' already" in refused.stderr
         theirs = [other.ray, *other.ray.children(recursive=True)]
         left = other("cluster", "leave")
@@ -118,9 +57,9 @@ def test_two_machines_join_and_leave(head: Machine, tmp_path: Path) -> None:
 
 def test_nobody_joins_without_the_token(head: Machine, tmp_path: Path) -> None:
     other = machine(tmp_path, "other")
-    bare = other("cluster", "join", address(head))
+    bare = other("cluster", "join", head.address)
     assert bare.returncode == 2 and "no token of the cluster" in bare.stderr
-    wrong = other("cluster", "join", address(head), "--token", "-", given="0" * 64)
+    wrong = other("cluster", "join", head.address, "--token", "-", given="0" * 64)
     assert wrong.returncode == 3 and "does not accept this machine's token" in wrong.stderr
     assert not (other.home / "node.lock").exists(), "Ray was started"
 
@@ -131,7 +70,7 @@ def test_a_cluster_without_a_token_is_refused(tmp_path: Path) -> None:
     assert joined.returncode == 0 and "whoever reaches 127.0.0.1 runs programs" in joined.stderr
     try:
         other = machine(tmp_path, "other")
-        refused = other("cluster", "join", address(open_), "--token", "-", given="0" * 64)
+        refused = other("cluster", "join", open_.address, "--token", "-", given="0" * 64)
         assert refused.returncode == 2 and "asks for no token" in refused.stderr
     finally:
         open_("cluster", "leave", "--force")

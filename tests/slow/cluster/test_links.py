@@ -8,12 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.daemon import control
-from marlaas.engine.daemon.planning import DELAY
 from marlaas.engine.home.paths import Home
 from tests.end_to_end.conftest import Lab, consumed_once
 from tests.slow.waiting import finished
 
+from .delayed import engine_over
 from .ray_nodes import VARIABLES, RayNodes
 from .test_tasks import CLUSTER, SETTINGS, until_placed
 
@@ -29,12 +28,11 @@ def test_a_slow_link_delays_publishing_only(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in (VARIABLES | {DELAY: str(delay)}).items():
+    for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     lab = Lab(Home(tmp_path / "home").create())
     lab.home.config.write_text(SETTINGS + CLUSTER.format(address=ray_nodes.address))
-    control.ensure_running(lab.home)
-    try:
+    with engine_over(delay, lab.home):
         lab.marlaas("cluster", "drain", "head")
         until_placed(lab)
         (bridge,) = map(psutil.Process, lab.worker_pids("bridge"))
@@ -52,8 +50,6 @@ def test_a_slow_link_delays_publishing_only(
             )
         consumed_once(lab.home, task)  # no group older than the bound
         lab.sound(task)
-    finally:
-        control.stop(lab.home)
 
 
 def seconds_of(process: psutil.Process) -> float:

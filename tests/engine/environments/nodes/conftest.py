@@ -10,6 +10,7 @@ import pytest
 
 from marlaas.engine.environments.nodes.remote import RemoteNode
 from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 from tests.engine.environments.conftest import World, world
 
 __all__ = ["Nodes", "nodes", "world"]
@@ -26,7 +27,7 @@ class Nodes:
 
     async def start(self, name: str, cores: int = 4) -> RemoteNode:
         log = self.folder / f"{name}.log"
-        handle = await WorkerHandle.spawn(name, FACTORY, {"scratch": str(self.folder / name)}, log_path=log)
+        handle = await LocalLauncher().start(name, FACTORY, {"scratch": str(self.folder / name)}, log_path=log)
         self.handles[name] = handle
         return RemoteNode(name, name, cores, handle)
 

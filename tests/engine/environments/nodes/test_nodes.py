@@ -173,39 +173,61 @@ async def test_long_messages_go_both_ways(world: World, nodes: Nodes) -> None:
     lease.release()
 
 
-async def test_rows_that_a_task_names_are_played_here(world: World, nodes: Nodes, tmp_path: Path) -> None:
-    world.save(
-        "rows.py",
-        """
-        # /// script
-        # [tool.marlaas]
-        # workers = [1, 4]
-        # episodes = 2
-        # ///
-        from pathlib import Path
-        from marlaas.plugins import env
+ROWS = """
+# /// script
+# [tool.marlaas]
+# workers = [1, 4]
+# episodes = 2
+# ///
+from pathlib import Path
+from marlaas.plugins import env
 
-        @env(data=lambda split: [{"a": number} for number in range(40)])
-        async def rows(ep, task):
-            await ep.ask(str(task["a"]))
-            return float(task["a"] >= 100 and "hosted" not in Path(__file__).parts)
-        """,
-    )
-    (tmp_path / "mine.jsonl").write_text("".join(f'{{"a": {number}}}\n' for number in range(100, 140)))
+@env(data=lambda split: [{"a": number} for number in range(40)])
+async def rows(ep, task):
+    await ep.ask(str(task["a"]))
+    return float(task["a"]) + 0.5 * ("hosted" in Path(__file__).parts)
+"""
+
+
+async def named_rows(world: World, nodes: Nodes, path: Path) -> Lease:
+    """A lease over rows of a file, and a node that has many more cores than this machine."""
+    world.save("rows.py", ROWS)
+    path.write_text("".join(f'{{"a": {number}}}\n' for number in range(100, 140)))
     world.service.use_nodes([await nodes.start("b", 64)])
     await world.service.start()
-    own = await world.service.bind("rows")
-    lease = await world.service.bind("rows", data=Source(tmp_path / "mine.jsonl").record())
-    model = Model()
-    episodes = begun(world, own, model, 6)
-    await model.until(6)  # some are on the node by now
-    assert any(child.node for child in lease.serving.children)
+    return await world.service.bind("rows", data=Source(path).record())
+
+
+async def test_rows_that_a_task_names_go_to_a_node(world: World, nodes: Nodes, tmp_path: Path) -> None:
+    lease = await named_rows(world, nodes, tmp_path / "mine.jsonl")
+    model, episodes = await spread(world, lease)
     model.go.set()
-    outcomes = await asyncio.gather(*(world.service.play(lease, a_spec(index=n), echoing) for n in range(8)))
+    outcomes = await asyncio.gather(*episodes)
     assert [outcome.failure for outcome in outcomes if outcome.failure] == []
-    assert {outcome.rewards["agent"] for outcome in outcomes} == {1.0}, outcomes
-    await asyncio.gather(*episodes)
-    own.release()
+    rewards = [outcome.rewards["agent"] for outcome in outcomes]
+    assert all(reward >= 100 for reward in rewards) and any(reward % 1 for reward in rewards), "some played there"
+    (sent,) = (nodes.folder / "b" / "hosted" / "rows").iterdir()
+    assert sent.read_text() == (tmp_path / "mine.jsonl").read_text()
+    alone = await asyncio.gather(*(world.service.play(lease, a_spec(index=n), echoing) for n in range(6)))
+    assert [int(outcome.rewards["agent"]) for outcome in alone] == [int(reward) for reward in rewards]
+    lease.release()
+
+
+async def test_rows_that_are_too_large_stay_here(
+    world: World, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.nodes.rows.MOST", 100)
+    lease = await named_rows(world, nodes, tmp_path / "mine.jsonl")
+    model = Model()
+    episodes = begun(world, lease, model, 6)
+    event = await world.until("elsewhere", "rows")
+    assert event.failure is not None
+    assert event.failure.message == "its rows stay on this machine: they are larger than 1e-07 GB"
+    model.go.set()
+    outcomes = await asyncio.gather(*episodes)
+    assert {outcome.status for outcome in outcomes} == {"ok"}
+    assert not any(outcome.rewards["agent"] % 1 for outcome in outcomes), "all played here"
+    assert sum(told.kind == "elsewhere" for told in world.told) == 1
     lease.release()
 
 

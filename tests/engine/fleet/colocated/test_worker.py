@@ -17,6 +17,7 @@ from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 from ...rollout.asking import alike, request
 from ...rollout.random_base import write_base
@@ -68,7 +69,7 @@ async def spawn(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         trainer = {"fingerprint": base.fingerprint, "sync": False}
         kwargs = {"sharing": sharing, "sampler": common | sampler, "trainer": common | trainer}
         log = tmp_path / f"{sharing}.log"
-        workers.append(Worker(await WorkerHandle.spawn("rollout", FACTORY, kwargs, log_path=log)))
+        workers.append(Worker(await LocalLauncher().start("rollout", FACTORY, kwargs, log_path=log)))
         return workers[-1]
 
     yield start

@@ -11,7 +11,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.protocol import Heard, Sampler
 from marlaas.engine.rollout.wishes import Wishes
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.launcher import LocalLauncher
 
 from ..asking import State, alone, request, same
 
@@ -22,7 +22,7 @@ FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 @pytest.mark.torch
 async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, tmp_path: Path) -> None:
     kwargs = {"base": str(base.path), "cache": str(tmp_path / "cache"), "sequences": 16, "context": 256}
-    handle = await WorkerHandle.spawn("sampler", FACTORY, kwargs, (0,), log_path=tmp_path / "sampler.log")
+    handle = await LocalLauncher().start("sampler", FACTORY, kwargs, (0,), log_path=tmp_path / "sampler.log")
     try:
         sampler = handle.proxy(Sampler)
         assert await sampler.load("v0", str(state(0))) == checksum(read_state(state(0)).adapter)
@@ -43,4 +43,4 @@ async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, 
 async def test_a_missing_base_is_said_clearly(tmp_path: Path) -> None:
     kwargs = {"base": str(tmp_path / "nowhere"), "cache": str(tmp_path)}
     with pytest.raises(BaseModelError, match="There is no base model"):
-        await WorkerHandle.spawn("sampler", FACTORY, kwargs, log_path=tmp_path / "sampler.log")
+        await LocalLauncher().start("sampler", FACTORY, kwargs, log_path=tmp_path / "sampler.log")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from ..errors import ClusterUnreachable, ConfigError
+from ...errors import ClusterUnreachable, ConfigError
 
 AUTO = "auto"
 """The address of whatever Ray runs on this machine."""

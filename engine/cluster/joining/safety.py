@@ -10,8 +10,8 @@ import secrets
 import stat
 from pathlib import Path
 
-from ..errors import ConfigError
-from ..home import ClusterSettings, Home
+from ...errors import ConfigError
+from ...home import ClusterSettings, Home
 from .ports import port_variables
 
 TOKEN_BYTES = 32
@@ -37,10 +37,14 @@ FIXED = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Ray starts its actors at niceness 15, and a node host's children inherit that: they would wait for everybody.
     "RAY_worker_niceness": "0",
+    # From this many milliseconds without an answer of its agent on Ray ends the node; its own are 30,000, and a machine
+    # that computes takes as long to import what the agent needs.
+    "RAY_agent_register_timeout_ms": "120000",
     # A machine that leaves has been drained by the engine; Ray need not wait for work of its own.
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    # No server that runs programs from outside of the cluster; for that there is no option.
-    "RAY_START_HOOK": "marlaas.engine.cluster.start_hook.close_client_server",
+    # No server that runs programs from outside of the cluster, and no end of a node whose agent is slow: for neither is
+    # there an option.
+    "RAY_START_HOOK": "marlaas.engine.cluster.joining.start_hook.prepare",
 }
 """The environment of every Ray process that marlaas starts."""
 

@@ -13,8 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.cluster import ray_process
-from marlaas.engine.cluster.ray_process import LocalNode, check_ray, command, local_node, start_ray, stop_ray, why_not
+from marlaas.engine.cluster.joining import ray_process
+from marlaas.engine.cluster.joining.ray_process import (
+    LocalNode,
+    check_ray,
+    command,
+    local_node,
+    start_ray,
+    stop_ray,
+    why_not,
+)
 from marlaas.engine.errors import ClusterUnreachable, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import ClusterSettings

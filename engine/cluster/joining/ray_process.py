@@ -24,8 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from ..errors import ClusterUnreachable, ConfigError
-from ..home import ClusterSettings, Home
+from ...errors import ClusterUnreachable, ConfigError
+from ...home import ClusterSettings, Home
 from .addresses import Address
 from .ports import port_flags
 from .safety import HEAD_FLAGS, ray_environment, ray_flags

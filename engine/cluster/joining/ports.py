@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..home import PORTS
+from ...home import PORTS
 
 
 @dataclass(frozen=True)

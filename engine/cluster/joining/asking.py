@@ -36,7 +36,7 @@ def ask(
     Never raises: where it fails, ``failed`` of the answer has the kind, ``token``, ``time`` or ``other``, and ``why``
     the last thing that was said.
     """
-    command = [sys.executable, "-P", "-m", "marlaas.engine.cluster.asking", what, address, json.dumps(given)]
+    command = [sys.executable, "-P", "-m", "marlaas.engine.cluster.joining.asking", what, address, json.dumps(given)]
     try:
         done = subprocess.run(
             command,

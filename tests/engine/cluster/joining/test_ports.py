@@ -6,10 +6,10 @@ import re
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.ports import listed_ports, port_flags, port_variables
+from marlaas.engine.cluster.joining.ports import listed_ports, port_flags, port_variables
 from marlaas.engine.home.settings import PORTS
 
-from ...examples import examples
+from ....examples import examples
 
 
 @settings(max_examples=examples())
