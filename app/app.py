@@ -25,6 +25,7 @@ from .context.themes import DEFAULT, THEMES, legible
 from .frame.acting import Acting
 from .frame.clipboard import copy
 from .frame.feed import Feed
+from .frame.first_frame import title_of
 from .frame.line_filters import Ascii, Colourless, Legible
 from .frame.modes import ALL_MODES
 from .frame.palette import Palette
@@ -78,7 +79,7 @@ class MarlaasApp(Acting):
         self._feed = Feed(home, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
         self.animation_level = "none"
-        self.title = f"marlaas{' demo' if demo else ''}{', read-only' if readonly else ''}"
+        self.title = title_of(demo, readonly)
         self.home_text = short_path(home.root)
         self.web = web
         self.views = ALL_MODES

@@ -6,7 +6,9 @@ import argparse
 import gc
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import output
@@ -15,6 +17,7 @@ from .verbs import home_of
 if TYPE_CHECKING:
     from marlaas.engine.home import Home
 
+    from ..frame.first_frame import Begun
     from ..frame.preferences import Preferences
 
 
@@ -62,22 +65,31 @@ def open_application(
 
             update_database(home)
     gc.disable()  # looking for garbage takes a tenth of the time until the first paint, and there is none yet
-    from ..app import MarlaasApp
+    from ..frame.first_frame import begun
 
-    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
-    application.begun = _collect_garbage
-    if not web:
-        from ..frame.hangup import end_with_terminal
+    with nullcontext() if web or preferences.ascii else begun(home, demo, readonly) as first:
+        from ..app import MarlaasApp
 
-        end_with_terminal(sys.stdin.fileno())
-    application.run()
+        application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
+        application.begun = partial(_now_shown, first)
+        if first is not None:
+            from ..frame.continuing import continuing
+
+            application.driver_class = continuing(first)
+        if not web:
+            from ..frame.hangup import end_with_terminal
+
+            end_with_terminal(sys.stdin.fileno())
+        application.run()
     if application.farewell:
         output.talk(application.farewell)
     return application.return_code or output.OK
 
 
-def _collect_garbage() -> None:
-    """From now on; what is there stays until the end, and is not looked through again."""
+def _now_shown(first: Begun | None) -> None:
+    """Let keys act, and collect garbage from now on; what is there stays until the end, and is not looked through."""
+    if first is not None:
+        first.shown()
     gc.freeze()
     gc.enable()
 

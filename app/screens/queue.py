@@ -20,15 +20,15 @@ from ..chart.plot import MOST_CURVES
 from ..context.snapshot import Snapshot
 from ..lists.filters import parse
 from ..lists.learners import Learner, learner, learners
+from ..lists.queue_columns import Course
 from ..lists.queue_lines import Arrangement, QueueLine, arrange
+from ..lists.queue_room import lower_part
 from ..questions.preview import PreviewAnswer, PreviewQuestion
 from ..widgets.filter_bar import FilterBar
 from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable
-from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
 from ..widgets.queue.preview import Preview
-from ..widgets.queue.room import lower_part
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.policies import kind

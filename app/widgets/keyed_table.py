@@ -18,36 +18,7 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from ..context.themes import rich_style
-from ..words.format import cells, clip, pad
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its width in cells, and the field by which it sorts."""
-
-    name: str
-    width: int
-    sort: str = ""
-    right: bool = False
-
-
-@dataclass(frozen=True)
-class Cell:
-    """Safe text and its style, which may name theme variables: ``bold $text-error``."""
-
-    text: str
-    style: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row with its key."""
-
-    key: str
-    cells: tuple[Cell, ...]
-    """One for each column."""
-    below: Cell | None = None
-    """A second line over all columns."""
+from ..lists.table_rows import Cell, Column, Row, filling, parts, title
 
 
 class KeyedTable(DataTable[Text]):
@@ -155,8 +126,7 @@ class KeyedTable(DataTable[Text]):
         columns, sort, backwards = head
         for column in columns:
             arrow = ("▲" if backwards else "▼") if column.sort and column.sort == sort else ""
-            title = Text(f"{pad(f'{column.name}{arrow}', column.width, column.right)} ", no_wrap=True)
-            self.add_column(title, key=column.name, width=column.width + 1)
+            self.add_column(Text(title(column, arrow), no_wrap=True), key=column.name, width=column.width + 1)
 
     def _write(self, row: Row) -> None:
         columns, known = self._head[0], self._rows.get(row.key)
@@ -173,8 +143,9 @@ class KeyedTable(DataTable[Text]):
         self._rows[row.key] = row
 
     def _text(self, column: Column, cell: Cell) -> Text:
-        text = pad(clip(cell.text, column.width), column.width, column.right)
-        return Text(f"{text} ", style=rich_style(cell.style, self.app.theme_variables), no_wrap=True, end="")
+        return Text(
+            filling(column, cell.text), style=rich_style(cell.style, self.app.theme_variables), no_wrap=True, end=""
+        )
 
     def _render_cell(
         self,
@@ -233,21 +204,3 @@ class KeyedTable(DataTable[Text]):
         field = next((column.sort for column in self._head[0] if column.name == event.column_key.value), "")
         if field:
             self.post_message(self.SortChosen(field))
-
-
-def parts(text: str, widths: Sequence[int]) -> list[str]:
-    """A text cut into pieces that lie side by side in columns; each piece fills its column.
-
-    A wide character that would lie in two columns begins in the next; what has no room is left out, with an ellipsis.
-    """
-    rest, found = clip(text, sum(widths)), []
-    for width in widths:
-        taken = used = 0
-        for character in rest:
-            used += cells(character)
-            if used > width:
-                break
-            taken += 1
-        found.append(pad(rest[:taken], width))
-        rest = rest[taken:]
-    return found

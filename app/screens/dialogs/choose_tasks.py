@@ -14,8 +14,9 @@ from marlaas.engine.store import TaskRow
 
 from ...lists.filters import Query, matches, parse
 from ...lists.learners import Learner
+from ...lists.table_rows import Cell, Column, Row
 from ...widgets.filter_bar import FilterBar, FilterLine
-from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
+from ...widgets.keyed_table import KeyedTable
 from ...words.format import clip, line, score
 from ...words.tasks import short_name, state_word
 from .dialog import Dialog

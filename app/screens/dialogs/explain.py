@@ -10,8 +10,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from ...lists.table_rows import Cell, Column, Row
 from ...widgets.filter_bar import FilterBar, FilterLine
-from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
+from ...widgets.keyed_table import KeyedTable
 from ...words.explaining import heading, paragraphs, search
 from ...words.format import clip, line
 from ...words.terms import TERMS, Term, UnknownTerm, find_term

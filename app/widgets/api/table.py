@@ -9,8 +9,9 @@ from textual.events import Resize
 
 from marlaas.engine.store import ApiKeyRow
 
+from ...lists.table_rows import Cell, Column, Row
 from ...words.format import clip_start, count, line, short_duration
-from ..keyed_table import Cell, Column, KeyedTable, Row
+from ..keyed_table import KeyedTable
 
 USED = (
     Column("last use", 8, right=True),

@@ -8,11 +8,12 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from ...lists.queue_columns import Course, cell_text, layout, second_line
 from ...lists.queue_lines import QueueLine
+from ...lists.table_rows import Cell, Column, Row
 from ...words.learning import marked
 from ...words.tasks import shown_state
-from ..keyed_table import Cell, Column, KeyedTable, Row
-from .columns import Course, cell_text, layout, second_line
+from ..keyed_table import KeyedTable
 
 _COLOURS = {
     "blocked": "bold $text-error",

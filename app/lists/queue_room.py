@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_AROUND = 7
+AROUND = 7
 """Lines for bars, keys, the state of workers, and the task under the cursor."""
 _LEAST = 6
 """Lines that a verdict and a chart take at least."""
@@ -27,7 +27,7 @@ def lower_part(height: int, wanted: int) -> Room | None:
 
     The table gets what it needs as long as the lower part has its share; what it does not need is the lower part's.
     """
-    lines = height - _AROUND
+    lines = height - AROUND
     if lines < _LEAST + _LEAST_TABLE:
         return None
     below = max(_LEAST, int(lines * _SHARE))

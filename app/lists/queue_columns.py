@@ -1,4 +1,4 @@
-"""The queue's columns for terminals of any width, and what a line shows in each. Text only, no widget."""
+"""The queue's columns for terminals of any width, and what a line shows in each. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
-from ...lists.queue_lines import QueueLine, spread, standing
-from ...words.format import bar, clip, count, line, score, share, short_duration, sparkline
-from ...words.learning import state_text, why
-from ...words.metrics import value_text
-from ...words.pace import is_rough, left_text, seconds_left, tokens_per_second
-from ...words.policies import kind, names
-from ...words.tasks import blocking, short_name
-from ..keyed_table import Column
+from ..words.format import bar, clip, count, line, score, share, short_duration, sparkline
+from ..words.learning import state_text, why
+from ..words.metrics import value_text
+from ..words.pace import is_rough, left_text, seconds_left, tokens_per_second
+from ..words.policies import kind, names
+from ..words.tasks import blocking, short_name
+from .queue_lines import QueueLine, spread, standing
+from .table_rows import Column
 
 TINY = (
     Column("id", 4, "id", right=True),

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from marlaas.app.lists.queue_columns import NARROW, TINY, Course, cell_text, cells, layout
 from marlaas.app.lists.queue_lines import Arrangement, arrange
 from marlaas.app.reading.sqlite_reader import SqliteReader
-from marlaas.app.widgets.queue.columns import NARROW, TINY, Course, cell_text, cells, layout
 
 from ..filling import Filling
 
