@@ -77,10 +77,10 @@ class StackSampler:
 
         Time in which the thread waited for a core is the machine's, and left out.
         """
+        place = self._blame.place(frame)  # before the system is asked: meanwhile the thread goes on
         now, delayed = self._clock(), self._delay(self._thread.native_id or 0)
         passed = max(0.0, now - self._seen - (delayed - self._delayed))
         self._seen, self._delayed = now, delayed
-        place = self._blame.place(frame)
         if place is not None:
             self._seconds[place] += passed
 

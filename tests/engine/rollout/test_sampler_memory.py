@@ -32,7 +32,7 @@ async def test_a_step_without_memory_tells_every_turn_why(tmp_path: Path) -> Non
     await sampler.load("v0", str(adapter))
     limit = psutil.Process(worker.pid).memory_info().vms + (4 << 20)
     resource.prlimit(worker.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-    asked = (request(f"c{n}", [n + 2] * 400, max_tokens=4) for n in range(60))
+    asked = (request(f"c{n}", [n + 2] * 400, max_tokens=100) for n in range(60))
     ends = await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
     assert {type(end) for end in ends} == {OutOfMemory}
     assert "Worker rollout ran out of memory: RuntimeError: " in str(ends[0]) and not worker.alive
