@@ -16,11 +16,19 @@ from ..fairness import Payer
 from .slots import SamplerSlots
 
 COMING = 0.05
-"""Seconds for which an episode that has begun counts as one whose turn will wait. By then it has asked, and waits; or
-it is busy in its environment, and others are to begin meanwhile."""
+"""Seconds for which an episode that has begun, and has not asked yet, counts as one whose turn will wait. After that it
+is busy in its environment, and others are to begin meanwhile."""
 LOOKS = 10
 """Turns of the event loop that these seconds last at least: on a busy machine the loop may stand still for longer than
 that, and an episode that could not go on has not asked."""
+
+
+@dataclass(eq=False)
+class _Begun:
+    """Episodes of a task that have begun together."""
+
+    coming: int
+    """Those that have not asked."""
 
 
 @dataclass(eq=False)
@@ -38,22 +46,38 @@ class Crowd:
 
     def __init__(self) -> None:
         self._coming: Counter[int] = Counter()
-        """Episodes that have just begun, by task."""
+        """Episodes that have just begun and have not asked, by task."""
+        self._begun: dict[int, list[_Begun]] = {}
+        """The same, by when they began."""
         self._total = 0
         self._rooms: dict[int, list[_Room]] = {}
         """Who waits for room, by task; who has waited longest first."""
 
     def begin(self, payer: Payer, episodes: int) -> None:
         """A task begins so many episodes."""
+        begun = _Begun(episodes)
+        self._begun.setdefault(payer.task, []).append(begun)
         self._count(payer.task, episodes)
-        self._wait(payer.task, episodes, LOOKS)
+        self._wait(payer.task, begun, LOOKS)
 
-    def _wait(self, task: int, episodes: int, looks: int) -> None:
-        """Let so many parts of ``COMING`` pass, one after the other, until the episodes count as arrived."""
-        if looks:
-            asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, episodes, looks - 1)
-        else:
-            self._arrived(task, episodes)
+    def asked(self, payer: Payer) -> None:
+        """An episode of the task asks for the first time: from now on its turn counts where it waits."""
+        for begun in self._begun.get(payer.task, ()):
+            if begun.coming:
+                begun.coming -= 1
+                self._count(payer.task, -1)
+                break
+
+    def _wait(self, task: int, begun: _Begun, looks: int) -> None:
+        """Let so many parts of ``COMING`` pass, one after the other, until nothing more is expected of the episodes."""
+        if begun.coming and looks:
+            asyncio.get_running_loop().call_later(COMING / LOOKS, self._wait, task, begun, looks - 1)
+            return
+        self._begun[task].remove(begun)
+        if not self._begun[task]:
+            del self._begun[task]
+        self._count(task, -begun.coming)
+        self.look(Payer("", task))
 
     async def room(self, payer: Payer, slots: Sequence[SamplerSlots], least: int) -> None:
         """Wait until it is of use that the payer's task begins further episodes, whose turns any of ``slots`` can take:
@@ -90,10 +114,6 @@ class Crowd:
         if self._total + sum(one.waiting for one in slots) < sum(one.count for one in slots):
             return True
         return self._coming[payer.task] + sum(one.waiting_of(payer) for one in slots) < least
-
-    def _arrived(self, task: int, episodes: int) -> None:
-        self._count(task, -episodes)
-        self.look(Payer("", task))
 
     def _count(self, task: int, episodes: int) -> None:
         self._total += episodes

@@ -212,6 +212,10 @@ class Rollout:
         """So many episodes begin now."""
         self._crowd.begin(self._payer, members)
 
+    def asked(self) -> None:
+        """One of them asks for the first time."""
+        self._crowd.asked(self._payer)
+
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
         payer = self._payers.get(policy)
@@ -326,6 +330,7 @@ class _Run:
                 if self._prompt is None:
                     room = self._role(ask.agent).replicas.context
                     self._prompt = await self._rollout.prompt_hash(ask, room)
+                    self._rollout.asked()
                     self._held_out = self._refuse(self._prompt)
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")

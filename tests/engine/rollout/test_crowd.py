@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.fairness.line import Payer
 from marlaas.engine.rollout import crowd as module
-from marlaas.engine.rollout.crowd import Crowd
+from marlaas.engine.rollout.crowd import LOOKS, Crowd
 
 from .test_sampler_slots import ANN, BOB, Holder, Stage, settle
 
@@ -41,9 +41,31 @@ async def test_what_has_just_begun_counts_as_waiting() -> None:
     crowd.begin(ANN, 4)
     bob, ann = await found(crowd, BOB, stage, 1), await found(crowd, ANN, stage, 4)
     assert bob.done() and not ann.done()
-    crowd._arrived(ANN.task, 4)
+    crowd.asked(ANN)
+    crowd.look(ANN)
     await settle()
     assert ann.done()
+
+
+async def test_who_has_asked_counts_only_where_its_turn_waits() -> None:
+    stage, crowd = Stage(4), Crowd()
+    crowd.begin(ANN, 4)
+    for _ in range(4):
+        crowd.asked(ANN)
+    await stage.queue(*(Holder(ANN) for _ in range(7)))
+    assert (await found(crowd, BOB, stage, 0)).done(), "three wait for four slots"
+
+
+async def test_who_does_not_ask_is_expected_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMING", 0.0)
+    stage, crowd = Stage(1), Crowd()
+    crowd.begin(ANN, 1)
+    bob = asyncio.ensure_future(crowd.room(BOB, [stage.slots], 0))
+    for _ in range(LOOKS - 2):
+        await asyncio.sleep(0)
+    assert not bob.done(), "the loop has not turned often enough for it to ask"
+    await bob
+    assert not crowd._begun and not crowd._coming
 
 
 async def test_whoever_waits_for_room_hears_of_it() -> None:
@@ -75,7 +97,8 @@ async def test_room_is_handed_on_to_who_has_waited_longest() -> None:
     crowd.begin(BOB, 1)
     await settle()
     assert not bob.done() and not other.done(), "there was room, but somebody has begun meanwhile"
-    crowd._arrived(BOB.task, 1)
+    crowd.asked(BOB)
+    crowd.look(BOB)
     await settle()
     assert bob.done() and other.done() and not crowd._rooms, "both, though it is told only once"
 
