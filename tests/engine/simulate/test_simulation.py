@@ -13,7 +13,7 @@ from marlaas.app.audit.audit import audit
 from marlaas.engine.simulate.cluster_file import ChanceSpec, read_case
 from marlaas.engine.simulate.simulation import Result, simulate
 
-from .made_up import NODES, TASKS, cluster
+from .made_up import NODES, TASK, TASKS, cluster
 
 FAR = """
 [head]
@@ -100,3 +100,18 @@ def test_a_simulation_may_end_before_its_tasks(tmp_path: Path) -> None:
 def test_a_node_that_is_back_meanwhile_is_not_lost_twice(tmp_path: Path) -> None:
     twice = '[[failures]]\nnode = "b"\nat = 3.0\nseconds = 9.0\n[[failures]]\nnode = "b"\nat = 5.0\nseconds = 1.0\n'
     assert simulated(tmp_path, NODES + FAR + TASKS + twice).lost == 1
+
+
+@pytest.mark.parametrize(("counts", "weights", "wanted"), [((4, 4), (3, 1), 0.75), ((1, 8), (1, 1), 0.5)])
+def test_a_busy_sampler_is_shared_by_weight(
+    tmp_path: Path, counts: tuple[int, int], weights: tuple[int, int], wanted: float
+) -> None:
+    """Whoever has more tasks has no more of it; as in the lines themselves, but with all that stands before these."""
+    text = "seconds = 60.0\n" + NODES.replace("16", "4") + "sampling = 0.1\n"
+    for name, count, weight in zip(("few", "many"), counts, weights, strict=True):
+        own = TASK.replace("steps = 3", "steps = 500").replace('tenant = "lab"', f'tenant = "{name}"')
+        (tmp_path / f"{name}.toml").write_text(own)
+        text += f'[[tasks]]\nfile = "{name}.toml"\ncount = {count}\n[[tenants]]\nname = "{name}"\nweight = {weight}\n'
+    shares = simulated(tmp_path, text, failing=0.0).figures.shares["rollout"]
+    print(shares)
+    assert shares["few"] == pytest.approx(wanted, abs=0.1)  # a task asks for nothing while its last step is made
