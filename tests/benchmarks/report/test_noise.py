@@ -106,7 +106,7 @@ def test_every_pick_of_the_headline_is_measured() -> None:
 def test_what_is_published_is_quiet() -> None:
     for each in results.load(PUBLISHED / "data", NAMES):
         shown = published(each).section.rows
-        assert not shown or each.machine.noise <= MOST
+        assert not shown or not each.section.timed or each.machine.noise <= MOST
         assert all(row.noise <= MOST for row in shown)
 
 
