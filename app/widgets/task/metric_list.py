@@ -149,8 +149,9 @@ class MetricList(Widget, can_focus=True):
             name = clip(metric.title, max(1, room - cells(metric.value) - 1))
             text = name + pad(metric.value, max(0, room - cells(name)), right=True)
         else:
-            spark = pad(trend(metric.values, width - _NAME - _VALUE - 3), width - _NAME - _VALUE - 3)
-            text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{spark} {pad(metric.value, _VALUE, right=True)}"
+            value = pad(clip(metric.value, width - _NAME - 4), _VALUE, right=True)  # a long one takes of the sparkline
+            left = width - _NAME - cells(value) - 3
+            text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{pad(trend(metric.values, left), left)} {value}"
         return Content.styled(f"{'▸' if chosen else ' '} {text}", "bold $text-primary" if chosen else "")
 
     def _columns(self) -> int:
