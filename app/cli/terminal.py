@@ -17,7 +17,7 @@ from .verbs import home_of
 if TYPE_CHECKING:
     from marlaas.engine.home import Home
 
-    from ..frame.first_frame import Begun
+    from ..frame.first_frame import FirstFrame
     from ..frame.preferences import Preferences
 
 
@@ -65,9 +65,9 @@ def open_application(
 
             update_database(home)
     gc.disable()  # looking for garbage takes a tenth of the time until the first paint, and there is none yet
-    from ..frame.first_frame import begun
+    from ..frame.first_frame import first_frame
 
-    with nullcontext() if web or preferences.ascii else begun(home, demo, readonly) as first:
+    with nullcontext() if web or preferences.ascii else first_frame(home, demo, readonly) as first:
         from ..app import MarlaasApp
 
         application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
@@ -86,7 +86,7 @@ def open_application(
     return application.return_code or output.OK
 
 
-def _now_shown(first: Begun | None) -> None:
+def _now_shown(first: FirstFrame | None) -> None:
     """Let keys act, and collect garbage from now on; what is there stays until the end, and is not looked through."""
     if first is not None:
         first.shown()

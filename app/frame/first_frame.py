@@ -32,7 +32,7 @@ ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 """To the alternate screen, and back."""
 
 
-class Begun:
+class FirstFrame:
     """A terminal on which the first frame stands. Its methods may be called in any thread."""
 
     def __init__(self, attributes: list[Any]) -> None:
@@ -61,7 +61,7 @@ class Begun:
 
 
 @contextmanager
-def begun(home: Home, demo: bool, readonly: bool) -> Iterator[Begun | None]:
+def first_frame(home: Home, demo: bool, readonly: bool) -> Iterator[FirstFrame | None]:
     """Draw the first frame, and leave the terminal as it was at the end; None where nothing can be drawn.
 
     Within, keys are kept for the application as they were pressed.
@@ -77,7 +77,7 @@ def begun(home: Home, demo: bool, readonly: bool) -> Iterator[Begun | None]:
         yield None
         return
     assert screen and sys.__stdin__
-    first = Begun(before)
+    first = FirstFrame(before)
     keyboard, quiet = sys.__stdin__.fileno(), list(before)
     quiet[0] &= ~termios.ICRNL  # else enter comes as ctrl+j
     quiet[3] &= ~(termios.ECHO | termios.ICANON)

@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.events import Resize
-from textual.timer import Timer
 from textual.widgets import Static
 
 from marlaas.engine.home import home_size
@@ -35,8 +34,6 @@ from .versions_view import VersionsView
 _EMPTY = """No adapters yet: a task's first version appears when it starts.
 
 Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."""
-_PAUSE = 0.08
-"""Seconds for which the cursor must rest before the store is asked about its task, so that moving costs nothing."""
 
 
 class AdaptersScreen(VersionsView):
@@ -76,7 +73,6 @@ selected task alone, / filters by number, name, tenant and label."""
         self._shown_task: int | None = None
         self._answer: AdaptersAnswer | None = None
         self._asked: Learner | None = None
-        self._rest: Timer | None = None
 
     @property
     def current(self) -> KeptVersion | None:
@@ -150,18 +146,7 @@ selected task alone, / filters by number, name, tenant and label."""
         self.query_one(Preview).show(rows, known, snapshot.now, snapshot.problem)
         if own != self._asked:
             self._asked = own
-            if self._rest is not None:
-                self._rest.stop()
-            self._rest = self.set_timer(_PAUSE, self._rested)
-
-    def _rested(self) -> None:
-        self._rest = None
-        self.ask_again()
-
-    @property
-    def moving(self) -> bool:
-        """Whether the store is still to be asked about the version under the cursor."""
-        return self._rest is not None
+            self.ask_at_rest()
 
     def _about_task(self, number: int) -> str:
         """The task's state, and the size of all of its versions."""

@@ -10,7 +10,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
-from textual.timer import Timer
 from textual.widgets import ContentSwitcher
 
 from marlaas.engine.errors import ConfigError
@@ -40,8 +39,6 @@ SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priorit
 
 
 _NEED_TASKS = ("filter", "toggle_pause", "cancel")
-_PAUSE = 0.08
-"""Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
 _SLIM, _NORMAL, _WIDE = 72, 100, 160
 """Columns below which the lower part has no room for a text; below which its verdict takes two lines, those of the
 task's numbers; and from which on it has room for small charts."""
@@ -78,7 +75,6 @@ A click on a column's head sorts."""
         """Whether the person wants to see the lower part."""
         self._asked: tuple[Learner, ...] = ()
         self._answers: dict[tuple[Learner, ...], PreviewAnswer] = {}
-        self._rest: Timer | None = None
         self._empty = False
         """Whether there are no tasks at all."""
 
@@ -173,13 +169,7 @@ A click on a column's head sorts."""
         self.query_one(Preview).show(rows, self._answers.get(asked), snapshot.now, snapshot.problem)
         if asked != self._asked:
             self._asked = asked
-            if self._rest is not None:
-                self._rest.stop()
-            self._rest = self.set_timer(_PAUSE, self._rested)
-
-    def _rested(self) -> None:
-        self._rest = None
-        self.ask_again()
+            self.ask_at_rest()
 
     def _tell(self) -> None:
         """Say how many tasks pass the filter, and how many are marked."""

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import Screen
+from textual.timer import Timer
 
 from ..context.application import Application
 from ..context.snapshot import Snapshot
@@ -24,6 +25,8 @@ from ..words.tasks import liveness
 from ..words.yielding import yielding_hint, yielding_of
 
 _NO_ENGINE = "No engine runs, so all tasks wait: S starts one, or `marlaas engine start`."
+_REST = 0.08
+"""Seconds for which the cursor must rest before the store is asked about its line, so that moving costs nothing."""
 _SILENT = "The engine is suspended or very busy; actions wait until it answers."
 
 
@@ -43,6 +46,7 @@ class View(Screen[None]):
         self._reasons: tuple[object, ...] = ()
         self._stopped = False
         """Whether no engine runs."""
+        self._rest: Timer | None = None
 
     @property
     def marlaas(self) -> Application:
@@ -99,6 +103,12 @@ class View(Screen[None]):
     def ask_again(self) -> None:
         """Ask again at once, because the question has changed."""
         self.marlaas.ask(self)
+
+    def ask_at_rest(self) -> None:
+        """Ask again once the cursor has rested, because the question follows it."""
+        if self._rest is not None:
+            self._rest.stop()
+        self._rest = self.set_timer(_REST, self.ask_again)
 
     def show_again(self) -> None:
         """Show the newest snapshot once more."""

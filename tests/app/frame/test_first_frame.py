@@ -13,10 +13,11 @@ import termios
 import pytest
 
 from marlaas.app.frame.first_frame import ENTER, LEAVE, lines_of
+from marlaas.app.words.format import cells
 from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, driving
-from ..filling import NOW, Filling, fill_full
+from ..filling import NOW, Filling, fill_full, fill_hostile
 
 SMALL = (60, 15)
 BAR = " ▁▂▃▄▅▆▇█"
@@ -42,6 +43,13 @@ async def test_the_table_stands_where_it_will_stand(home: Home, size: tuple[int,
         view = driver.text().splitlines()
     assert first[0].startswith(" marlaas") and len(first) > 5
     assert [line.rstrip(BAR) for line in first[2:]] == [line.rstrip(BAR) for line in view[2 : len(first)]]
+
+
+@pytest.mark.parametrize("size", [SMALL, *SIZES])
+def test_foreign_text_gives_the_terminal_no_orders(home: Home, size: tuple[int, int]) -> None:
+    fill_hostile(home.database)
+    for line in lines_of(home, "marlaas", *size, NOW):
+        assert all(character.isprintable() for character in line) and cells(line) <= size[0]
 
 
 def test_an_empty_home_has_a_first_line_alone(home: Home) -> None:

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from marlaas.app.questions.preview import PreviewQuestion
-from marlaas.app.screens import queue
+from marlaas.app.screens import queue, view
 from marlaas.app.widgets.filter_bar import FilterBar
 from marlaas.app.widgets.queue.newest_rollout import NewestRollout
 from marlaas.app.widgets.queue.preview import Preview
@@ -206,10 +206,10 @@ async def test_only_a_cursor_that_rests_asks_the_store(
         filling.task(made=2)
     async with driving(home) as driver:
         before = driver.app.snapshot
-        monkeypatch.setattr(queue, "_PAUSE", 3600.0)
+        monkeypatch.setattr(view, "_REST", 3600.0)
         await driver.press("j", "j")
         assert driver.app.snapshot.question == before.question
-        monkeypatch.setattr(queue, "_PAUSE", 0.001)
+        monkeypatch.setattr(view, "_REST", 0.001)
         await driver.press("j")
         assert driver.app.snapshot.tasks is before.tasks, "nothing else is read again"
         question = driver.app.snapshot.question
