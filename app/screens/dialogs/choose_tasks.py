@@ -47,7 +47,7 @@ class ChooseTasks(Dialog[tuple[Learner, ...] | None]):
     DEFAULT_CSS = """
     ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; padding: 0; }
     ChooseTasks #question { height: 1; padding: 0 1; }
-    ChooseTasks KeyBar { offset-x: 0; }
+    ChooseTasks KeyBar { margin-left: 0; }
     """
     AUTO_FOCUS = "KeyedTable"
 

@@ -19,7 +19,7 @@ class Dialog(ModalScreen[ScreenResultType]):
     Dialog { align: center middle; }
     Dialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 0 1; background: $surface;
                         border: round $primary; }
-    Dialog KeyBar { offset-x: -1; background: $surface; color: $text-muted; }
+    Dialog KeyBar { margin-left: -1; background: $surface; color: $text-muted; }
     """
     ENTER = ""
     """What enter does in a line of text; empty where there is none, or where a binding says it."""

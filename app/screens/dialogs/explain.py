@@ -33,7 +33,7 @@ class Explain(Dialog[None]):
     DEFAULT_CSS = """
     Explain > Vertical { width: 96%; max-width: 100; height: 70%; min-height: 22; max-height: 96%; padding: 0; }
     Explain #both { height: 1fr; }
-    Explain KeyBar { offset-x: 0; }
+    Explain KeyBar { margin-left: 0; }
     Explain KeyedTable { width: 19; background: $surface; overflow-x: hidden; }
     Explain VerticalScroll { width: 1fr; padding: 0 1; }
     Explain #text { width: 100%; }
