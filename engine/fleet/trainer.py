@@ -16,6 +16,7 @@ from ..errors import MarlaasError
 from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
 from .fusing import PassTimes, Piece, joins, patience
+from .pass_shares import PassShares
 from .waiting_calls import WaitingCalls
 
 NEWEST = 0.25
@@ -94,6 +95,7 @@ class SharedTrainer:
         """When each policy called last."""
         self._intervals: dict[str, float] = {}
         """Moving mean of the seconds between two calls of each policy."""
+        self._shares = PassShares(now)
 
     @property
     def clock(self) -> FairClock[str]:
@@ -144,6 +146,7 @@ class SharedTrainer:
         self._rhythm(call.policy)
         self._line.add(call.payer, call, call.urgent)
         self._waiting.add(call)
+        self._shares.came(call.payer.tenant, call)
         self._dispatch()
 
     def next(self) -> Call | None:
@@ -154,6 +157,7 @@ class SharedTrainer:
         """Take a call out of the line, for another trainer to take it in; one that is not in it is ignored."""
         self._line.discard(call.payer, call, call.urgent)
         self._waiting.discard(call)
+        self._shares.went(call.payer.tenant, call)
 
     def forget(self, policy: str) -> None:
         """The policy is not served here any more."""
@@ -196,11 +200,12 @@ class SharedTrainer:
     def _next(self) -> Served:
         """Take the call whose turn it is, and those after it that may share its pass and gain by it."""
         first = self._take()
-        calls, waits = [first], patience(self._intervals.values())
+        calls, usual = [first], patience(self._intervals.values())
         pieces = [first[0].piece]
         while self._fuse and first[0].job and self._line:
             follower = self._line.peek()
             taken = [piece for piece in pieces if piece]
+            waits = self._shares.patience(follower.payer.tenant, usual)
             if follower.job is None or follower.piece is None or not joins(taken, follower.piece, self._times, waits):
                 break
             calls.append(self._take())
@@ -221,6 +226,8 @@ class SharedTrainer:
                 calls.append((call, serving))
         if calls:
             await self._make_all(calls)
+        for call, _ in taken:
+            self._shares.went(call.payer.tenant, call)
 
     async def _make_all(self, calls: Served) -> None:
         began = self._now()
@@ -235,6 +242,7 @@ class SharedTrainer:
             return
         elapsed = self._now() - began
         self._learn([call for call, _ in calls], results, elapsed)
+        self._shares.passed()
         for (call, serving), result in zip(calls, results, strict=True):
             self._charge(call, serving, result, elapsed)
 
@@ -266,6 +274,7 @@ class SharedTrainer:
         if isinstance(result, GroupStats) and result.step is not None:
             seconds += result.step.seconds
         self._line.end(serving, round(1e6 * seconds))
+        self._shares.charge(call.payer.tenant, seconds / self._line.weight(call.payer.tenant))
         tokens = result.measured if isinstance(result, GroupStats) else 0
         self._ledger.training(call.payer.task, tokens, seconds, self.name)
         call.succeed(result)
