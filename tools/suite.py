@@ -63,7 +63,7 @@ def files_with_processes() -> list[str]:
     The long ones come first, so that no core waits for another at the end.
     """
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.processes" in path.read_text("utf-8")]
-    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (path.parent != LONG, path))]
+    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (LONG not in path.parents, path))]
 
 
 def rounds(calls: Sequence[Sequence[str]], folder: Path) -> int:
