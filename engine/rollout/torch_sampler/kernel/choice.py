@@ -30,7 +30,7 @@ def context_of(
     cores: LentCores | None = None,
 ) -> Context:
     """A context for ``base``; compiled files and verdicts are kept in ``cache``, and without one nothing is compiled.
-    Passes on torch may borrow ``cores``.
+    Compiled files of all homes are in ``users_folder`` as well. Passes on torch may borrow ``cores``.
 
     Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
     arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` where the base
@@ -38,7 +38,7 @@ def context_of(
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
         try:
-            library, name = compiled(Path(cache))
+            library, name = compiled(Path(cache), users_folder())
             told = Path(cache, f"{name}-{base.fingerprint}-{threads}.verdict")
             if not (reason := verdict(told, base, library, threads)):
                 return CompiledContext(base, sequences, length, library, threads)
@@ -46,6 +46,14 @@ def context_of(
             reason = str(error)
         log.warning("Passes are not compiled, torch computes them more slowly: %s", reason)
     return TorchContext(base, sequences, length, weights, cores)
+
+
+def users_folder() -> Path | None:
+    """Where a user's homes leave for each other what was compiled; None for a user without a folder for caches."""
+    from platformdirs import user_cache_path
+
+    path = user_cache_path("marlaas", appauthor=False) / "passes"
+    return path if path.is_absolute() else None
 
 
 def nbytes(base: BaseModel) -> int:

@@ -1,6 +1,7 @@
 """What is compiled, where it is kept, and what happens where it cannot be."""
 
 import os
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.kernel import build, choice
-from marlaas.engine.rollout.torch_sampler.kernel.build import NotCompiled, compile_to, compiled, tried
+from marlaas.engine.rollout.torch_sampler.kernel.build import NotCompiled, compile_to, compiled, copied, tried
 from marlaas.engine.rollout.torch_sampler.kernel.check import refusal
 from marlaas.engine.rollout.torch_sampler.kernel.choice import context_of, nbytes
 from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
@@ -33,6 +34,13 @@ def cache(tmp_path: Path, compiled_files: Path) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder: nothing is in it."""
+    monkeypatch.setattr(choice, "users_folder", lambda: tmp_path / "user")
+    return tmp_path / "user"
+
+
 def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     _, name = compiled(cache)
@@ -40,11 +48,37 @@ def test_it_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("left", [0, 9000])
-def test_a_damaged_file_is_compiled_again(cache: Path, left: int) -> None:
+def test_a_damaged_file_is_replaced(cache: Path, compiled_files: Path, left: int) -> None:
     (file,) = cache.iterdir()
     file.write_bytes(file.read_bytes()[:left])
-    _, name = compiled(cache)
+    _, name = compiled(cache, compiled_files)
     assert [one.stem for one in cache.iterdir()] == [name] and next(cache.iterdir()).stat().st_size > left
+
+
+def test_the_next_home_has_a_copy(tmp_path: Path, cache: Path, users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.rename(users)
+    monkeypatch.setenv("CC", "false")
+    _, name = compiled(tmp_path / "new", users)
+    assert [file.stem for file in (tmp_path / "new").iterdir()] == [file.stem for file in users.iterdir()] == [name]
+    shutil.rmtree(users)
+    assert compiled(tmp_path / "new", users)[1] == name, "a home keeps its own"
+
+
+def test_who_compiles_leaves_a_copy_that_is_whole(tmp_path: Path, compiled_files: Path, users: Path) -> None:
+    _, name = compiled(tmp_path / "first", users)
+    (file,) = users.iterdir()
+    assert file.stem == name and users.stat().st_mode & 0o777 == 0o700
+    file.write_bytes(file.read_bytes()[:9000])
+    assert not copied(users, tmp_path / "second", name.rpartition("-")[0]), "half a file is none"
+    assert not list(users.iterdir()) and not (tmp_path / "second").exists()
+
+
+def test_a_user_without_a_folder_compiles_in_the_home(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (file,) = cache.iterdir()
+    file.write_bytes(file.read_bytes()[:9000])
+    _, name = compiled(cache, tmp_path / "file" / "folder")
+    assert [one.stem for one in cache.iterdir()] == [name] and next(cache.iterdir()).stat().st_size > 9000
 
 
 def test_files_of_another_processor_are_left_alone(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
