@@ -48,12 +48,15 @@ class Round:
 
 
 def main() -> int:
-    """Run both rounds."""
+    """Run both rounds.
+
+    A test of screens waits for a small part of its time, and one of processes for a third of it: so one worker more
+    than there are cores runs the first, and two more run the others.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = ["-n", str(cores + 1)]  # one more: tests of screens and of processes wait for a part of their time
-    pure = [*workers, "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
-    by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
-    processes = [*workers, *by_file, "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
+    pure = ["-n", str(cores + 1), "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
+    by_file = ["-n", str(cores + 2), "--dist", "loadfile", "--no-loadscope-reorder"]
+    processes = [*by_file, "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
     return rounds([pure, processes], ROOT)
 
 

@@ -67,16 +67,15 @@ async def test_api(home: Home, kind: str, size: tuple[int, int]) -> None:
         assert_snapshot(f"api-{kind}-{size[0]}x{size[1]}", driver.text())
 
 
+@pytest.mark.parametrize("size", [(1, 1), (20, 5), (40, 12), (300, 90)])
 @pytest.mark.parametrize("kind", FILLS)
-async def test_any_size_shows_something(home: Home, kind: str) -> None:
+async def test_any_size_shows_something(home: Home, kind: str, size: tuple[int, int]) -> None:
     FILLS[kind](home.database)
-    async with driving(home, (1, 1)) as driver:
-        for size in ((1, 1), (20, 5), (40, 12), (300, 90)):
-            await driver.pilot.resize_terminal(*size)
-            await driver.press(KEY, "j", "z", "escape")
-            await driver.pilot.resize_terminal(80, 24)
-            await driver.settle()
-            assert "API" in driver.text(), size
+    async with driving(home, size) as driver:
+        await driver.press(KEY, "j", "z", "escape")
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.settle()
+        assert "API" in driver.text()
 
 
 async def test_it_is_opened_at_once_and_closed_when_asked(home: Home, filling: Filling) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from ....base import SMALL, BaseModel, linear_shapes
@@ -38,9 +39,10 @@ def context_of(
     """
     if cache and weights == "f32" and nbytes(base) <= SMALL:
         try:
-            library, name = compiled(Path(cache), users_folder())
-            told = Path(cache, f"{name}-{base.fingerprint}-{threads}.verdict")
-            if not (reason := verdict(told, base, library, threads)):
+            users = users_folder()
+            library, name = compiled(Path(cache), users)
+            told = Path(f"{name}-{base.fingerprint}-{threads}.verdict")
+            if not (reason := verdict(Path(cache) / told, base, library, threads, users and users / told)):
                 return CompiledContext(base, sequences, length, library, threads)
         except NotCompiled as error:
             reason = str(error)
@@ -63,19 +65,38 @@ def nbytes(base: BaseModel) -> int:
     return 4 * (linear + config.vocab_size * config.hidden_size)
 
 
-def verdict(path: Path, base: BaseModel, library: Library, threads: int) -> str:
+def verdict(path: Path, base: BaseModel, library: Library, threads: int, shared: Path | None = None) -> str:
     """Why ``library`` is not used for ``base``; empty where it is.
 
-    Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them.
+    Found once and kept in ``path``: speeds were measured for it, and a home's bits should not change with them. That it
+    is used is kept in ``shared``, too, for other homes, and taken from there: it takes a second to find. That it is not
+    may be due to a moment in which the machine was busy, so each home finds that by itself.
     """
+    known = _told(path)
+    if known is None and shared and _told(shared) == USED:
+        known = USED
+        _tell(path, known)
+    if known is None:
+        known = refusal(base, library, threads) or USED
+        for file in (path, shared if known == USED else None):
+            if file:
+                _tell(file, known)
+    return "" if known == USED else known
+
+
+def _told(path: Path) -> str | None:
+    """What the file of a verdict says; None where there is none."""
     try:
-        if told := path.read_text("utf-8", "replace").strip():
-            return "" if told == USED else told
+        return path.read_text("utf-8", "replace").strip() or None
     except OSError:
-        pass
-    reason = refusal(base, library, threads)
+        return None
+
+
+def _tell(path: Path, text: str) -> None:
+    """Write the file of a verdict, which appears as a whole."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.write_text(f"{reason or USED}\n", "utf-8")
+        unfinished.write_text(f"{text}\n", "utf-8")
+        unfinished.replace(path)
     except OSError as error:
         log.warning("%s cannot be written: %s", path, error)
-    return reason

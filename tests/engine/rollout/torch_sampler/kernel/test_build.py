@@ -172,6 +172,17 @@ def test_a_verdict_is_found_once(cache: Path, base: BaseModel, monkeypatch: pyte
     assert isinstance(context_of(base, 4, 64, "f32", str(cache)), CompiledContext)
 
 
+def test_only_a_good_verdict_holds_for_other_homes(
+    tmp_path: Path, cache: Path, base: BaseModel, users: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = iter(["torch is faster", ""])
+    monkeypatch.setattr(choice, "refusal", lambda *_: next(given))
+    shutil.copytree(cache, users)
+    kinds = [type(context_of(base, 4, 64, "f32", str(tmp_path / f"home {number}"))) for number in range(4)]
+    assert kinds == [TorchContext, CompiledContext, CompiledContext, CompiledContext]
+    assert [file.read_text() for file in tmp_path.glob("home 3/*.verdict")] == ["used\n"]
+
+
 def test_large_bases_and_bfloat16_are_for_torch(cache: Path, base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(context_of(base, 4, 64, "bf16", str(cache)), TorchContext)
     assert isinstance(context_of(base, 4, 64, "f32", ""), TorchContext)
