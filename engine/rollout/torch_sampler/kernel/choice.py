@@ -31,7 +31,7 @@ def context_of(
     cores: LentCores | None = None,
 ) -> Context:
     """A context for ``base``; compiled files and verdicts are kept in ``cache``, and without one nothing is compiled.
-    Compiled files of all homes are in ``users_folder`` as well. Passes on torch may borrow ``cores``.
+    What holds for all homes is in ``users_folder``, too. Passes on torch may borrow ``cores``.
 
     Bases of up to ``SMALL`` bytes in float32 are compiled for: the smaller they are, the more of a pass of torch is no
     arithmetic; with 60 MB it takes one and a half times as long with 64 rows. Raises ``BaseModelError`` where the base
@@ -96,6 +96,7 @@ def _tell(path: Path, text: str) -> None:
     """Write the file of a verdict, which appears as a whole."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished.write_text(f"{text}\n", "utf-8")
         unfinished.replace(path)
     except OSError as error:
