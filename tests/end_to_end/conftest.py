@@ -67,8 +67,7 @@ class Lab:
         for key, value in settings.items():
             if isinstance(value, dict):
                 lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
-        path = self.home.root / f"{name}.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.home.root.with_name(f"{name}.toml")  # beside the home, which may have to be made yet
         path.write_text("\n".join(lines))
         (number,) = Client(self.home.root).submit(path)
         return number

@@ -32,7 +32,7 @@ def test_a_task_waits_for_a_library_and_goes_on_by_itself(lab: Lab, tmp_path: Pa
     (lab.home.plugins / "sums.py").write_text(PLUGIN.format(wheel=wheel.as_uri()))
     task = lab.submit("waits", "adding", steps=2)
     nowhere = tmp_path / "nowhere.toml"
-    nowhere.write_text((lab.home.root / "waits.toml").read_text().replace("adding", "adds"))
+    nowhere.write_text(lab.home.root.with_name("waits.toml").read_text().replace("adding", "adds"))
     assert "no environment 'adds'" in lab.marlaas("submit", str(nowhere), code=2)
     deadline = time.monotonic() + PATIENCE
     while (lab.row(task).reason or "").find("allow with `marlaas env allow sums`") < 0:

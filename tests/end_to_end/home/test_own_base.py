@@ -46,6 +46,7 @@ def used(lab: Lab) -> list[str]:
 
 def test_another_base_gets_a_home_of_its_own_or_waits(new_lab: Callable[[str], Lab], folder: Path) -> None:
     lab = new_lab("home")
+    lab.marlaas("home", "new")
     task = lab.submit("long", steps=100_000)
     assert lab.until(task, 1).step >= 1
     refused = lab.marlaas("base", "use", str(folder), code=2)
