@@ -71,7 +71,10 @@ def made() -> Iterator[Made]:
                 yield Made(f"{path.relative_to(ROOT)}:{node.lineno}", cause, said, where)
 
 
-ALL = list(made())
+@pytest.fixture(scope="module")
+def errors_made() -> list[Made]:
+    """All of them. Read where a test asks: every process that collects tests loads this file."""
+    return list(made())
 
 
 def before_path(one: Made) -> str | None:
@@ -83,20 +86,20 @@ def before_path(one: Made) -> str | None:
     return text.partition("\0")[0] if "\0" in text else None
 
 
-def test_the_family_is_found() -> None:
-    assert len(ALL) > 200 and {"ConfigError", "StoreError", "AdapterError"} <= kinds()
+def test_the_family_is_found(errors_made: list[Made]) -> None:
+    assert len(errors_made) > 200 and {"ConfigError", "StoreError", "AdapterError"} <= kinds()
 
 
-def test_the_cause_stands_in_the_first_60_characters() -> None:
-    begun = [(one.place, before_path(one)) for one in ALL]
+def test_the_cause_stands_in_the_first_60_characters(errors_made: list[Made]) -> None:
+    begun = [(one.place, before_path(one)) for one in errors_made]
     late = [f"{place}: {text!r}" for place, text in begun if text is not None and not CAUSES.search(text)]
     assert not late, "name a long path as `where`, or say the cause before it:\n" + "\n".join(late)
 
 
-def test_causes_and_hints_are_whole_sentences() -> None:
+def test_causes_and_hints_are_whole_sentences(errors_made: list[Made]) -> None:
     open_ended = [
         one.place
-        for one in ALL
+        for one in errors_made
         if (one.cause[-1] not in (None, "\0") and not str(one.cause[-1]).rstrip().endswith((".", "?", "!")))
         or (one.hint and not one.hint.rstrip().endswith((".", "?", "…")))
     ]

@@ -48,12 +48,15 @@ class Round:
 
 
 def main() -> int:
-    """Run both rounds."""
+    """Run both rounds.
+
+    A test of screens waits for a small part of its time, and one of processes for a third of it: so one worker more
+    than there are cores runs the first, and two more run the others.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = ["-n", str(cores + 1)]  # one more: tests of screens and of processes wait for a part of their time
-    pure = [*workers, "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
-    by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
-    processes = [*workers, *by_file, "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
+    pure = ["-n", str(cores + 1), "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
+    by_file = ["-n", str(cores + 2), "--dist", "loadfile", "--no-loadscope-reorder"]
+    processes = [*by_file, "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
     return rounds([pure, processes], ROOT)
 
 
@@ -63,7 +66,7 @@ def files_with_processes() -> list[str]:
     The long ones come first, so that no core waits for another at the end.
     """
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.processes" in path.read_text("utf-8")]
-    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (path.parent != LONG, path))]
+    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (LONG not in path.parents, path))]
 
 
 def rounds(calls: Sequence[Sequence[str]], folder: Path) -> int:

@@ -2,7 +2,8 @@
 
 Textual's pilot takes an application for idle once its process has computed little for a fiftieth of a second. On a
 busy machine that is so in the middle of its work, and on an idle one each key waits for a tenth of a second. An event
-loop knows better: something is ready, or a thread works for it, or a timer is due soon, or nothing happens by itself.
+loop knows better: something is ready, or a thread works for it, or a timer is due soon, or something is on its way to
+another place of the screen, or nothing happens by itself.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def known_threads() -> Threads:
 
 
 async def idle(app: App[Any], *least_and_most: float) -> None:
-    """Until nothing is ready, no timer is due soon, and what changed is laid out, however long that takes."""
+    """Until nothing is ready, moves, or is due soon, and what changed is laid out, however long that takes."""
     loop = _loop()
     for _ in range(ROUNDS):
         await asyncio.sleep(0)
@@ -68,6 +69,10 @@ async def idle(app: App[Any], *least_and_most: float) -> None:
             await asyncio.sleep(0)
         if timers := _due_soon(app):
             await asyncio.wait(timers)
+        elif app.animator._animations:
+            app.animator()  # without animations, what scrolls is there with the next frame: it need not wait for it
+            if app.animator._animations:
+                await app.animator.wait_for_idle()
         elif app.screen_stack and (screen := app.screen).is_running and _has_changed(screen):
             screen._on_timer_update()
         else:

@@ -81,8 +81,11 @@ async def test_text_stands_out_in_our_themes(home: Home, screen: str) -> None:
             assert not [*hardly_seen(driver)], theme
 
 
-@pytest.mark.parametrize("view", ["1", "2", "4", "a"])
+@pytest.mark.parametrize(
+    "view", [pytest.param("1", marks=pytest.mark.slow), "2", pytest.param("4", marks=pytest.mark.slow), "a"]
+)
 async def test_text_stands_out_in_all_themes_of_the_palette(home: Home, view: str) -> None:
+    """A view with curves and a form every day, and two tables in the slow suite: all draw with the same few colours."""
     fill_full(home.database)
     async with driving(home) as driver:
         await driver.press(view)

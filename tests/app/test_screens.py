@@ -79,40 +79,40 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 15), (120, 40)])
-@pytest.mark.parametrize("view", "12345678")
-async def test_a_zoomed_pane_has_the_whole_screen(home: Home, view: str, size: tuple[int, int]) -> None:
+async def test_a_zoomed_pane_has_the_whole_screen(home: Home, size: tuple[int, int]) -> None:
     fill_full(home.database)
     async with driving(home, size) as driver:
-        await driver.press(view)
-        before = driver.text().splitlines()
-        await driver.press("z")
-        screen, text = driver.app.screen, driver.text()
-        zoomed = screen.maximized
-        assert zoomed is not None and zoomed.region.size == (size[0], size[1] - 4), "all but the bars"
-        assert "╱" not in text, "nothing is hatched"
-        lines = text.splitlines()
-        assert lines[:2] == before[:2] and " esc z all panes " in lines[-1], "how to leave stays to be seen"
-        await driver.press("escape")
-        assert screen.maximized is None and driver.text().splitlines() == before
-        await driver.press("z", "z")
-        assert screen.maximized is None and "all panes" not in driver.text()
+        for view in "12345678":
+            await driver.press(view)
+            before = driver.text().splitlines()
+            await driver.press("z")
+            screen, text = driver.app.screen, driver.text()
+            zoomed = screen.maximized
+            assert zoomed is not None and zoomed.region.size == (size[0], size[1] - 4), f"{view}: all but the bars"
+            assert "╱" not in text, f"{view}: nothing is hatched"
+            lines = text.splitlines()
+            assert lines[:2] == before[:2] and " esc z all panes " in lines[-1], f"{view}: how to leave is seen"
+            await driver.press("escape")
+            assert screen.maximized is None and driver.text().splitlines() == before, view
+            await driver.press("z", "z")
+            assert screen.maximized is None and "all panes" not in driver.text(), view
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-@pytest.mark.parametrize("view", "12345678")
 async def test_nothing_jumps_when_data_arrives(
-    home: Home, view: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    home: Home, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever stands on the screen before the store has answered is where it was once it has."""
     fill_full(home.database)
     async with driving(home, size) as driver:
-        with monkeypatch.context() as unanswered:
-            unanswered.setattr(driver.app, "poll", lambda: None)
-            await driver.press(view)
-            before = standing(driver)
-        await driver.read()
-        after = standing(driver)
-        assert {name: place for name, place in before.items() if after.get(name, place) != place} == {}
+        for view in "12345678":
+            with monkeypatch.context() as unanswered:
+                unanswered.setattr(driver.app, "poll", lambda: None)
+                await driver.press(view)
+                before = standing(driver)
+            await driver.read()
+            after = standing(driver)
+            assert {name: place for name, place in before.items() if after.get(name, place) != place} == {}, view
 
 
 def standing(driver: Driver) -> dict[str, Offset]:

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from marlaas.app.client import Home as Client
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
@@ -48,7 +49,10 @@ class Lab:
         return done.stdout if code == 0 else done.stderr
 
     def submit(self, name: str, environment: str = "arithmetic", tenant: str = "lab", **tables: Any) -> int:
-        """Submit a small task; keyword arguments are tables or values of its file."""
+        """Submit a small task from Python, which costs a third of a second less than a command; its number.
+
+        Keyword arguments are tables or values of its file.
+        """
         lines = [f'tenant = "{tenant}"\nname = "{name}"\nenvironment = "{environment}"']
         settings = {
             "steps": 4,
@@ -63,11 +67,10 @@ class Lab:
         for key, value in settings.items():
             if isinstance(value, dict):
                 lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
-        path = self.home.root / f"{name}.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.home.root.with_name(f"{name}.toml")  # beside the home, which may have to be made yet
         path.write_text("\n".join(lines))
-        (number,) = json.loads(self.marlaas("submit", str(path), "--json"))["ids"]
-        return int(number)
+        (number,) = Client(self.home.root).submit(path)
+        return number
 
     def show(self, task: int) -> dict[str, Any]:
         """``show --json``."""
@@ -87,11 +90,13 @@ class Lab:
     def until(self, task: int, step: int) -> TaskRow:
         """Wait until a task has made ``step`` steps."""
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            row = self.row(task)
-            if row.step >= step or row.state in ("failed", "paused"):
-                return row
-            time.sleep(0.02)  # the engine is another process: there is nothing to await
+        with Reader(self.home.database) as reader:
+            while time.monotonic() < deadline:
+                row = reader.task(task)
+                assert row is not None
+                if row.step >= step or row.state in ("failed", "paused"):
+                    return row
+                time.sleep(0.02)  # the engine is another process: there is nothing to await
         raise AssertionError(f"Task {task} did not reach step {step}: {self.row(task)}")
 
     def row(self, task: int) -> TaskRow:

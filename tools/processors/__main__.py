@@ -34,7 +34,7 @@ ARITHMETIC = (
     "tests/engine/rollout/torch_sampler/test_cache.py",
     "tests/engine/rollout/torch_sampler/test_tiles.py",
     "tests/tools/base",
-    "tests/end_to_end/test_repeatable.py",
+    "tests/end_to_end/run/test_repeatable.py",
 )
 """Tests whose results depend on how products are computed."""
 LLAMA = (

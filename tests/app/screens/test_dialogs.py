@@ -82,20 +82,22 @@ async def opened(driver: Driver, home: Home, name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
-@pytest.mark.parametrize("name", MADE)
-async def test_the_last_line_of_the_frame_names_the_keys(home: Home, name: str, size: tuple[int, int]) -> None:
+async def test_the_last_line_of_the_frame_names_the_keys(home: Home, size: tuple[int, int]) -> None:
     fill_full(home.database)
     async with driving(home, size) as driver:
-        await opened(driver, home, name)
-        bar = driver.app.screen.query_one(KeyBar)
-        frame = driver.app.screen.query_one(Vertical).region
-        assert bar.region.bottom == frame.bottom - 1 and frame.bottom <= size[1]
-        for down in range(driver.app.screen.query_one(Vertical).max_scroll_y + 1):
-            driver.app.screen.query_one(Vertical).scroll_to(y=down, animate=False)
+        for name in MADE:
+            await opened(driver, home, name)
+            bar = driver.app.screen.query_one(KeyBar)
+            frame = driver.app.screen.query_one(Vertical).region
+            assert bar.region.bottom == frame.bottom - 1 and frame.bottom <= size[1], name
+            for down in range(driver.app.screen.query_one(Vertical).max_scroll_y + 1):
+                driver.app.screen.query_one(Vertical).scroll_to(y=down, animate=False)
+                await driver.settle()
+                line = driver.text().splitlines()[bar.region.y]
+                keys = line.ljust(size[0])[bar.region.x : frame.right - 3]  # beside the frame and a scrollbar
+                assert keys.rstrip().endswith(" esc close") and "⏎" in keys, (name, line)
+            driver.app.pop_screen()
             await driver.settle()
-            line = driver.text().splitlines()[bar.region.y]
-            keys = line.ljust(size[0])[bar.region.x : frame.right - 3]  # beside the frame and a scrollbar
-            assert keys.rstrip().endswith(" esc close") and "⏎" in keys, line
 
 
 @pytest.mark.parametrize("key", ["escape", "enter"])

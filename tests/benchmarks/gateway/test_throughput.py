@@ -14,7 +14,9 @@ from tools.random_base.make import make_base
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 def test_both_sides_are_measured(tmp_path: Path) -> None:
+    """It starts two samplers of all cores and a gateway, and changes when the benchmark does."""
     throughput, spent, first = compared(make_base(tmp_path / "base", rows=1500), "f32", 4, 1)
     for row in (throughput, spent, first):
         assert row.theirs is not None and len(row.ours.values) == len(row.theirs.values) == 1

@@ -26,10 +26,11 @@ def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.Mon
         assert placement.trainers == (placement.trainer,)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.timeout(180)
 @pytest.mark.torch
 def test_tasks_run_are_counted_and_refused_in_a_sentence() -> None:
+    """An engine of its own, for what changes when the benchmarks do."""
     tasks = [replace(task, environment_config={"mean": 0.01}) for task in load("concurrency").part(2, 1).tasks]
     with fleet(["tools"], "[engine]\ntasks = 1\n") as home:
         run = home.run(tasks)

@@ -1,4 +1,7 @@
-"""The arms of the section on tenants do what its rows say; a policy that moves is compared with one that stays."""
+"""The arms of the section on tenants do what its rows say; a policy that moves is compared with one that stays.
+
+Those with real trainers are slow: ``tests/engine/fleet/test_two_trainers.py`` shows daily that a move changes no bit.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ ARMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.torch
 async def test_every_tenant_makes_a_step_at_either_trainer(tmp_path: Path) -> None:
@@ -32,6 +36,7 @@ async def test_every_tenant_makes_a_step_at_either_trainer(tmp_path: Path) -> No
     assert steps == [2] * TENANTS
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.torch
 async def test_a_move_is_timed_and_changes_no_bit(tmp_path: Path) -> None:

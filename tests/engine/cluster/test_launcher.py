@@ -54,7 +54,13 @@ async def spawn(bridge: WorkerHandle, tmp_path: Path) -> AsyncIterator[Spawn]:
         await handle.stop()
 
 
+@pytest.mark.slow
 class TestOverTheBridge(LauncherContract):
+    """What holds of any launcher, each time over a bridge of its own: half a second of a core, 26 times.
+
+    ``tests/engine/workers/test_handle.py`` shows it on this machine every day; below is what a bridge adds.
+    """
+
     beat = 0.2
 
     async def logged(self, handle: WorkerHandle, text: str) -> bool:

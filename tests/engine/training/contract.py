@@ -19,7 +19,9 @@ CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 TIGHT = 2e-5
 
 
-class TrainerContract:
+class StepContract:
+    """Of what a trainer keeps, that which depends most on how it computes: its steps, alone and beside others."""
+
     tight = TIGHT
     """How far a log-probability may be from the plain one."""
     relative = 1e-4
@@ -37,25 +39,6 @@ class TrainerContract:
     @pytest.fixture
     def trainer(self, new_trainer: NewTrainer) -> Trainer:
         return new_trainer()
-
-    async def test_a_fresh_policy_is_version_0_and_changes_nothing_yet(
-        self, trainer: Trainer, base: str, tmp_path: Path
-    ) -> None:
-        opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        state = read_state(tmp_path / "0")
-        assert (opened.step, state.header.step, opened.size) == (0, 0, (tmp_path / "0").stat().st_size)
-        assert opened.checksum == checksum(state.adapter)
-        assert not any(state.adapter[name].any() for name in state.adapter if name.endswith("lora_B"))
-        tokens = group(1).sequences[0].tokens
-        plain = Oracle(base, tmp_path / "0").logprobs(tokens, base=True)
-        expected = plain[np.arange(len(tokens) - 1), tokens[1:]]
-        assert np.allclose(await trainer.score("a", tokens, 1, 1.0), expected, atol=self.tight)
-
-    async def test_the_seed_decides_the_first_weights(self, trainer: Trainer, tmp_path: Path) -> None:
-        first = await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
-        same = await trainer.open("b", CONFIG, str(tmp_path / "b"), resume=False)
-        other = await trainer.open("c", replace(CONFIG, seed=1), str(tmp_path / "c"), resume=False)
-        assert first.checksum == same.checksum != other.checksum
 
     @pytest.mark.parametrize(
         "config",
@@ -77,27 +60,6 @@ class TrainerContract:
             assert result.step == number
             assert result.grad_norm == pytest.approx(norm, rel=self.relative)
         assert oracle.distance(read_state(tmp_path / "2")) < self.moved
-
-    async def test_tokens_may_have_advantages_of_their_own(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
-        """Those of their turns, in a group whose members share their prompt; the same everywhere is one for all."""
-        plain, draw = group(1), np.random.default_rng(3)
-        drawn = [draw.normal(size=len(s.tokens)).astype(np.float32) for s in plain.sequences]
-        equal = [np.full(len(s.tokens), s.advantage, np.float32) for s in plain.sequences]
-        varied, flat = (
-            replace(plain, sequences=tuple(map(lambda s, own: replace(s, advantages=own), plain.sequences, found)))
-            for found in (drawn, equal)
-        )
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        oracle = Oracle(base, tmp_path / "0")
-        (norm,) = oracle.steps([(varied,)], CONFIG)
-        assert (await train(trainer, "a", (varied,), tmp_path / "1")).grad_norm == pytest.approx(
-            norm, rel=self.relative
-        )
-        assert oracle.distance(read_state(tmp_path / "1")) < self.moved
-        for name, some in (("plain", plain), ("flat", flat)):
-            await trainer.open(name, CONFIG, str(tmp_path / "0"), resume=False)
-            await train(trainer, name, (some,), tmp_path / name)
-        assert (tmp_path / "plain").read_bytes() == (tmp_path / "flat").read_bytes()
 
     async def test_a_step_beside_other_policies_is_the_step_alone(
         self, new_trainer: NewTrainer, tmp_path: Path
@@ -129,6 +91,65 @@ class TrainerContract:
         assert crowded == norms
         for policy in policies:
             assert (tmp_path / f"{policy} beside").read_bytes() == (tmp_path / f"{policy} alone").read_bytes(), policy
+
+    async def test_a_resumed_policy_goes_on_to_the_last_bit(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
+        through = new_trainer()
+        await through.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        committed = await train(through, "a", (group(1),), tmp_path / "1")
+        await train(through, "a", (group(2),), tmp_path / "2")
+        final = await train(through, "a", (group(3),), tmp_path / "3")
+
+        again = new_trainer()
+        resumed = await again.open("a", CONFIG, str(tmp_path / "1"), resume=True)
+        assert (resumed.step, resumed.checksum, resumed.size) == (1, committed.checksum, committed.size)
+        await train(again, "a", (group(2),), tmp_path / "2 again")
+        repeated = await train(again, "a", (group(3),), tmp_path / "3 again")
+        assert (repeated.step, repeated.checksum) == (3, final.checksum)
+        assert (tmp_path / "3").read_bytes() == (tmp_path / "3 again").read_bytes()
+
+
+class TrainerContract(StepContract):
+    """All of it."""
+
+    async def test_a_fresh_policy_is_version_0_and_changes_nothing_yet(
+        self, trainer: Trainer, base: str, tmp_path: Path
+    ) -> None:
+        opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        state = read_state(tmp_path / "0")
+        assert (opened.step, state.header.step, opened.size) == (0, 0, (tmp_path / "0").stat().st_size)
+        assert opened.checksum == checksum(state.adapter)
+        assert not any(state.adapter[name].any() for name in state.adapter if name.endswith("lora_B"))
+        tokens = group(1).sequences[0].tokens
+        plain = Oracle(base, tmp_path / "0").logprobs(tokens, base=True)
+        expected = plain[np.arange(len(tokens) - 1), tokens[1:]]
+        assert np.allclose(await trainer.score("a", tokens, 1, 1.0), expected, atol=self.tight)
+
+    async def test_the_seed_decides_the_first_weights(self, trainer: Trainer, tmp_path: Path) -> None:
+        first = await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
+        same = await trainer.open("b", CONFIG, str(tmp_path / "b"), resume=False)
+        other = await trainer.open("c", replace(CONFIG, seed=1), str(tmp_path / "c"), resume=False)
+        assert first.checksum == same.checksum != other.checksum
+
+    async def test_tokens_may_have_advantages_of_their_own(self, trainer: Trainer, base: str, tmp_path: Path) -> None:
+        """Those of their turns, in a group whose members share their prompt; the same everywhere is one for all."""
+        plain, draw = group(1), np.random.default_rng(3)
+        drawn = [draw.normal(size=len(s.tokens)).astype(np.float32) for s in plain.sequences]
+        equal = [np.full(len(s.tokens), s.advantage, np.float32) for s in plain.sequences]
+        varied, flat = (
+            replace(plain, sequences=tuple(map(lambda s, own: replace(s, advantages=own), plain.sequences, found)))
+            for found in (drawn, equal)
+        )
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        oracle = Oracle(base, tmp_path / "0")
+        (norm,) = oracle.steps([(varied,)], CONFIG)
+        assert (await train(trainer, "a", (varied,), tmp_path / "1")).grad_norm == pytest.approx(
+            norm, rel=self.relative
+        )
+        assert oracle.distance(read_state(tmp_path / "1")) < self.moved
+        for name, some in (("plain", plain), ("flat", flat)):
+            await trainer.open(name, CONFIG, str(tmp_path / "0"), resume=False)
+            await train(trainer, name, (some,), tmp_path / name)
+        assert (tmp_path / "plain").read_bytes() == (tmp_path / "flat").read_bytes()
 
     async def test_it_does_not_matter_in_how_many_calls_a_batch_comes(self, trainer: Trainer, tmp_path: Path) -> None:
         whole = TrainGroup(0, group(1).sequences + group(2).sequences)
@@ -171,21 +192,6 @@ class TrainerContract:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         stats = await trainer.accumulate("a", ())
         assert (stats.tokens, stats.measured, stats.loss) == (0, 0, 0.0)
-
-    async def test_a_resumed_policy_goes_on_to_the_last_bit(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
-        through = new_trainer()
-        await through.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        committed = await train(through, "a", (group(1),), tmp_path / "1")
-        await train(through, "a", (group(2),), tmp_path / "2")
-        final = await train(through, "a", (group(3),), tmp_path / "3")
-
-        again = new_trainer()
-        resumed = await again.open("a", CONFIG, str(tmp_path / "1"), resume=True)
-        assert (resumed.step, resumed.checksum, resumed.size) == (1, committed.checksum, committed.size)
-        await train(again, "a", (group(2),), tmp_path / "2 again")
-        repeated = await train(again, "a", (group(3),), tmp_path / "3 again")
-        assert (repeated.step, repeated.checksum) == (3, final.checksum)
-        assert (tmp_path / "3").read_bytes() == (tmp_path / "3 again").read_bytes()
 
     async def test_opening_again_discards_an_unfinished_gradient(self, trainer: Trainer, tmp_path: Path) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)

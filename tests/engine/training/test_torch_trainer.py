@@ -21,7 +21,7 @@ from marlaas.engine.training.model import Model
 from marlaas.engine.training.protocol import Job, Refused
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
-from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
 from .contract_losses import LossContract
 from .contract_moving import MovingContract
 from .contract_refusals import RefusalContract
@@ -63,7 +63,7 @@ class TestContract(TrainerContract):
         return new_torch_trainer
 
 
-class TestContractInBfloat16(TrainerContract):
+class TestStepsInBfloat16(StepContract):
     """The same with a base in sixteen bits; its log-probabilities are some hundredths off."""
 
     tight, relative, summed, moved = (
@@ -79,13 +79,23 @@ class TestContractInBfloat16(TrainerContract):
             yield new
 
 
-class TestContractWithoutRoom(TrainerContract):
+@pytest.mark.slow
+class TestContractInBfloat16(TestStepsInBfloat16, TrainerContract):
+    """All of the contract: the base's numbers are others, and all else is the code of float32."""
+
+
+class TestStepsWithoutRoom(StepContract):
     """The same where no layer keeps more than its input."""
 
     @pytest.fixture
     def new_trainer(self, base: str, device: str, tmp_path: Path) -> Iterator[NewTrainer]:
         with trainers(base, device, tmp_path, room=1) as new:
             yield new
+
+
+@pytest.mark.slow
+class TestContractWithoutRoom(TestStepsWithoutRoom, TrainerContract):
+    """All of the contract: layers compute twice, and all else is the code of every day."""
 
 
 class TestLosses(LossContract):

@@ -1,8 +1,10 @@
-"""Compiles ``decode.c`` for this processor, once for each cache folder, with the C compiler that is there.
+"""Compiles ``decode.c`` for this processor, once for each user of a machine, with the C compiler that is there.
 
 A file's name says what it was made of and for (source, flags, processor, system) and the digest of its bytes: so a
-damaged file is known before it is loaded, and processes that compile at once do not disturb each other. A folder that
-comes from another machine has files for that one, which are left alone. Knows no torch.
+damaged file is known before it is loaded, and processes that compile at once do not disturb each other. A home keeps a
+copy of its own, so that its bits stay what they are when another compiler comes; one without takes the user's, and who
+has compiled leaves a copy there for the next home. A folder that comes from another machine has files for that one,
+which are left alone. Knows no torch.
 """
 
 from __future__ import annotations
@@ -41,18 +43,17 @@ class NotCompiled(Exception):
     """Why there is no library, in a sentence."""
 
 
-def compiled(cache: Path) -> tuple[Library, str]:
-    """The library for this processor, and its name, from ``cache``; compiled there where it is missing or damaged.
+def compiled(cache: Path, shared: Path | None = None) -> tuple[Library, str]:
+    """The library for this processor, and its name, from ``cache``.
 
-    Raises ``NotCompiled``.
+    Where it is missing or damaged there, it is copied from the folder ``shared``; where it is missing there, too, it is
+    compiled and kept in both. A shared folder that cannot be used is done without. Raises ``NotCompiled``.
     """
     key = key_of(SOURCE, FLAGS)
-    for path in kept(cache, key):
-        try:
-            return Library(path), path.stem
-        except (OSError, AttributeError) as error:
-            log.warning("%s cannot be loaded: %s", path, error)
-            path.unlink(missing_ok=True)
+    if found := loaded(cache, key):
+        return found
+    if shared and copied(shared, cache, key) and (found := loaded(cache, key)):
+        return found
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix="compiling-") as folder:
@@ -60,9 +61,37 @@ def compiled(cache: Path) -> tuple[Library, str]:
             tried(made)
             path = cache / f"{key}-{digest(made)}.so"
             made.replace(path)
-        return Library(path), path.stem
+        library = Library(path)
     except (OSError, AttributeError) as error:
         raise NotCompiled(f"What was compiled in {cache} cannot be used: {error}.") from error
+    if shared:
+        copied(cache, shared, key)
+    return library, path.stem
+
+
+def loaded(cache: Path, key: str) -> tuple[Library, str] | None:
+    """A library with this key, and its name; files that cannot be loaded are removed."""
+    for path in kept(cache, key):
+        try:
+            return Library(path), path.stem
+        except (OSError, AttributeError) as error:
+            log.warning("%s cannot be loaded: %s", path, error)
+            path.unlink(missing_ok=True)
+    return None
+
+
+def copied(source: Path, target: Path, key: str) -> bool:
+    """Copy whole files with this key from one folder into another; whether there was one. A copy appears as a whole."""
+    found = False
+    try:
+        for path in kept(source, key):
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target, prefix="copying-") as folder:
+                shutil.copyfile(path, Path(folder, path.name)).replace(target / path.name)
+            found = True
+    except OSError as error:
+        log.info("%s cannot be copied to %s: %s", source, target, error)
+    return found
 
 
 def kept(cache: Path, key: str) -> Iterator[Path]:

@@ -3,16 +3,17 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.rollout.torch_sampler.kernel.build import compiled, compiler
+from marlaas.engine.rollout.torch_sampler.kernel.choice import users_folder
 from marlaas.engine.rollout.torch_sampler.kernel.library import Library
 
 
 @pytest.fixture(scope="session")
 def compiled_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with what is compiled for this processor."""
+    """A cache folder with what is compiled for this processor, as a new home of this user has it."""
     if not compiler():
         pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("compiled")
-    compiled(folder)
+    compiled(folder, users_folder())
     return folder
 
 
