@@ -119,7 +119,7 @@ selected task alone, / filters by number, name, tenant and label."""
         empty = not self._versions
         for widget in self.query("#sums, VersionDetail, #beside"):
             widget.display = not empty
-        self.query_one(Nothing).display = empty and self.marlaas.has_read
+        self.query_one(Nothing).display = empty and (self._answer is not None or snapshot.engine is None)
         self.query_one(VersionList).show_lines(self._lines, snapshot.now, self._choice.sort)
         if self._shown_task != self.marlaas.selected and self._versions:
             self._shown_task = self.marlaas.selected

@@ -122,7 +122,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         lines = head(self._state, keys, self._alive, snapshot.now, self._width) if told else []
         self.query_one("#api-head", Pane).show(lines)
         nothing = self.query_one(Nothing)
-        nothing.display = not keys and (known is not None or (self.marlaas.has_read and snapshot.engine is None))
+        nothing.display = not keys and (known is not None or snapshot.engine is None)
         hint = _OPEN if self._url else _CLOSED.format(keys="o" if self._alive else "S to start an engine, then o")
         if hint != self._hint:
             self._hint = hint

@@ -104,7 +104,7 @@ task."""
                 self._shown = (question, answer.listing)
                 lines.show(answer.listing, anew=anew)
             self._show_empty(lines.count == 0)
-        elif snapshot.engine is None and self.marlaas.has_read:
+        elif snapshot.engine is None:
             self._show_empty(True)
         self._tell()
 

@@ -149,7 +149,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show all panes."""
         task = snapshot.task(self.marlaas.selected)
-        self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
+        self.query_one(ContentSwitcher).current = "nowhere" if task is None else "task"
         head, own = self.query_one(TaskLine), self.marlaas.learner
         head.row = learners(task)[own] if task and own else task
         head.brief = self.app.size.width < _NORMAL
