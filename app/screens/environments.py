@@ -50,9 +50,11 @@ class EnvironmentsScreen(View):
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 Broken ones come first.
 
-C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, a opens the
-form for a task on it. E opens your editor on it, at the line that is wrong. N writes a template of another one. i
-shows which libraries one waits for, and installs them if you agree."""
+C checks one before you train on it.
+v shows its first prompts, P lets you play in the model's place.
+a opens the form for a task on it.
+E opens your editor on it, at the line that is wrong; N writes a template of another one.
+i shows which libraries one waits for, and installs them if you agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("N", "new", "new", id="environments.new"),
         Binding("R", "reload", "reload", show=False, id="environments.reload"),

@@ -66,7 +66,8 @@ A click on a column's head sorts."""
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
         Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
     ]
-    AUTO_FOCUS = "QueueTable"
+    AUTO_FOCUS = ""
+    """The view chooses by itself: its table, or how to begin."""
 
     def __init__(self) -> None:
         super().__init__()
