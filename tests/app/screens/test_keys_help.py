@@ -45,4 +45,5 @@ async def test_ways_to_move_are_told_in_pairs_and_nothing_is_cut(home: Home) -> 
 
 
 def test_a_line_of_its_own_begins_after_a_sentence_alone() -> None:
-    assert sentences("x cuts a\nlong line. Still here.\ny is next.") == ["x cuts a long line. Still here.", "y is next."]
+    written = "x cuts a\nlong line. Still here.\ny is next."
+    assert sentences(written) == ["x cuts a long line. Still here.", "y is next."]
