@@ -83,7 +83,6 @@ class MarlaasApp(Acting):
         self.home_text = short_path(home.root)
         self.web = web
         self.views = ALL_MODES
-        self.has_read = False
         self.selected: int | None = None
         self.policy = ""
         """Which policy of the selected task is looked at, where it trains several; empty: the first."""
@@ -93,7 +92,7 @@ class MarlaasApp(Acting):
         """A task that the queue's cursor is to go to as soon as the store has it."""
         self.farewell = ""
         self.begun: Callable[[], None] = lambda: None
-        """Called once the first snapshot is painted."""
+        """Called once a view of the home is painted."""
         self._interval = interval
         self._timer: Timer | None = None
         self._before = "queue"
@@ -131,8 +130,9 @@ class MarlaasApp(Acting):
             super().refresh_css(animate)
 
     def on_mount(self) -> None:
-        """Open the queue and begin to read."""
+        """Open the queue on what is there: an empty one would be drawn first otherwise. Then go on reading."""
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))  # the shell has drawn over it
+        self.snapshot = self._feed.poll()
         self.switch_mode("queue")
         self.poll()
 
@@ -160,7 +160,7 @@ class MarlaasApp(Acting):
 
     def on_feed_updated(self, message: Feed.Updated) -> None:
         """Show a snapshot."""
-        first, self.snapshot, self.has_read = not self.has_read, message.snapshot, True
+        first, self.snapshot = self._timer is None, message.snapshot
         if self.view is not None and self.view.is_mounted:
             self.view.show(self.snapshot)
         if first:

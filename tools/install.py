@@ -146,12 +146,17 @@ def announce(profile: str, behind: bool = False) -> None:
 
 
 def llama_words(profile: str, behind: bool = False) -> list[str]:
-    """A sentence or two on how llama.cpp will be compiled."""
+    """A sentence or two on where llama.cpp will come from."""
     row = llama.backend_of(profile)
     when = "in the background, while the demo runs" if behind else "here"
-    if row:
+    if any(llama.kept_builds(llama.build_key(row[0] if row else "")).glob("*.whl")):
+        words = ["llama.cpp was compiled for this processor before, and is taken from your cache folder."]
+    elif row:
         return [f"llama.cpp is compiled {when}, with {row[0]}: a quarter of an hour or more on 2 cores, once."]
-    words = [f"llama.cpp is compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."]
+    else:
+        wheel = os.environ.get("LLAMA_INDEX") and not os.environ.get("CMAKE_ARGS")
+        first = "taken from LLAMA_INDEX where a wheel there fits this processor, else " if wheel else ""
+        words = [f"llama.cpp is {first}compiled {when}: 5 to 7 minutes on 2 cores, once for this user and processor."]
     if profile == "gpu":
         words.append(
             "It is for the processor alone, since nvcc of NVIDIA's CUDA toolkit is missing. vLLM samples on the cards "

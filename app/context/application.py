@@ -74,10 +74,6 @@ class Application(Protocol):
         """The newest snapshot."""
 
     @property
-    def has_read(self) -> bool:
-        """Whether the store has been looked at yet."""
-
-    @property
     def readonly(self) -> bool:
         """Whether every action is refused."""
 

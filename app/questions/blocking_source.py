@@ -1,4 +1,4 @@
-"""The code that a blocked task waits for, for views that have nothing else to show of it yet."""
+"""The code that a blocked task waits for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..reading.home_reader import HomeReader
 
 
 def blocking_source(reader: HomeReader, task: int, now: float) -> Excerpt | None:
-    """The lines of its environment that are wrong, of a task that is blocked before its first step; else None."""
+    """The lines of its environment that are wrong, of a task that is blocked; else None."""
     row = reader.task(task)
-    if row is None or row.state != "blocked" or row.step:
+    if row is None or row.state != "blocked":
         return None
     try:
         return task_excerpt(row, reader.environments(), reader.environment_use(now))

@@ -42,8 +42,9 @@ class AdaptersScreen(VersionsView):
     HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
 beside the marked one (space), or beside the base.
 
-e writes a PEFT folder, f begins a new task from it, b lets its own task go on from it, x deletes it. o shows the
-selected task alone, / filters by number, name, tenant and label."""
+e writes a PEFT folder.
+f begins a new task from it, b lets its own task go on from it, x deletes it.
+o shows the selected task alone, / filters by number, name, tenant and label."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", show=False, key_display="/", id="adapters.filter"),
         Binding("s", "sort", "sort", show=False, id="adapters.sort"),
@@ -119,7 +120,7 @@ selected task alone, / filters by number, name, tenant and label."""
         empty = not self._versions
         for widget in self.query("#sums, VersionDetail, #beside"):
             widget.display = not empty
-        self.query_one(Nothing).display = empty and self.marlaas.has_read
+        self.query_one(Nothing).display = empty and (self._answer is not None or snapshot.engine is None)
         self.query_one(VersionList).show_lines(self._lines, snapshot.now, self._choice.sort)
         if self._shown_task != self.marlaas.selected and self._versions:
             self._shown_task = self.marlaas.selected

@@ -46,9 +46,10 @@ class ApiScreen(View):
 
     HELP = """Programs from outside: any that speaks OpenAI's or Anthropic's interface asks the base and your adapters.
 
-o opens the API on this machine, and closes it; tasks do not mind. N makes a key for a tenant and shows it once: it may
-use what is that tenant's, and nothing else. x revokes one. y copies the environment variables by which a program finds
-the API. Where an environment runs a program, that has an address and a key of its own, which are not listed.
+o opens the API on this machine, and closes it; tasks do not mind.
+N makes a key for a tenant and shows it once: it may use what is that tenant's, and nothing else; x revokes one.
+y copies the environment variables by which a program finds the API.
+Where an environment runs a program, that has an address and a key of its own, which are not listed.
 
 Below are the latest requests of the key under the cursor. All are in api.log: 7, then ]."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -122,7 +123,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
         lines = head(self._state, keys, self._alive, snapshot.now, self._width) if told else []
         self.query_one("#api-head", Pane).show(lines)
         nothing = self.query_one(Nothing)
-        nothing.display = not keys and (known is not None or (self.marlaas.has_read and snapshot.engine is None))
+        nothing.display = not keys and (known is not None or snapshot.engine is None)
         hint = _OPEN if self._url else _CLOSED.format(keys="o" if self._alive else "S to start an engine, then o")
         if hint != self._hint:
             self._hint = hint

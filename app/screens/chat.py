@@ -50,8 +50,8 @@ class ChatScreen(View):
 message and the same random numbers. A sampler of its own answers; it starts with the first message and ends with this
 pane.
 
-Esc stops an answer (its message then counts as never sent), and leaves. ctrl+o: system message,
-temperature, length, top-p, top-k, min-p."""
+Esc stops an answer (its message then counts as never sent), and leaves.
+ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),
         Binding("ctrl+o", "manner", "settings", id="chat.manner"),

@@ -35,8 +35,9 @@ class EngineScreen(View):
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
-+ and - zoom the timeline in and out. “behind”: how much less than the best served tenant this one got, by weight; who
-is furthest behind is served next. Draining finishes the steps under way; stopping loses the episodes under way.
++ and - zoom the timeline in and out.
+“behind”: how much less than the best served tenant this one got, by weight; who is furthest behind is served next.
+Draining finishes the steps under way; stopping loses the episodes under way.
 Yielding frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [

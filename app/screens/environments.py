@@ -50,9 +50,11 @@ class EnvironmentsScreen(View):
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 Broken ones come first.
 
-C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, a opens the
-form for a task on it. E opens your editor on it, at the line that is wrong. N writes a template of another one. i
-shows which libraries one waits for, and installs them if you agree."""
+C checks one before you train on it.
+v shows its first prompts, P lets you play in the model's place.
+a opens the form for a task on it.
+E opens your editor on it, at the line that is wrong; N writes a template of another one.
+i shows which libraries one waits for, and installs them if you agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("N", "new", "new", id="environments.new"),
         Binding("R", "reload", "reload", show=False, id="environments.reload"),
@@ -69,6 +71,7 @@ shows which libraries one waits for, and installs them if you agree."""
     def __init__(self) -> None:
         super().__init__()
         self._answer = EnvironmentsAnswer()
+        self._answered = False
         self._asked: dict[str, Asked] = {}
         self._checks: dict[str, EnvironmentRow] = {}
         """Environments with the findings of checks by hand, in place of those that the engine stored."""
@@ -95,12 +98,12 @@ shows which libraries one waits for, and installs them if you agree."""
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show table and details."""
         if isinstance(answer, EnvironmentsAnswer):
-            self._answer = self._with_checks(answer)
+            self._answer, self._answered = self._with_checks(answer), True
             versions = {row.name: row.version for row in answer.rows}
             self._asked = {name: each for name, each in self._asked.items() if each.version == versions.get(name)}
         known = bool(self._answer.rows)
         self.query_one("#environments").display = known
-        self.query_one(Nothing).display = not known and self.marlaas.has_read
+        self.query_one(Nothing).display = not known and (self._answered or snapshot.engine is None)
         rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
         table = self.query_one(EnvironmentsTable)
         names = {row.name: plugin_of(row) for row in self._answer.rows}

@@ -36,9 +36,10 @@ class LogsScreen(View):
     HELP = """What happened, newest at the bottom. The list follows while the cursor is on its last line; moving up
 pauses that, G goes on.
 
-/ filters: level:error task:17 tenant:bio some words. L goes through the levels, T shows one tenant, o the selected task
-alone or all. ] and [ go through the engine's and the workers' own logs, w shows a line as a whole, enter opens its
-task."""
+/ filters: level:error task:17 tenant:bio some words.
+L goes through the levels, T shows one tenant, o the selected task alone or all.
+] and [ go through the engine's and the workers' own logs.
+w shows a line as a whole, enter opens its task."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/", id="logs.filter"),
         Binding("right_square_bracket", "turn(1)", "other log", key_display="]", id="logs.next"),
@@ -104,7 +105,7 @@ task."""
                 self._shown = (question, answer.listing)
                 lines.show(answer.listing, anew=anew)
             self._show_empty(lines.count == 0)
-        elif snapshot.engine is None and self.marlaas.has_read:
+        elif snapshot.engine is None:
             self._show_empty(True)
         self._tell()
 

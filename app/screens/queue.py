@@ -66,7 +66,8 @@ A click on a column's head sorts."""
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
         Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
     ]
-    AUTO_FOCUS = "QueueTable"
+    AUTO_FOCUS = ""
+    """The view chooses by itself: its table, or how to begin."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +113,7 @@ A click on a column's head sorts."""
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show the table and the line."""
-        empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
+        empty = not snapshot.tasks and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
         course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.speeds, snapshot.serving)

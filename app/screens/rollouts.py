@@ -44,10 +44,12 @@ class RolloutsScreen(View):
 
     HELP = """What the model writes: steps, their groups, the conversations of a group. Enter goes deeper, esc back.
 
-n and N turn to the next and the one before, b and w to the best and the worst of the group. v shades the tokens by
-advantage, log-probability, importance weight or version. / looks for a word in everything that was said; n and N then
-go from hit to hit. c marks a conversation, and a second c sets another one beside it. f shows failures only. Where a
-task trains several policies, P turns to the next one's steps; a group shows all who spoke in its episodes."""
+n and N turn to the next and the one before, b and w to the best and the worst of the group.
+v shades the tokens by advantage, log-probability, importance weight or version.
+/ looks for a word in everything that was said; n and N then go from hit to hit.
+c marks a conversation, and a second c sets another one beside it.
+f shows failures only.
+Where a task trains several policies, P turns to the next one's steps; a group shows all who spoke in its episodes."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn(1)", "next", id="rollouts.next"),
         Binding("N", "turn(-1)", "previous", show=False, id="rollouts.previous"),

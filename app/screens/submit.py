@@ -5,6 +5,7 @@ Opened on top of a view. It writes what the command line would write, and only o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -34,7 +35,7 @@ from ..widgets.key_bar import KeyBar
 from ..widgets.notice_line import NoticeLine
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
-from ..widgets.submit.outlook import Outlook
+from ..widgets.submit.outlook import LATER, Outlook
 from .submit_editor import edited_table
 
 
@@ -182,7 +183,7 @@ class SubmitScreen(ModalScreen[None]):
         outlook = self.query_one(Outlook)
         outlook.show_file(checked.text)
         if not checked.ready:
-            outlook.show_estimate((), "when nothing is missing or wrong")
+            outlook.show_estimate((), LATER)
             return
         outlook.show_estimating()
         self._prospects.ask(checked.submissions)
@@ -205,9 +206,15 @@ class SubmitScreen(ModalScreen[None]):
 
     # What the keys do.
 
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """The key that turns to the task file turns back from it."""
+        return {"turn": "form"} if self.has_class("-turned") else {}
+
     def action_turn(self) -> None:
         """Switch between form and task file, on a narrow screen."""
         self.toggle_class("-turned")
+        self.refresh_bindings()
         if self.has_class("-turned"):
             self.query_one(Outlook).focus()
         else:
@@ -221,6 +228,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(reason, bad=True)
             if key := first_wrong(self._checked, self._form.fields):
                 self.remove_class("-turned")
+                self.refresh_bindings()
                 self.run_worker(self.query_one(Fields).go_to(key), exclusive=True, group="wrong")
             return
         self._sending = True

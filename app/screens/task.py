@@ -59,13 +59,15 @@ class TaskScreen(TasksView):
     HELP = """One task, and first whether it learns. Arrows among the metrics, or m and M, choose what is drawn; enter
 explains it.
 
-s smooths the curve more, or not at all: the faint line behind it is what was measured, the fill goes from the worst to
-the best of a group. v shows the small charts alone; D lists the diagnostics, too. f shows what goes wrong in its
-learning (a ! beside its state), with rollouts and what to do. P turns to the next policy, where a task trains several:
-everything that is shown is of that one. w shows how its versions did against others. c lays up to three other tasks or
-policies over the chart; i reads single points with ← and → (shift: step by step); o makes its axis logarithmic; d shows
-the task's configuration. ◆ is a held-out score with its standard error, ┊ a change of the environment. Of an evaluation
-the list has the versions, and the arrows choose whose replies are shown. tab goes from pane to pane, z enlarges one."""
+◆ is a held-out score with its standard error, ┊ a change of the environment.
+The faint line is what was measured, the fill goes from the worst to the best of a group; s smooths more, or not at all.
+v shows the small charts alone, D lists the diagnostics, too.
+f shows what goes wrong in its learning (a ! beside its state), with rollouts and what to do.
+c lays up to three other tasks or policies over the chart.
+i reads single points with ← and →, with shift step by step.
+P turns to the next policy, where a task trains several; w shows how its versions did against others.
+Of an evaluation the list has the versions, and the arrows choose whose replies are shown.
+tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", show=False, id="task.metric"),
         Binding("M", "metric(-1)", "previous metric", show=False, id="task.metric_before"),
@@ -149,7 +151,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show all panes."""
         task = snapshot.task(self.marlaas.selected)
-        self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
+        self.query_one(ContentSwitcher).current = "nowhere" if task is None else "task"
         head, own = self.query_one(TaskLine), self.marlaas.learner
         head.row = learners(task)[own] if task and own else task
         head.brief = self.app.size.width < _NORMAL
@@ -161,7 +163,7 @@ the list has the versions, and the arrows choose whose replies are shown. tab go
             title = words(answer.metric).title
             missing = awaiting(learners(task)[own], answer.first, title, snapshot.now, snapshot.serving)
             self.query_one(MetricChart).missing = missing
-            self._show_source(answer.source)
+            self._show_source(answer.source if not task.step else None)
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer

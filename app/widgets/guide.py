@@ -16,13 +16,13 @@ from ..context.application import Application
 _FIRST = "Nothing has been trained here yet. Three ways to begin:"
 _TEXT = """
 
-  d   Run the demo. Three tenants train on one small base at the same
+  [b $text-accent]d[/]   Run the demo. Three tenants train on one small base at the same
       time, each on an environment of another shape.
 
-  e   Write an environment. A template that runs as it is goes into the
+  [b $text-accent]e[/]   Write an environment. A template that runs as it is goes into the
       plugins folder and is opened in your editor.
 
-  a   Add a task: choose an environment, see what it asks, submit.
+  [b $text-accent]a[/]   Add a task: choose an environment, see what it asks, submit.
 
 Each of them is a command, too: `marlaas demo`, `marlaas env new NAME`,
 `marlaas submit FILE`. `marlaas doctor` looks at this machine."""
@@ -43,7 +43,7 @@ class Guide(Static, can_focus=True):
         """The person wants to write an environment."""
 
     def __init__(self, id: str | None = None) -> None:
-        super().__init__(_FIRST + _TEXT, markup=False, id=id)
+        super().__init__(_FIRST + _TEXT, id=id)
         self._begun: float | None = None
         """When the demo's start began, while that is under way."""
 

@@ -56,6 +56,16 @@ def test_without_nvcc_llama_is_for_processors_and_people_know(ran: Steps) -> Non
     assert not any("nvcc" in sentence for sentence in install.llama_words("cpu"))
 
 
+def test_people_are_told_where_llama_comes_from(ran: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "llama.cpp is compiled here: 5 to 7 minutes" in install.llama_words("cpu")[0]
+    monkeypatch.setenv("LLAMA_INDEX", "wheels")
+    assert "where a wheel there fits this processor, else compiled in the" in install.llama_words("cpu", behind=True)[0]
+    monkeypatch.setenv("CMAKE_ARGS", "-DX=1")
+    assert "LLAMA_INDEX" not in install.llama_words("cpu")[0], "it is not used then"
+    install.install("cpu", [])
+    assert "minutes" not in install.llama_words("cpu")[0]
+
+
 def test_the_demo_has_llama_in_the_background(ran: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything else is there when the set-up ends, and the stamp says so."""
     begun: list[str] = []

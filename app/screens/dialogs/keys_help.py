@@ -5,6 +5,7 @@ Keys are shown as the person's key map has them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,6 +36,7 @@ _PAIRS = (
     ("next pane", "pane before"),
 )
 """Ways to move that are told in one line."""
+_SENTENCE_ENDED = re.compile(r"(?<=[.])\n")
 HERE, EVERYWHERE, MOVING = "in this view", "in every view", "moving"
 
 
@@ -95,7 +97,7 @@ class KeysHelp(Reading):
 
     def text(self, width: int) -> Content:
         """What the view is, then keys in as many columns as there is room for."""
-        paragraphs = [" ".join(each.split()) for each in self._text.split("\n\n") if each]
+        paragraphs = ["\n".join(sentences(each)) for each in self._text.split("\n\n") if each]
         parts = [part for each in paragraphs for part in (Content(each), Content(""))]
         columns = max(1, width // _ENTRY)
         for section in (HERE, EVERYWHERE, MOVING):
@@ -111,6 +113,11 @@ class KeysHelp(Reading):
     def action_words(self) -> None:
         """Go on to what words and metrics mean."""
         self.app.switch_screen(Explain())
+
+
+def sentences(paragraph: str) -> list[str]:
+    """The lines of a paragraph: one that does not end a sentence goes on in the next."""
+    return [" ".join(each.split()) for each in _SENTENCE_ENDED.split(paragraph)]
 
 
 def _entry(line: KeyLine, key: int, room: int) -> Content:

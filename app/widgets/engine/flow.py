@@ -15,6 +15,8 @@ _MADE = {"rollout": "tokens sampled", "training": "tokens trained on"}
 
 def flow(now: Mapping[str, StageSample], minute: Mapping[str, StageSample], steps: int, width: int) -> list[Line]:
     """A line for each stage and one for steps; rates count only the seconds in which an engine ran."""
+    if not now and not minute:
+        return [(("Nothing was measured in the last minute.", "$text-muted"),)]
     rows = []
     for stage, unit in _UNITS.items():
         newest, lately = now.get(stage), minute.get(stage)

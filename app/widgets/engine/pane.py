@@ -48,7 +48,7 @@ class Pane(Widget, can_focus=True):
     def render(self) -> Content:
         """The lines, cut at the edge."""
         width = self.content_size.width
-        return Content("\n").join([Content.assemble(*parts).truncate(width) for parts in self._lines])
+        return Content("\n").join([Content.assemble(*parts).truncate(width, ellipsis=True) for parts in self._lines])
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], room: int) -> list[Line]:

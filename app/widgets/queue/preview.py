@@ -13,6 +13,7 @@ from marlaas.engine.store import TaskRow
 
 from ...chart.plot import Plot
 from ...chart.task_plot import Look, plot_of, sample_plot
+from ...home.source_lines import Excerpt
 from ...lists.learners import Learner
 from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
@@ -32,6 +33,8 @@ from ..task.verdict_line import VerdictLine
 from .newest_rollout import NewestRollout
 
 LOOK = Look()
+_LEAST_CHART = 6
+"""Lines, the verdict's among them, below which a curve cannot be read."""
 
 
 class Preview(Vertical):
@@ -52,6 +55,9 @@ class Preview(Vertical):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._shown: tuple[object, ...] = ()
+        self._source: Excerpt | None = None
+        self._unbegun = False
+        """Whether there is no curve yet."""
 
     def compose(self) -> ComposeResult:
         """The panes."""
@@ -85,9 +91,9 @@ class Preview(Vertical):
         self.query_one(NewestRollout).silent = bool(problem) or any(row.state == "blocked" for row in rows.values())
         if answer is not None and known:
             chart.missing = awaiting(next(iter(known.values())), answer.first, REWARD, now)
-        source = answer.source if answer is not None and known else None
-        self.set_class(source is not None, "-source")
-        self.query_one(SourceExcerpt).excerpt = source
+        self._source = answer.source if answer is not None and known else None
+        self._unbegun = not any(row.step for row in known.values())
+        self._choose_panes()
         if (answer, known) == self._shown:
             return
         self._shown = (answer, known)
@@ -96,7 +102,8 @@ class Preview(Vertical):
             chart.plot, chart.names, small.charts = Plot(), (), ()
             self.query_one(VerdictLine).verdict = Verdict()
             self.query_one(NewestRollout).row = None
-            chart.display = True
+            self.query_one(MetricList).rows = ()
+            self._choose_panes()
             return
         self._show_versions(answer)
         everybody = list(known)
@@ -118,10 +125,22 @@ class Preview(Vertical):
 
     def _show_versions(self, answer: PreviewAnswer) -> None:
         """Of an evaluation, its versions with their scores in the place of a curve."""
-        versions, chart = self.query_one(MetricList), self.query_one(MetricChart)
+        versions = self.query_one(MetricList)
         versions.rows = tuple(MetricRow(name, line(name, 40), score_text(row)) for name, row in answer.versions.items())
+        self._choose_panes()
+
+    def _choose_panes(self) -> None:
+        """The code that blocks a task, where there is no curve or no room for one; else a curve, or versions."""
+        source = self._source if self._unbegun or self.size.height < _LEAST_CHART else None
+        self.set_class(source is not None, "-source")
+        self.query_one(SourceExcerpt).excerpt = source
+        versions = self.query_one(MetricList)
         versions.display = bool(versions.rows)
-        chart.display = not versions.rows and answer.source is None
+        self.query_one(MetricChart).display = not versions.rows and source is None
+
+    def on_resize(self) -> None:
+        """There is more room for a curve, or less."""
+        self._choose_panes()
 
     @staticmethod
     def _small(answer: PreviewAnswer, row: TaskRow) -> tuple[SmallChart, ...]:

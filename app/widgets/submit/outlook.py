@@ -14,6 +14,7 @@ from ...words.format import excerpt
 CHARACTERS, LINES = 8000, 120
 """Most characters and lines of a task file that are shown."""
 TAKES = ("time", "memory", "disk")
+LATER = "when nothing is missing or wrong"
 
 
 class Outlook(VerticalScroll):
@@ -38,7 +39,7 @@ class Outlook(VerticalScroll):
                 yield Static(what)
                 yield Static(id=what)
         yield Static("what the model is asked", classes="head")
-        yield Static(id="prompts")
+        yield Static(LATER, id="prompts")
 
     def show_file(self, text: str) -> None:
         """The task file as it would be saved."""

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...words.format import BARS, cells, clip, pad
+from ...words.format import BARS, cells, clip, counted, pad
 
 _CELL = 26
 """Cells of a metric where several share a line."""
@@ -123,7 +123,7 @@ class MetricList(Widget, can_focus=True):
             metrics = listed[row * columns : (row + 1) * columns]
             lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
         hidden = len(self.rows) - len(listed)
-        missing = self.missing or (f"D: {hidden} diagnostics more" if hidden else "")
+        missing = self.missing or (f"D: {counted(hidden, 'diagnostic')} more" if hidden else "")
         lines += [Content.styled(missing, "$text-muted")] if missing else []
         return Content("\n").join([*lines, *self._about(self.content_size.height - len(lines))])
 

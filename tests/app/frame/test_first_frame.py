@@ -12,6 +12,7 @@ import termios
 
 import pytest
 
+from marlaas.app.app import MarlaasApp
 from marlaas.app.frame.first_frame import ENTER, LEAVE, lines_of
 from marlaas.app.words.format import cells
 from marlaas.engine.home.paths import Home
@@ -80,3 +81,11 @@ def test_a_failure_leaves_the_terminal_as_it_was(home: Home, filling: Filling) -
     assert text.count(ENTER) == 1 and text.index(ENTER) < text.index("two-digit sums") < text.index(LEAVE)
     os.close(other)
     os.close(terminal)
+
+
+async def test_the_first_view_is_drawn_from_what_is_there(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not empty, until the first poll has come back: what stands on the first frame would go and come again."""
+    fill_full(home.database)
+    monkeypatch.setattr(MarlaasApp, "poll", lambda app: None)
+    async with driving(home, (80, 24)) as driver:
+        assert "task number 1" in driver.text()

@@ -88,6 +88,19 @@ async def test_the_second_line_goes_with_what_blocked(home: Home, filling: Filli
         assert "pig.py:3: x" in row_of(driver, 1)[1]
 
 
+@pytest.mark.parametrize(("rows", "curve"), [(24, False), (36, True)])
+async def test_the_code_stands_where_a_curve_has_no_room(home: Home, filling: Filling, rows: int, curve: bool) -> None:
+    for _ in range(12):
+        filling.task(made=3)
+    blocked(filling, home, made=7)
+    async with driving(home, (80, rows)) as driver:
+        assert ("return expected_sum" in driver.text()) == (not curve)
+        assert ("smoothed" in driver.text()) == curve
+        await driver.pilot.resize_terminal(80, 60 - rows)
+        await driver.read()
+        assert ("smoothed" in driver.text()) == (not curve), "and changes places with it"
+
+
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("made", [0, 7])
 async def test_its_view_says_what_to_do(home: Home, filling: Filling, size: tuple[int, int], made: int) -> None:

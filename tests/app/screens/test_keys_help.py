@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.frame.preferences import Preferences
-from marlaas.app.screens.dialogs.keys_help import KeysHelp
+from marlaas.app.screens.dialogs.keys_help import KeysHelp, sentences
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving
@@ -42,3 +42,8 @@ async def test_ways_to_move_are_told_in_pairs_and_nothing_is_cut(home: Home) -> 
         assert all(each in moving for each in ("↑ k ↓ j up, down", "g G first, last", "next pane, pane before"))
         assert "cursor" not in moving and "palette" not in moving.split("╰")[0]
         assert "v hide or show the lower part" in text
+
+
+def test_a_line_of_its_own_begins_after_a_sentence_alone() -> None:
+    written = "x cuts a\nlong line. Still here.\ny is next."
+    assert sentences(written) == ["x cuts a long line. Still here.", "y is next."]

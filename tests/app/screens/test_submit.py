@@ -96,8 +96,9 @@ async def test_a_narrow_screen_shows_the_task_file_on_a_key(home: Home, filling:
     filling.environment()
     async with opened(home, (80, 24)) as driver:
         await typed(driver, name="sums", environment="arithmetic")
-        assert "17+25" not in driver.text()
+        assert "17+25" not in driver.text() and "^t task file" in driver.text()
         await driver.press("ctrl+t")
+        assert "^t form" in driver.text()
         assert 'environment = "arithmetic"' in driver.text() and "about 12 min" in driver.text()
         assert "17+25" in driver.text()
         await driver.press("escape")

@@ -72,3 +72,7 @@ def test_an_engine_that_never_said_stopped_ended_without_a_word() -> None:
     alive, dead = texts(starts(engines, 200.0, True, 100)), texts(starts(engines, 200.0, False, 100))
     assert "running" in alive[1] and "ended unexpectedly" in alive[2] and "stopped" in alive[3]
     assert "ended unexpectedly" in dead[1]
+
+
+def test_stages_of_which_nothing_is_known_are_one_sentence() -> None:
+    assert texts(flow({}, {}, 0, 80)) == ["Nothing was measured in the last minute."]
