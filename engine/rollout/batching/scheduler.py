@@ -275,7 +275,10 @@ class BatchScheduler:
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._memory.grow(turn)
         self._leave(turn)
-        turn.answer.give(result)
+        if turn.problem:
+            turn.answer.fail(ValueError(turn.problem))
+        else:
+            turn.answer.give(result)
 
     def _fail(self, turns: list[Turn], error: Exception) -> None:
         for turn in turns:
