@@ -275,8 +275,8 @@ class BatchScheduler:
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._memory.grow(turn)
         self._leave(turn)
-        if turn.problem:
-            turn.answer.fail(ValueError(turn.problem))
+        if turn.wished is not None and turn.wished.problem:
+            turn.answer.fail(ValueError(turn.wished.problem))
         else:
             turn.answer.give(result)
 

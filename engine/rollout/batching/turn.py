@@ -118,11 +118,6 @@ class Turn:
             return "stop"
         return None if self.room else "length"
 
-    @property
-    def problem(self) -> str:
-        """Why what it has sampled is of no use, in a sentence; else empty."""
-        return "" if self.wished is None else self.wished.problem
-
     def result(self, finish: Finish) -> SampleResult:
         """The result for the caller."""
         plain = SampleResult(
