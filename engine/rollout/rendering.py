@@ -1,14 +1,17 @@
-"""Renders one payer's conversations one after the other, and long ones in another thread.
+"""Renders one payer's conversations in their order: short ones on the event loop, so many in each of its turns, and
+long ones in another thread.
 
-Rendering takes time that grows with the text, and all tasks share the event loop: so only short texts are rendered on
-it, and others get their turn between two of this payer. What cannot fit into the context is not rendered at all.
+Rendering takes time that grows with the text, and all tasks share the event loop. What is too much for a turn of it
+waits for the next, all in one line: were each to wake the next, one would be rendered in a turn, and with many tasks a
+turn takes tens of milliseconds. What cannot fit into the context is not rendered at all.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from marlaas.plugins.messages import Ask, Message
 
@@ -16,7 +19,8 @@ from .placeholders import Said
 from .renderer import Continuation, Opening, Renderer, TooLong, Tools, characters
 
 SHORT = 4000
-"""Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes."""
+"""Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes. A turn of
+the loop has room for as many of a payer's, and what exceeds them with its last conversation."""
 _EACH = 200
 """Characters that are added for every rendered conversation."""
 
@@ -31,9 +35,12 @@ class Rendering:
 
     def __init__(self, renderer: Renderer) -> None:
         self.renderer = renderer
-        self._turn = asyncio.Lock()
+        self._alone = asyncio.Lock()
+        """Held by the long conversation that is being rendered."""
+        self._line: deque[tuple[asyncio.Future[Any], int, Callable[[], Any]]] = deque()
+        """Short ones for which this turn of the loop has no room: who waits, their characters, and what makes them."""
         self._spent = 0
-        """Characters that were rendered on the loop since others had their turn."""
+        """Characters that were rendered in this turn of the loop."""
         self._last: tuple[Ask, bool | None, Opening] | None = None
         """The ask that was rendered last: it is rendered to be recognised, and then to be answered."""
 
@@ -69,15 +76,34 @@ class Rendering:
         return await self._made(len(text), lambda: self.renderer.vocabulary.encode(text))
 
     async def _made(self, size: int, make: Callable[[], Made]) -> Made:
-        async with self._turn:
-            if size <= SHORT:
-                made = make()
-                self._spent += size + _EACH
-                if self._spent > SHORT:
-                    self._spent = 0
-                    await asyncio.sleep(0)  # others have their turn before the next of this payer
-                return made
-            return await asyncio.get_running_loop().run_in_executor(self.renderer.thread, make)
+        loop = asyncio.get_running_loop()
+        if size > SHORT:
+            async with self._alone:
+                return await loop.run_in_executor(self.renderer.thread, make)
+        if self._spent > SHORT:
+            waits: asyncio.Future[Made] = loop.create_future()
+            self._line.append((waits, size, make))
+            return await waits
+        self._spend(size)
+        return make()
+
+    def _spend(self, size: int) -> None:
+        if not self._spent:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._spent += size + _EACH
+
+    def _next_turn(self) -> None:
+        """The loop has turned: render those that have waited, as far as there is room."""
+        self._spent = 0
+        while self._line and self._spent <= SHORT:
+            waits, size, make = self._line.popleft()
+            if waits.done():  # whoever asked is gone
+                continue
+            self._spend(size)
+            try:
+                waits.set_result(make())
+            except Exception as error:
+                waits.set_exception(error)
 
 
 def _plain(messages: Sequence[Message]) -> bool:

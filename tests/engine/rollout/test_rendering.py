@@ -118,6 +118,29 @@ async def test_many_short_prompts_leave_others_their_turns(renderer: Renderer, w
     assert len(by_turn) > 20 and max(by_turn.values()) <= 2 * SHORT + 100
 
 
+async def test_a_turn_of_the_loop_renders_as_many_as_it_may(renderer: Renderer, work: Work) -> None:
+    """Not one in each: with many tasks a turn takes long."""
+    rendering, counting = Rendering(renderer), asyncio.ensure_future(work.count())
+    made = await asyncio.gather(*(rendering.open(ask(f"What is {n} + 1?"), None, ROOM) for n in range(64)))
+    counting.cancel()
+    by_turn = Counter(turn for _, turn, _ in work.done)
+    assert len(work.done) == 64 and len(by_turn) < 10
+    assert [list(one.tokens) for one in made] == [renderer.open(ask(f"What is {n} + 1?").messages) for n in range(64)]
+
+
+async def test_who_waits_in_line_hears_what_went_wrong_or_leaves(renderer: Renderer, work: Work) -> None:
+    rendering, counting = Rendering(renderer), asyncio.ensure_future(work.count())
+    asks = [Ask("a", (Message("nobody" if number == 40 else "user", f"{number}?"),)) for number in range(64)]
+    waits = [asyncio.ensure_future(rendering.open(each, None, ROOM)) for each in asks]
+    await asyncio.sleep(0)
+    assert 0 < len(work.done) < 40
+    waits[50].cancel()
+    made = await asyncio.gather(*waits, return_exceptions=True)
+    counting.cancel()
+    assert isinstance(made[40], ValueError) and isinstance(made[50], asyncio.CancelledError)
+    assert sum(isinstance(one, BaseException) for one in made) == 2 and len(work.done) == 62
+
+
 async def test_both_threads_render_at_the_same_time(renderer: Renderer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each counts its own template's steps, and both fill one store of first prompts."""
     payers = [Rendering(renderer) for _ in range(2)]
