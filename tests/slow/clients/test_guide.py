@@ -10,7 +10,7 @@ import pytest
 
 from tests.end_to_end.conftest import Lab
 
-from .conftest import metric, shipped_lab, trained
+from .conftest import scores, shipped_lab, trained
 
 __all__ = ["shipped_lab"]
 pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -18,9 +18,11 @@ pytestmark = [pytest.mark.clients, pytest.mark.processes, pytest.mark.timeout(18
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "endpoints.md"
 FILES = ("__init__.py", "my_agent.py", "pyproject.toml", "task.toml")
 """What the guide's first four blocks are."""
-STEPS = 30
-"""Of the guide: the mean of the last ten rewards is then 0.13 to 0.32 above that of the first ten, by four seeds, and
-chance moves the difference by 0.05. After 20 it is nothing by one seed of four; at four times the rate it falls."""
+STEPS = 20
+"""Of the guide."""
+RISE = 0.2
+"""Of the score on the 20 held-out rows, answered by the likeliest tokens. It was 0.45 to 0.6 by four seeds; the rewards
+of so few episodes move by as much with the rows that are drawn."""
 
 
 def test_the_lines_of_the_guide_run(shipped_lab: Lab) -> None:
@@ -34,5 +36,5 @@ def test_the_lines_of_the_guide_run(shipped_lab: Lab) -> None:
     (task,) = json.loads(shipped_lab.marlaas("submit", str(task_file), "--json"))["ids"]
     trained(shipped_lab, task, 1500)
     assert (shipped_lab.show(task)["state"], shipped_lab.show(task)["step"]) == ("done", STEPS), shipped_lab.show(task)
-    rewards = metric(shipped_lab, task, "reward")
-    assert sum(rewards[-10:]) > sum(rewards[:10]), rewards
+    found = scores(shipped_lab, task)
+    assert len(found) == 3 and found[-1] - found[0] > RISE, found
