@@ -37,4 +37,4 @@ def test_the_lines_of_the_guide_run(shipped_lab: Lab) -> None:
     trained(shipped_lab, task, 1500)
     assert (shipped_lab.show(task)["state"], shipped_lab.show(task)["step"]) == ("done", STEPS), shipped_lab.show(task)
     found = scores(shipped_lab, task)
-    assert len(found) == 3 and found[-1] - found[0] > RISE, found
+    assert found[-1] - found[0] > RISE, found
