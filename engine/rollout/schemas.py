@@ -23,6 +23,14 @@ SPACING: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separ
 """As Python's ``json`` writes: where spaces were free, a model might write nothing else."""
 MISSING = "A reply with a JSON schema needs the library llguidance, which is not installed."
 MEND = "Install it with the extra `api` of marlaas."
+MOST_MULTIPLE = 10_000
+"""A grammar of multiples counts remainders, and the library bounds that time by nothing: 10 s at a million."""
+LONGEST_REASON = 240
+"""Characters of what the library says of a schema."""
+DEAD_END = "NoExtensionBias"
+"""What the library calls it where nothing may follow and the reply is not complete."""
+OWN_OPTIONS = "x-guidance"
+"""By this key a schema may switch off the library's checks, and have it write what is no JSON."""
 
 
 class Schemas:
@@ -42,7 +50,7 @@ class Schemas:
         that it cannot follow.
         """
         try:
-            from llguidance import LLMatcher, LLTokenizer
+            from llguidance import LLMatcher, LLParserLimits, LLTokenizer
         except ImportError:
             raise ConfigError(MISSING, MEND) from None
         with self._lock:
@@ -50,12 +58,18 @@ class Schemas:
                 try:
                     self._tokens = LLTokenizer(str(self._file), n_vocab=self._vocabulary)
                 except Exception as error:  # Rust's errors have no class of their own
-                    reason = _first_line(str(error))
+                    reason = _told(str(error))
                     raise ConfigError(f"No schema can be used with this base: {self._file.name}: {reason}.") from None
-        text = ANY_OBJECT if not _read(schema) else schema
-        matcher = LLMatcher(self._tokens, LLMatcher.grammar_from_json_schema(text, overrides=SPACING), log_level=0)
+        wanted = _read(schema)
+        text = json.dumps(wanted) if wanted else ANY_OBJECT
+        try:
+            made = LLMatcher.grammar_from_json_schema(text, overrides=SPACING)
+        except ValueError as error:
+            raise ValueError(_unfollowed(str(error))) from None
+        matcher = LLMatcher(self._tokens, made, log_level=0, limits=LLParserLimits(verbose_errors=False))
+        matcher.compute_bitmask()  # the first one takes longest, and knows of schemas that nothing can meet
         if matcher.is_error():
-            raise ValueError(f"The JSON schema cannot be followed: {_first_line(matcher.get_error())}.")
+            raise ValueError(_unfollowed(matcher.get_error()))
         known = [token for token in stop if token < self._vocabulary]
         return SchemaGrammar(matcher, int(self._tokens.eos_token), known)
 
@@ -72,8 +86,15 @@ class SchemaGrammar:
 
     @property
     def over(self) -> bool:
-        """See ``Grammar``: the reply is complete, and no stop token can say so."""
+        """See ``Grammar``: the reply is complete, and no stop token can say so; or it came to a dead end."""
+        if self._matcher.is_error():
+            return True
         return bool(self._matcher.is_stopped()) and (self._stopped or not len(self._stop))
+
+    @property
+    def problem(self) -> str:
+        """See ``Grammar``: the library gave up, or nothing that may follow leads to an end."""
+        return _unfollowed(self._matcher.get_error()) if self._matcher.is_error() else ""
 
     def forbid(self, row: Row) -> None:
         """See ``Grammar``."""
@@ -82,6 +103,8 @@ class SchemaGrammar:
             bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
             found = np.unpackbits(bits, count=min(len(row), 8 * len(bits)), bitorder="little")
             allowed[: len(found)] = found
+        if self._matcher.is_error():  # whatever is drawn, the turn fails
+            return
         if len(self._stop):
             allowed[self._end] = False
             allowed[self._stop] = self._matcher.is_accepting() or not allowed.any()
@@ -95,15 +118,41 @@ class SchemaGrammar:
             self._matcher.consume_token(token)
 
 
-def _read(schema: str) -> Any:
+def _read(schema: str) -> dict[str, Any]:
+    """The schema without its own options for the library. Raises ``ValueError`` for what is no schema."""
     try:
         found = json.loads(schema)
+    except RecursionError:
+        raise ValueError("The JSON schema is nested too deeply.") from None
     except ValueError as error:
         raise ValueError(f"The JSON schema is no JSON: {error}.") from None
     if not isinstance(found, dict):
         raise ValueError("The JSON schema is no JSON object.")
+    found.pop(OWN_OPTIONS, None)
+    _check_multiples(found)
     return found
 
 
-def _first_line(text: str) -> str:
-    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "it gives no reason")
+def _check_multiples(part: Any) -> None:
+    """Raise ``ValueError`` for a ``multipleOf`` that would take minutes."""
+    for item in part.values() if isinstance(part, dict) else part:
+        if isinstance(item, dict | list):
+            _check_multiples(item)
+    number = part.get("multipleOf") if isinstance(part, dict) else None
+    if isinstance(number, int | float) and number > MOST_MULTIPLE:
+        raise ValueError(f"The JSON schema cannot be followed: multipleOf may be {MOST_MULTIPLE:,} at most.")
+
+
+def _unfollowed(reason: str) -> str:
+    return f"The JSON schema cannot be followed: {_told(reason)}."
+
+
+def _told(reason: str) -> str:
+    """What the library says, on one line without a full stop; of a pattern it says at its end what is wrong."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()] or ["it gives no reason"]
+    if lines[0] == DEAD_END:
+        return "no answer meets it"
+    told = lines[0] if not lines[0].endswith(":") else f"{lines[0]} {lines[-1].removeprefix('error: ')}"
+    told = "".join(one if one.isprintable() else "?" for one in told)
+    told = told.partition(". ")[0]  # then come options that nobody can set here
+    return (told if len(told) <= LONGEST_REASON else f"{told[:LONGEST_REASON]} …").rstrip(".")

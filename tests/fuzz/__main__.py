@@ -21,10 +21,11 @@ from .binaries import BINARIES
 from .border import FOLDER, Border
 from .frames import FRAMES
 from .gateway import GATEWAY
+from .grammars import SCHEMAS
 from .requests import REQUESTS
 from .texts import TEXTS
 
-BORDERS = (*FRAMES, *TEXTS, *BINARIES, *REQUESTS, *GATEWAY)
+BORDERS = (*FRAMES, *TEXTS, *BINARIES, *REQUESTS, *GATEWAY, *SCHEMAS)
 ROUND = 200
 """Inputs that one seed draws."""
 MEMORY = 4 << 30

@@ -13,10 +13,12 @@ import io
 import json
 import logging
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from http.client import HTTPException, HTTPResponse
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -48,7 +50,9 @@ CHAT, COMPLETIONS, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completion
 class Door:
     """A gateway, and the engine's end of its link, on the loop of a thread of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *samplers: Any) -> None:
+        """``samplers``: in place of one without a model."""
+        self._samplers = samplers
         self.loop = asyncio.new_event_loop()
         self.faults: list[str] = []
         """What went wrong and was not told to a client: left to the loop, or to uvicorn, or in the engine's log."""
@@ -60,7 +64,7 @@ class Door:
         asyncio.run_coroutine_threadsafe(self._start(), self.loop).result()
 
     async def _start(self) -> None:
-        clientele = Clientele(FOLDER / "clientele")
+        clientele = Clientele(Path(tempfile.mkdtemp(dir=FOLDER)))
         served = clientele.store.served
         for tenant, name in zip(TENANTS, ("1@1", "3@0"), strict=True):
             served.give(tenant, "prod", clientele.version(tenant, name).id)
@@ -68,14 +72,14 @@ class Door:
             made = new_key(tenant)
             add_key(clientele.home.database, tenant, "", made.digest, made.prefix, ("chat",))
             self.keys[tenant] = made.key
-        serving, _ = clientele.serving()
+        serving, _ = clientele.serving(*self._samplers)
         callers = Callers(clientele.store.api.key)
         callers.open, callers.serving = True, serving
         desk = Desk(callers, Tallies(lambda uses: None), self._log)
         ours, theirs = socket.socketpair()
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
-        log = str(FOLDER / "api.log")
+        log = str(clientele.folder / "api.log")
         limits = Limits(body_bytes=1 << 20, seconds=30.0, head_seconds=0.5, log_prompts=True, log=log)
         self.tasks = [asyncio.create_task(one) for one in (Link(desk).serve(ours), serve(theirs, listening, limits))]
 

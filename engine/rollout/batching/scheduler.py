@@ -275,7 +275,10 @@ class BatchScheduler:
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._memory.grow(turn)
         self._leave(turn)
-        turn.answer.give(result)
+        if turn.wished is not None and turn.wished.problem:
+            turn.answer.fail(ValueError(turn.wished.problem))
+        else:
+            turn.answer.give(result)
 
     def _fail(self, turns: list[Turn], error: Exception) -> None:
         for turn in turns:

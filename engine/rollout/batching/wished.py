@@ -29,6 +29,10 @@ class Grammar(Protocol):
     def over(self) -> bool:
         """Whether nothing may follow, not even a stop token."""
 
+    @property
+    def problem(self) -> str:
+        """Why the reply cannot become what was asked for, in a sentence; empty while it can."""
+
     def forbid(self, row: Row) -> None:
         """Set the logits of tokens that may not follow, float32 (V,), to -inf."""
 
@@ -52,6 +56,11 @@ class Wished:
     def over(self) -> bool:
         """Whether the reply is complete, though no stop token says so."""
         return self._grammar is not None and self._grammar.over
+
+    @property
+    def problem(self) -> str:
+        """Why the reply is of no use, in a sentence; else empty."""
+        return "" if self._grammar is None else self._grammar.problem
 
     def shape(self, row: Row) -> None:
         """Change the logits of the next token, float32 (V,), in place."""

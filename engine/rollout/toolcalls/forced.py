@@ -11,6 +11,8 @@ from typing import Any
 
 from marlaas.plugins.messages import ToolCall
 
+from .call import read_call
+
 ONE = "tool:"
 """Stands before the name of the one tool that is to be called."""
 REQUIRED = "required"
@@ -35,19 +37,15 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
     chosen = [function for function in map(_function, tools) if name in ("", function["name"])]
     if not chosen:
         raise ValueError(f"tool_choice wants {name[:128] or 'a tool'}, which is not among the tools.")
-    schemas = [_schema(function) for function in chosen]
+    schemas = [_schema(number, function) for number, function in enumerate(chosen)]
     return json.dumps(schemas[0] if len(schemas) == 1 else {"anyOf": schemas})
 
 
 def forced_call(text: str) -> tuple[ToolCall, ...]:
-    """The call that a reply under a schema of ``schema_of_call`` spells; none where the reply was cut off."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return ()
-    if not isinstance(value, dict) or not isinstance(value.get("arguments"), dict):
-        return ()
-    return (ToolCall(str(value.get("name")), value["arguments"]),)
+    """The call that a reply under a schema of ``schema_of_call`` spells; none where the reply was cut off, or holds
+    what environments and clients could not read, as numbers without an end."""
+    call = read_call(text, "arguments", required=True)
+    return () if call is None else (call,)
 
 
 def _function(tool: dict[str, Any]) -> dict[str, Any]:
@@ -57,8 +55,11 @@ def _function(tool: dict[str, Any]) -> dict[str, Any]:
     return function
 
 
-def _schema(function: dict[str, Any]) -> dict[str, Any]:
+def _schema(number: int, function: dict[str, Any]) -> dict[str, Any]:
     parameters = function.get("parameters")
     arguments = parameters if isinstance(parameters, dict) and parameters else {"type": "object"}
-    fields = {"name": {"const": function["name"]}, "arguments": arguments}
+    if arguments.get("type", "object") != "object":
+        raise ValueError(f"The parameters of the tool {function['name'][:128]!r} are of another type than object.")
+    own = {"$id": f"urn:tool:{number}", "type": "object", **arguments}  # references count from here, not from the call
+    fields = {"name": {"const": function["name"]}, "arguments": own}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}

@@ -17,6 +17,7 @@ from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.schemas import Schemas
+from marlaas.engine.rollout.toolcalls.forced import schema_of_call
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.engine.rollout.wishes import Wishes
@@ -101,11 +102,49 @@ async def test_the_empty_schema_is_any_object(sampler: BatchingSampler, vocabula
     assert vocabulary.decode(result.tokens.tolist()).startswith("{")
 
 
-@pytest.mark.parametrize("wrong", ["{", "[]", '{"type": "no such type"}', '{"$ref": "#/nowhere"}'])
-def test_what_no_grammar_can_be_made_of_is_refused(base: BaseModel, wrong: str) -> None:
+async def test_a_reply_that_cannot_be_completed_fails_alone(sampler: BatchingSampler, vocabulary: Vocabulary) -> None:
+    """So many fields that may be left out are more than the library follows, which it finds after the first brace."""
+    many = json.dumps({"type": "object", "properties": {f"p{number}": {"type": "integer"} for number in range(2000)}})
+    plain = asked(vocabulary, "plain", 1)
+    expected = await alone(sampler, plain)
+    failed, result = await asyncio.gather(
+        sampler.generate(asked(vocabulary, "a", 3).wishing(Wishes(schema=many))),
+        alone(sampler, plain),
+        return_exceptions=True,
+    )
+    assert isinstance(failed, ValueError) and str(failed).startswith("The JSON schema cannot be followed: ")
+    assert not isinstance(result, BaseException) and same(result, expected)
+    assert (await sampler.stats()).active == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is no JSON object"),
+        ('{"type": "no such type"}', "no such type"),
+        ('{"$ref": "#/nowhere"}', "/nowhere"),
+        ('{"$ref": "#"}', "no answer meets it"),
+        ('{"type": "string", "pattern": "(?=a)"}', "look-around"),
+        ('{"not": {}, "x-guidance": {"lenient": true}}', 'Unimplemented keys: ."not".'),
+        ('{"type": "integer", "multipleOf": 999983}', "10,000 at most"),
+        ('{"items":' * 500 + "{}" + "}" * 500, "recursion limit"),
+        ('{"items":' * 50_000 + "{}" + "}" * 50_000, "too deep"),
+    ],
+)
+def test_what_no_grammar_can_be_made_of_is_refused(base: BaseModel, wrong: str, reason: str) -> None:
     pytest.importorskip("llguidance")
-    with pytest.raises(ValueError, match="The JSON schema"):
+    with pytest.raises(ValueError, match=f"^The JSON schema .*{reason}.*\\.$"):
         Schemas(base.path, base.config.vocab_size).grammar(wrong, (END,))
+
+
+def test_a_forced_call_follows_references_of_its_tool(base: BaseModel) -> None:
+    """As those of libraries that describe nested types, which count from the tool's own schema."""
+    pytest.importorskip("llguidance")
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    nested = {"type": "object", "properties": {"at": {"$ref": "#/$defs/Point"}}, "$defs": {"Point": point}}
+    tools = [{"type": "function", "function": {"name": name, "parameters": nested}} for name in ("go", "look")]
+    Schemas(base.path, base.config.vocab_size).grammar(schema_of_call("required", tools), (END,))
 
 
 def test_without_the_library_a_sentence_says_how_to_get_it(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,8 +110,16 @@ def stored(lab: Lab, task: int, split: str = "train") -> list[StoredConversation
 
 def metric(lab: Lab, task: int, name: str) -> list[float]:
     """Of each step of a task, in order."""
-    rows = [json.loads(row) for row in lab.marlaas("metrics", str(task), "--jsonl").splitlines()]
-    return [row["metrics"][name] for row in rows if row["kind"] == "step"]
+    return [row["metrics"][name] for row in _rows(lab, task) if row["kind"] == "step"]
+
+
+def scores(lab: Lab, task: int) -> list[float]:
+    """Of each evaluation of a task, in order."""
+    return [row["score"] for row in _rows(lab, task) if row["kind"] != "step"]
+
+
+def _rows(lab: Lab, task: int) -> list[dict[str, Any]]:
+    return lines(lab.marlaas("metrics", str(task), "--jsonl"))
 
 
 def _served(folder: Path, settings: str) -> Iterator[Lab]:
