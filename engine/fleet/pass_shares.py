@@ -11,6 +11,7 @@ Pure but for a clock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from .fusing import WAIT
 
@@ -42,9 +43,8 @@ class PassShares:
 
     def came(self, tenant: str, call: object) -> None:
         """The tenant calls. Where it was not expected any more it begins level with whoever has had least."""
-        there = self._there()
-        if tenant not in there:
-            least = min((self._had.get(one, 0.0) for one in there), default=0.0)
+        if tenant not in self._calls and not self._soon(tenant):
+            least = min((self._had.get(one, 0.0) for one in self._there()), default=0.0)
             self._had[tenant] = max(least, self._had.get(tenant, 0.0))
         calls = self._calls.setdefault(tenant, set())
         left = self._left.pop(tenant, None)
@@ -76,15 +76,19 @@ class PassShares:
 
     def patience(self, tenant: str, usual: float) -> float:
         """Seconds, at most ``usual``, by which a call of ``tenant`` may lengthen a pass."""
+        if len(self._had) < 2:
+            return usual
         had = self._had.get(tenant, 0.0)
         behind = [one for one in self._there() if one != tenant and MORE * self._had.get(one, 0.0) < had]
         return min([usual, *(WAIT * self._away[one] for one in behind if one in self._away)])
 
     def _there(self) -> list[str]:
         """Tenants that have a call here or may come back at any moment."""
-        now = self._now()
-        soon = (one for one, left in self._left.items() if now - left < LATE * self._longest.get(one, 0.0))
-        return [*self._calls, *soon]
+        return [*self._calls, *filter(self._soon, self._left)]
+
+    def _soon(self, tenant: str) -> bool:
+        """Whether a tenant without a call has not been away for longer than it is at times."""
+        return self._now() - self._left.get(tenant, -inf) < LATE * self._longest.get(tenant, 0.0)
 
 
 def _moved(mean: float, newest: float) -> float:
