@@ -51,7 +51,7 @@ o shows the selected task alone, / filters by number, name, tenant and label."""
         Binding("o", "only", "this task, all tasks", show=False, id="adapters.only"),
     ]
     DEFAULT_CSS = """
-    AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; }
+    AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     AdaptersScreen VersionList { padding: 0 1; }
     AdaptersScreen #beside { height: 1fr; }
     AdaptersScreen #versions-left { width: 3fr; }

@@ -104,7 +104,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 base = {str(exported.base)!r}
 tokenizer = AutoTokenizer.from_pretrained(base)
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), {str(exported.folder)!r})
+model = AutoModelForCausalLM.from_pretrained(base)
+model = PeftModel.from_pretrained(model, {str(exported.folder)!r})
 messages = [{{"role": "user", "content": {exported.asks!r}}}]
 prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
 reply = model.generate(**prompt, max_new_tokens=100, do_sample=False)

@@ -38,12 +38,15 @@ class Choice(RadioButton):
 class ExportRollouts(Dialog[Export | None]):
     """Answers with what to write, or None. Enter in the name writes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "close", key_display="esc", id="export.leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next", id="export.next"),
+        Binding("escape", "leave", "close", key_display="esc", id="export.leave"),
+    ]
     DEFAULT_CSS = """
     ExportRollouts RadioSet { width: 100%; margin-bottom: 1; }
     ExportRollouts #hint { color: $text-muted; margin-bottom: 1; }
     """
-    ENTER = "write, from the name"
+    ENTER = "write (in the name)"
 
     def __init__(self, scopes: Mapping[str, str], file: Path) -> None:
         """``scopes``: what may be written, with its name; ``file``: the name that is proposed."""
@@ -61,7 +64,7 @@ class ExportRollouts(Dialog[Export | None]):
             for place, words in enumerate(self._scopes.values()):
                 yield Choice(words.replace("[", "\\["), value=place == 0)
         yield Input(str(self._file), max_length=500, select_on_focus=False)
-        yield Label("One record per line; a name that ends with .txt gets plain text.", id="hint")
+        yield Label("One record per line; a .txt file gets plain text.", id="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with what to write."""

@@ -21,7 +21,7 @@ class VersionHead(Widget):
     """The names of the list's columns, above it."""
 
     DEFAULT_CSS = """
-    VersionHead { height: 1; padding: 0 1; color: $text-muted; }
+    VersionHead { height: 1; padding: 0 3 0 1; color: $text-muted; }  /* the list's scrollbar is two cells */
     """
 
     def render(self) -> Content:

@@ -23,7 +23,7 @@ from marlaas.app.screens.dialogs.dialog import Dialog
 from marlaas.app.screens.dialogs.explain import Explain
 from marlaas.app.screens.dialogs.export import ExportDialog
 from marlaas.app.screens.dialogs.export_rollouts import ExportRollouts
-from marlaas.app.screens.dialogs.exported import Exported
+from marlaas.app.screens.dialogs.exported import Exported, drawn
 from marlaas.app.screens.dialogs.findings import Findings
 from marlaas.app.screens.dialogs.keys_help import KeysHelp
 from marlaas.app.screens.dialogs.manner import MannerDialog, Settings
@@ -119,6 +119,14 @@ async def test_a_long_text_scrolls_under_the_keys(home: Home) -> None:
         assert "line 0 " not in driver.text() and "line 1 " in driver.text()
         await driver.press("k")
         assert "line 0 " in driver.text() and "esc close" in driver.text()
+
+
+def test_code_that_goes_on_below_stands_further_in() -> None:
+    serve = "vllm serve /bases/tiny --enable-lora"
+    text = f"# vLLM\n\n```sh\n{serve}\n  done\n```\nend"
+    assert drawn(text, 2 + len(serve)).plain.splitlines() == ["vLLM", "", f"  {serve}", "    done", "end"]
+    cut = ["  vllm serve", "      /bases/tiny", "      --enable-lora"]
+    assert drawn(text, 20).plain.splitlines() == ["vLLM", "", *cut, "    done", "end"]
 
 
 async def test_letters_answer_a_question_unless_a_word_is_asked_for(home: Home, filling: Filling) -> None:

@@ -57,7 +57,7 @@ def test_peft_and_llama_cpp_say_the_same(state: Path, tmp_path: Path, capsys: py
     text = files[-1].read_text("utf-8")
     peft, llama = blocks(text, "python")
     assert said(peft, capsys)
-    exact = peft.replace("from_pretrained(base), ", "from_pretrained(base, dtype='float32'), ")
+    exact = peft.replace("LM.from_pretrained(base)", "LM.from_pretrained(base, dtype='float32')")
     assert exact != peft, "the base's own type is bfloat16, but its GGUF is float32"
     reply = said(exact, capsys)
     assert said(llama, capsys) == reply
