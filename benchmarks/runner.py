@@ -27,6 +27,7 @@ MODULES = {
     "quantised": "many_tasks.quantised",
     "trajectories": "many_tasks.trajectories",
     "weight_sync": "many_tasks.weight_sync",
+    "canary": "many_tasks.canary",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
     "one_task": "beside_trl.one_task",

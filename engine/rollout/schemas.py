@@ -29,6 +29,7 @@ LONGEST_REASON = 240
 """Characters of what the library says of a schema."""
 DEAD_END = "NoExtensionBias"
 """What the library calls it where nothing may follow and the reply is not complete."""
+NESTED = "The JSON schema is nested too deeply."
 OWN_OPTIONS = "x-guidance"
 """By this key a schema may switch off the library's checks, and have it write what is no JSON."""
 
@@ -123,13 +124,16 @@ def _read(schema: str) -> dict[str, Any]:
     try:
         found = json.loads(schema)
     except RecursionError:
-        raise ValueError("The JSON schema is nested too deeply.") from None
+        raise ValueError(NESTED) from None
     except ValueError as error:
         raise ValueError(f"The JSON schema is no JSON: {error}.") from None
     if not isinstance(found, dict):
         raise ValueError("The JSON schema is no JSON object.")
     found.pop(OWN_OPTIONS, None)
-    _check_multiples(found)
+    try:
+        _check_multiples(found)
+    except RecursionError:  # from Python 3.12 on the parser goes deeper than functions do
+        raise ValueError(NESTED) from None
     return found
 
 
