@@ -44,7 +44,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         Binding("G", "scroll_end", "bottom", show=False, id="task.bottom"),
     ]
     DEFAULT_CSS = """
-    TrajectoryPane { height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
+    TrajectoryPane { height: 1fr; padding: 0 1; scrollbar-gutter: stable; border-top: solid $panel-lighten-2; }
     TrajectoryPane:focus { border-top: solid $primary; }
     """
 

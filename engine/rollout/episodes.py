@@ -305,7 +305,8 @@ class _Run:
         self._order = Order()
         self._prompt: PromptHash | None = None
         self._held_out = False
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Event | None = None
+        """Set once the first prompt is known; None while nobody opens the episode."""
         self.answering = Stopwatch()
         """Runs while any agent takes its turn, or waits for it."""
 
@@ -325,13 +326,19 @@ class _Run:
         """Sample the asking agent's reply; several may be asked at once."""
         if ask.agent in self._settled:
             raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
-        if self._prompt is None:
-            async with self._opening:  # whoever asked first is first
-                if self._prompt is None:
-                    room = self._role(ask.agent).replicas.context
-                    self._prompt = await self._rollout.prompt_hash(ask, room)
-                    self._rollout.asked()
-                    self._held_out = self._refuse(self._prompt)
+        while self._prompt is None:
+            if self._opening is not None:  # whoever asked first is first, and the others go on together
+                await self._opening.wait()
+                continue
+            self._opening = opened = asyncio.Event()
+            try:
+                room = self._role(ask.agent).replicas.context
+                self._prompt = await self._rollout.prompt_hash(ask, room)
+                self._rollout.asked()
+                self._held_out = self._refuse(self._prompt)
+            finally:
+                self._opening = None
+                opened.set()
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)

@@ -49,7 +49,7 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
         Binding("k", "scroll_up", "up", show=False, id="detail.up"),
     ]
     DEFAULT_CSS = """
-    EnvironmentDetail { height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
+    EnvironmentDetail { height: 1fr; padding: 0 1; scrollbar-gutter: stable; border-top: solid $panel-lighten-2; }
     EnvironmentDetail:focus { border-top: solid $primary; }
     """
 

@@ -36,7 +36,7 @@ print(json.dumps([first["content"], again["content"]]))
 """
 
 @env
-def asking(ep):
+def asking_program(ep):
     """A program of its own asks twice, and is paid for digits."""
     endpoint = ep.endpoint()
     question = f"{ep.rng.randint(1, 9)}+{ep.rng.randint(1, 9)}="
@@ -57,10 +57,10 @@ SPANS = """
 
 def test_a_program_learns_over_http(lab: Lab) -> None:
     lab.home.plugins.mkdir(exist_ok=True)
-    (lab.home.plugins / "asking.py").write_text(PLUGIN)
+    (lab.home.plugins / "asking_program.py").write_text(PLUGIN)
     task = lab.submit(
-        "asking",
-        "asking",
+        "asking program",
+        "asking_program",
         steps=6,
         train={"groups_per_step": 2, "group_size": 6, "learning_rate": 0.02},
         eval={"prompts": 4, "every": 0},
