@@ -28,6 +28,8 @@ MOST = 32
 KEPT = 0.97
 """What an older pass counts after each further one: after a hundred it counts little, and what was learnt of shared
 passes is forgotten where none are made, so that one is tried again at times."""
+NEWEST = 0.25
+"""Weight of the newest in moving means."""
 PRIOR = 1e-3
 """Weight, in passes, of believing before anything was measured that a pass costs as much fixed as by its tokens, and
 that further policies add nothing to what is fixed."""
@@ -141,3 +143,8 @@ def patience(intervals: Iterable[float]) -> float:
     """Seconds by which others may wait longer, by the time between two calls of each policy that is known."""
     known = tuple(intervals)
     return max(LEAST_WAIT, WAIT * sum(known) / len(known)) if known else LEAST_WAIT
+
+
+def moving_mean(mean: float, newest: float) -> float:
+    """A moving mean, with one value more."""
+    return mean + NEWEST * (newest - mean)

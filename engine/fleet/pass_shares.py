@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from .fusing import WAIT
+from .fusing import WAIT, moving_mean
 
-NEWEST = 0.25
-"""Weight of the newest in moving means."""
 LATE = 2.0
 """Times its longest absence lately after which a tenant is not expected any more."""
 KEPT = 0.97
@@ -49,11 +47,11 @@ class PassShares:
         calls = self._calls.setdefault(tenant, set())
         left = self._left.pop(tenant, None)
         if calls:
-            self._away[tenant] = _moved(self._away.get(tenant, 0.0), 0.0)  # another of its calls is here
+            self._away[tenant] = moving_mean(self._away.get(tenant, 0.0), 0.0)  # another of its calls is here
         elif left is not None:
             away = self._now() - left
-            self._away[tenant] = _moved(self._away.get(tenant, away), away)
-            self._longest[tenant] = max(away, _moved(self._longest.get(tenant, away), away))
+            self._away[tenant] = moving_mean(self._away.get(tenant, away), away)
+            self._longest[tenant] = max(away, moving_mean(self._longest.get(tenant, away), away))
         calls.add(call)
 
     def went(self, tenant: str, call: object) -> None:
@@ -89,7 +87,3 @@ class PassShares:
     def _soon(self, tenant: str) -> bool:
         """Whether a tenant without a call has not been away for longer than it is at times."""
         return self._now() - self._left.get(tenant, -inf) < LATE * self._longest.get(tenant, 0.0)
-
-
-def _moved(mean: float, newest: float) -> float:
-    return mean + NEWEST * (newest - mean)

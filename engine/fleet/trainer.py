@@ -15,12 +15,9 @@ from ..clock import monotonic
 from ..errors import MarlaasError
 from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
-from .fusing import PassTimes, Piece, joins, patience
+from .fusing import PassTimes, Piece, joins, moving_mean, patience
 from .pass_shares import PassShares
 from .waiting_calls import WaitingCalls
-
-NEWEST = 0.25
-"""Weight of the newest in moving means."""
 
 
 @dataclass(eq=False)
@@ -176,8 +173,7 @@ class SharedTrainer:
         now, before = self._now(), self._asked.get(policy)
         self._asked[policy] = now
         if before is not None:
-            usual = self._intervals.setdefault(policy, now - before)
-            self._intervals[policy] = usual + NEWEST * (now - before - usual)
+            self._intervals[policy] = moving_mean(self._intervals.get(policy, now - before), now - before)
 
     def _together(self, calls: Sequence[Call]) -> float:
         """Seconds that these are expected to take in one go; 0 where nothing is known."""
@@ -262,8 +258,7 @@ class SharedTrainer:
         if pieces and len(stats) == len(results):
             self._times.learn(pieces, sum(each.seconds for each in stats))
         elif not pieces:
-            usual = self._usual.setdefault(calls[0].kind, elapsed)
-            self._usual[calls[0].kind] = usual + NEWEST * (elapsed - usual)
+            self._usual[calls[0].kind] = moving_mean(self._usual.get(calls[0].kind, elapsed), elapsed)
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):

@@ -19,7 +19,8 @@ from ..errors import StateLost, WorkerDied
 from ..fairness import Standing, together
 from ..racing import until_first
 from ..training import PolicyConfig
-from .trainer import NEWEST, Call, SharedTrainer
+from .fusing import moving_mean
+from .trainer import Call, SharedTrainer
 from .trainer_choice import Busy, chosen
 
 MOVE = 0.1
@@ -246,8 +247,7 @@ class TrainerPool:
         self._errand(self._close(here, policy))
         self.moved += 1
         rank, took = home.config.rank, self._now() - begun
-        usual = self._seconds.setdefault(rank, took)
-        self._seconds[rank] = usual + NEWEST * (took - usual)
+        self._seconds[rank] = moving_mean(self._seconds.get(rank, took), took)
 
     def _move_seconds(self, home: _Home) -> float:
         return self._seconds.get(home.config.rank, MOVE)
