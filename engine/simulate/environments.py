@@ -17,6 +17,7 @@ from marlaas.plugins.messages import Answer, Ask
 from ..environments import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, OutcomeCounts
 from ..errors import EnvironmentMissing
 from ..trajectories import Failure
+from .engine_time import EngineTime
 from .profile import Profile, RecordedEnvironment, RecordedEpisode, config_key
 from .renderer import message
 from .sampler import REPLY
@@ -65,6 +66,7 @@ class SimulatedEnvironments:
 
     profile: Profile
     seed: int
+    engine: EngineTime
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
     """How often an episode was played: one that failed is played again, and goes otherwise."""
@@ -138,6 +140,7 @@ class SimulatedEnvironments:
         rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
         outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
         if counts:
+            self.engine.episode()
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
         return outcome
 

@@ -75,7 +75,7 @@ class RecordedEnvironment:
 @dataclass(frozen=True)
 class SamplerRates:
     """What a sampler takes: a pass over n conversations ``a_pass + n * row`` seconds, after which each is one token
-    further, and each token that is read ``read``."""
+    further, each token that is read ``read``, and each turn that begins ``turn``."""
 
     a_pass: float
     row: float
@@ -87,12 +87,13 @@ class SamplerRates:
     context: int = 4096
     cores: int = 1
     """Cores that it had; 0: it was on a card."""
+    turn: float = 0.0
 
 
 @dataclass(frozen=True)
 class TrainerRates:
-    """What a trainer takes: ``group + tokens * token`` seconds for a group whose rewards differ, times a draw of
-    ``noise``."""
+    """What a trainer takes: a call with groups whose rewards differ ``a_pass + groups * group + tokens * token``
+    seconds, times a draw of ``noise``; those of several policies may be in one call."""
 
     group: float
     token: float
@@ -101,6 +102,22 @@ class TrainerRates:
     """Seconds of optimizer updates, as they were."""
     cores: int = 1
     """Cores that it had; 0: it was on cards."""
+    a_pass: float = 0.0
+    """0 where calls were not recorded: what is fixed is then in ``group``."""
+
+
+@dataclass(frozen=True)
+class EngineRates:
+    """Processor seconds of the engine's own process, in which its loop does nothing else."""
+
+    turn: float = 0.0
+    """For each turn."""
+    episode: float = 0.0
+    """For each episode beside its turns, the part of its group that is stored included."""
+    call: float = 0.0
+    """For each call of a trainer, the commits that follow included."""
+    beat: float = 0.0
+    """Once a second."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +137,7 @@ class Profile:
     """Seconds in which workers start."""
     base: str = ""
     """The base's name, as the home had it; empty: the shipped one."""
+    engine: EngineRates = EngineRates()
     cards: bool = False
     """Whether samplers and trainers computed on cards."""
     format: int = field(default=VERSION)
