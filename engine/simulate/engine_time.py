@@ -36,8 +36,8 @@ class EngineTime:
         self._occupy(self._rates.turn / 2)
 
     def episode(self) -> None:
-        """An episode has ended."""
-        self._occupy(self._rates.episode)
+        """An episode begins, or has ended."""
+        self._occupy(self._rates.episode / 2)
 
     def call(self) -> None:
         """A trainer has answered; what follows, such as a commit, belongs to it."""

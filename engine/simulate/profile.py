@@ -70,6 +70,8 @@ class RecordedEnvironment:
     held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
     """Groups of evaluations, which may take another time; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
+    held_out_failures: RecordedFailures = RecordedFailures()
+    """Those of evaluations."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,15 @@ class EngineRates:
 
 
 @dataclass(frozen=True)
+class HostRates:
+    """Processor seconds of a process that plays an environment's episodes, one thing after the other."""
+
+    turn: float = 0.0
+    episode: float = 0.0
+    """Beside its turns."""
+
+
+@dataclass(frozen=True)
 class Profile:
     """All that is drawn from."""
 
@@ -138,6 +149,7 @@ class Profile:
     base: str = ""
     """The base's name, as the home had it; empty: the shipped one."""
     engine: EngineRates = EngineRates()
+    hosts: HostRates = HostRates()
     cards: bool = False
     """Whether samplers and trainers computed on cards."""
     format: int = field(default=VERSION)
@@ -157,7 +169,7 @@ class Profile:
             return next(iter(exact or own), None)
         merged = tuple(group for one in own for group in one.groups)
         held_out = tuple(group for one in own for group in one.held_out)
-        return RecordedEnvironment(environment, config, merged, held_out, own[0].failures)
+        return RecordedEnvironment(environment, config, merged, held_out, own[0].failures, own[0].held_out_failures)
 
 
 def config_key(config: dict[str, Any]) -> str:

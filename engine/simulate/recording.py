@@ -19,6 +19,7 @@ from ..store import Reader, timings
 from .fitting import non_negative, thinned
 from .profile import (
     EngineRates,
+    HostRates,
     Profile,
     RecordedEnvironment,
     RecordedEpisode,
@@ -36,6 +37,8 @@ FASTEST = 4
 or shared passes with many, which a simulation adds itself."""
 
 
+TRIES = 3
+"""How often an episode of an evaluation is played until it counts as failed."""
 UNHINDERED = 2
 """One in so many publishes counts for what a sampler takes to load a version, likewise."""
 
@@ -63,12 +66,15 @@ def record(home: Home) -> Profile:
             )
         turns: list[_Spoken] = []
         failures = _failures(timings.outcome_counts(reader))
-        environments = _environments(timed, turns, failures, _shares(timings.failed_plays(reader)))
+        shares = _shares(timings.failed_plays(reader), 1)
+        held_out = _shares(timings.failed_evaluations(reader), TRIES)
+        environments = _environments(timed, turns, failures, shares, held_out)
         steps = timings.step_times(reader)
         base, kinds, _, said = timings.engines_said(reader)
         sizes = timings.state_sizes(reader)
         publish = sorted(step.publish for step in steps if step.publish is not None)
-        engine = _engine(timings.engine_windows(reader))
+        windows = timings.engine_windows(reader)
+        engine = _engine(windows)
         sampler = _sampler(reader, turns, kinds, said, engine.turn)
         trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
         return Profile(
@@ -81,6 +87,7 @@ def record(home: Home) -> Profile:
             start=_start(said),
             base=base,
             engine=engine,
+            hosts=_hosts(windows),
             cards=not (sampler.cores and trainer.cores),
         )
 
@@ -90,10 +97,12 @@ def _environments(
     turns: list[_Spoken],
     failures: dict[str, RecordedFailures],
     shares: dict[tuple[str, str], float],
+    held_out_shares: dict[tuple[str, str], float],
 ) -> tuple[RecordedEnvironment, ...]:
     """All that was played, by environment and parameters; adds to ``turns``.
 
-    ``failures`` are by the last part of an environment's name; ``shares`` say for some parameters how many they are.
+    ``failures`` are by the last part of an environment's name; both ``shares``, of training and of evaluations, say for
+    some parameters how many they are.
     """
     plays: defaultdict[tuple[str, str], defaultdict[int, list[RecordedEpisode]]] = defaultdict(
         lambda: defaultdict(list)
@@ -115,6 +124,7 @@ def _environments(
             _newest(groups),
             _newest(held_out[name, parameters]),
             _of_parameters(failures.get(name.rpartition("/")[2]), shares.get((name, parameters))),
+            _of_parameters(failures.get(name.rpartition("/")[2]), held_out_shares.get((name, parameters), 0.0)),
         )
         for (name, parameters), groups in sorted(plays.items())
     )
@@ -179,16 +189,17 @@ def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, Recorded
     }
 
 
-def _shares(known: Iterable[timings.FailedPlays]) -> dict[tuple[str, str], float]:
-    """Which part of all plays failed, by environment and parameters; of tasks that play one alone."""
+def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str, str], float]:
+    """Which part of all plays failed, by environment and parameters; of tasks that play one alone. Those count as
+    failed whose ``tries`` have all failed."""
     failed, plays = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for task in known:
         config = json.loads(task.config)
         if not config.get("mixture"):
             key = _played(config, "")
             failed[key] += round(task.failed)
-            plays[key] += round(task.members + task.failed)
-    return {key: failed[key] / count for key, count in plays.items() if count}
+            plays[key] += round(task.members + (task.failed if tries == 1 else 0.0))
+    return {key: (failed[key] / count) ** (1 / tries) for key, count in plays.items() if count}
 
 
 def _of_parameters(failures: RecordedFailures | None, share: float | None) -> RecordedFailures:
@@ -198,9 +209,21 @@ def _of_parameters(failures: RecordedFailures | None, share: float | None) -> Re
 
 
 def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
-    """What the engine's process took for what it did."""
+    """What the engine's process took for what it did; a second costs at most what the idlest took."""
+    if not windows:
+        return EngineRates()
     rows = [(float(window.turns), float(window.episodes), float(window.calls), window.wall) for window in windows]
-    return EngineRates(*(non_negative(rows, [window.busy for window in windows]) or (0.0, 0.0, 0.0, 0.0)))
+    beat = non_negative(rows, [window.busy for window in windows])[3]
+    beat = min(beat, *(window.busy / window.wall for window in windows))
+    left = [max(0.0, window.busy - beat * window.wall) for window in windows]
+    turn, episode, call = non_negative([row[:3] for row in rows], left)
+    return EngineRates(turn, episode, call, beat)
+
+
+def _hosts(windows: Sequence[timings.EngineWindow]) -> HostRates:
+    """What the environments' processes took for what they played."""
+    rows = [(float(window.turns), float(window.episodes)) for window in windows]
+    return HostRates(*(non_negative(rows, [window.hosts for window in windows]) or (0.0, 0.0)))
 
 
 def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequence[str], engine: float) -> SamplerRates:

@@ -127,6 +127,8 @@ class EngineWindow:
 
     busy: float
     """Processor seconds of its process."""
+    hosts: float
+    """Processor seconds of the environments' processes."""
     turns: int
     episodes: int
     calls: int
@@ -136,13 +138,13 @@ class EngineWindow:
 
 @dataclass(frozen=True)
 class FailedPlays:
-    """What a task's steps say of plays that failed."""
+    """What a task's steps or evaluations say of plays that failed."""
 
     config: str
     """The task file, as JSON."""
     failed: float
     members: float
-    """Of all groups, as the task file says."""
+    """Of all groups, as the task file says; of evaluations, their episodes."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,7 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
     """What the engine did between two heartbeats, where it did something; without its first, which has its start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
+        " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'rollout'), 0) AS turns,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'environment'), 0) AS episodes,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'training'), 0) AS calls, max(wall) AS wall"
@@ -245,6 +248,16 @@ def failed_plays(reader: Reader) -> list[FailedPlays]:
         " AND m.name IN ('replayed', 'lost'))) AS failed, total(json_extract(t.config, '$.train.groups_per_step') *"
         " json_extract(t.config, '$.train.group_size')) AS members"
         " FROM steps s JOIN policies p ON p.id = s.policy JOIN tasks t ON t.id = p.task GROUP BY t.id ORDER BY t.id"
+    )
+    return [FailedPlays(**dict(row)) for row in reader.all(sql)]
+
+
+def failed_evaluations(reader: Reader) -> list[FailedPlays]:
+    """How many episodes of tasks' own evaluations had no reward after all tries, by task."""
+    sql = (
+        "SELECT t.config, total(e.failures) AS failed, total(e.n + e.failures) AS members"
+        " FROM evals e JOIN policies p ON p.id = e.policy JOIN tasks t ON t.id = p.task"
+        " WHERE e.suite = '' GROUP BY t.id ORDER BY t.id"
     )
     return [FailedPlays(**dict(row)) for row in reader.all(sql)]
 
