@@ -34,8 +34,8 @@ from ..machinery.cores import disturbed
 from ..machinery.fleet import Fleet, fleet
 from ..report.figures import Row, Section, Series
 
-REPETITIONS = 3
-SEEDS = 6
+REPETITIONS = 2
+SEEDS = 4
 """Simulations of each mix, for each real run."""
 SPREAD = 0.3
 """Deviation of the logarithm of a tool's seconds. With 0.6, and with slow tools that fail, chance gave makespans a
@@ -121,7 +121,7 @@ class Pair:
 
 
 def measure(quick: bool) -> Section:
-    """About ten minutes; four when quick."""
+    """About eight minutes; four when quick."""
     mixes, repetitions = MIXES, 1 if quick else REPETITIONS
     pairs: dict[Mix, list[Pair]] = {mix: [] for mix in mixes}
     others = 0.0
