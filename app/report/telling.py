@@ -15,8 +15,8 @@ from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EvalRow, StoredConversation, Track
 
 from ..chart.plot import Curve, Point
-from ..home.comparing import NOTE, compared, difference_text
 from ..home.configuration import differences
+from ..home.results.comparing import NOTE, compared, difference_text
 from ..home.task_text import without_steps, written
 from ..rollouts.interleaving import in_order as in_order_said
 from ..words.format import count, duration, line, number, plain, score

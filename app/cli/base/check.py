@@ -140,7 +140,7 @@ def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[
     from marlaas.engine.devices import available_memory
     from marlaas.engine.run import speed_of, write_speed
 
-    from ...home.probing import key_of
+    from ...home.estimating.probing import key_of
 
     chosen = chosen_precision(base, settings, available_memory(settings.resources.memory), kept)
     best = min(tried, key=lambda one: (one.weights != chosen, one.trial.seconds))

@@ -118,7 +118,7 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
 
 def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
-    from ...home.source_lines import source_lines
+    from ...home.environments.source_lines import source_lines
     from ...words.environments import facts
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))

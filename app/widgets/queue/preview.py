@@ -13,7 +13,7 @@ from marlaas.engine.store import TaskRow
 
 from ...chart.plot import Plot
 from ...chart.task_plot import Look, plot_of, sample_plot
-from ...home.source_lines import Excerpt
+from ...home.environments.source_lines import Excerpt
 from ...lists.learners import Learner
 from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer

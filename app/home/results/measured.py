@@ -15,9 +15,9 @@ from typing import Any
 from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EvalRow, StepRow
 
-from ..words.format import line
-from ..words.tasks import newest_key
-from ..words.terms import new_key, with_new_keys, with_new_names
+from ...words.format import line
+from ...words.tasks import newest_key
+from ...words.terms import new_key, with_new_keys, with_new_names
 from .tensorboard import Scalars
 
 _MEASURED = (

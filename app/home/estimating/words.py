@@ -7,7 +7,7 @@ from typing import Any
 
 from marlaas.engine.submission import TaskEstimate, TimeEstimate
 
-from ..words.format import count, duration, line, size
+from ...words.format import count, duration, line, size
 from .estimates import Estimates
 
 CLOSE = 1.25

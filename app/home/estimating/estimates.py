@@ -20,10 +20,10 @@ from marlaas.engine.spec import parse
 from marlaas.engine.store import PastRun, Submission
 from marlaas.engine.submission import TaskEstimate, environments_of, estimate_task, rough_time, together
 
-from ..reading.home_reader import HomeReader
-from ..reading.opening import reading
-from .doctor.devices import surveyed
-from .doctor.placement import cards_used
+from ...reading.home_reader import HomeReader
+from ...reading.opening import reading
+from ..doctor.devices import surveyed
+from ..doctor.placement import cards_used
 from .probing import base_speed, episode_shape
 
 WORKERS = ("rollout", "training")

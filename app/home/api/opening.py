@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home import Home
 
-from .. import output
-from ..reading.opening import opened
-from .commands import unanswered, wait_for_outcomes
+from ... import output
+from ...reading.opening import opened
+from ..commands import unanswered, wait_for_outcomes
 
 ANSWER_SECONDS = 30.0
 LOOK = 0.1

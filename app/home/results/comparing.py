@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..words.format import line, score
-from ..words.paired import Difference, paired
-from ..words.tasks import measured_on, newest_series
+from ...words.format import line, score
+from ...words.paired import Difference, paired
+from ...words.tasks import measured_on, newest_series
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EvalRow
 
-    from ..reading.home_reader import HomeReader
+    from ...reading.home_reader import HomeReader
 
 NOTE = (
     "Differences are by prompt, against {first}; their intervals (95 %) are those of a paired t test over the prompts"

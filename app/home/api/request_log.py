@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from .log_files import LogLine
+from ..log_files import LogLine
 
 FILE = "api.log"
 MOST = 1000

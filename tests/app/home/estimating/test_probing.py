@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marlaas.app.home import probing
-from marlaas.app.home.probing import EPISODES, base_speed, episode_shape, key_of
+from marlaas.app.home.estimating import probing
+from marlaas.app.home.estimating.probing import EPISODES, base_speed, episode_shape, key_of
 from marlaas.engine.base import load_base
 from marlaas.engine.fleet import with_sampler
 from marlaas.engine.home import Home, RolloutSettings, Settings

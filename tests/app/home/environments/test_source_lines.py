@@ -8,13 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.source_lines import definition, place_to_mend, source_file, source_line, source_lines, task_place
+from marlaas.app.home.environments.source_lines import (
+    definition,
+    place_to_mend,
+    source_file,
+    source_line,
+    source_lines,
+    task_place,
+)
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.spec import TOGETHER
 from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure
 from marlaas.engine.store.rows import EnvironmentRow
 
-from ..rows import task
+from ...rows import task
 
 NOTHING = EnvironmentUse()
 
