@@ -27,8 +27,8 @@ from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.environments import plugin_of, trouble
-from ..words.findings import spoken, verdict
+from ..words.environments.facts import plugin_of, trouble
+from ..words.environments.findings import spoken, verdict
 from ..words.format import line
 from .view import View
 

@@ -34,10 +34,9 @@ from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.awaiting import awaiting
 from ..words.format import line
-from ..words.important import important
 from ..words.learning import goes_wrong, gone_wrong, pointed
-from ..words.measured import score_text
-from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
+from ..words.scores.measured import score_text
 from ..words.tasks import short_name, shown_state
 from ..words.verdict import verdict
 from .tasks_view import TasksView

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.base import BFLOAT16, PRECISIONS
 
 from ... import output
-from ...words.fitness import judge, spoken
 from ...words.format import count, line, number, size
+from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
 

@@ -18,7 +18,7 @@ from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
 from marlaas.engine.store import EnvironmentRow
 from marlaas.plugins.messages import Ask
 
-from ...words import env_transcript as transcript
+from ...words.environments import transcript as transcript
 from ...words.format import excerpt
 
 PROMPTS = 3

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...words.environments import trouble
+from ...words.environments.facts import trouble
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...words.format import line, score
-from ...words.paired import Difference, paired
+from ...words.scores.paired import Difference, paired
 from ...words.tasks import measured_on, newest_series
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 from ...home.environments.source_lines import Excerpt, Place
 from ...rollouts.document import wrapped
-from ...words.environments import facts, trouble
+from ...words.environments.facts import facts, trouble
 from ...words.format import line, plain
 from .table import used_by
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from marlaas.engine.store import NodeRow
 
-from .format import counted, line, size
+from ..format import counted, line, size
 
 
 def join_line(head: str, ip: str, token: Path | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .format import score
+from ..format import score
 
 if TYPE_CHECKING:
     from marlaas.engine.store import ScoreBasis

@@ -34,10 +34,10 @@ from marlaas.engine.store.queries.statistics import StageUse, TaskUse, TenantUse
 from marlaas.engine.store.queries.timeline import StageSample, StandingRow
 from marlaas.engine.store.rows import EvalRow, WorkerRow
 
-from ...engine.run.test_learning import SPEC
-from ...engine.scheduler.world import World
+from ....engine.run.test_learning import SPEC
+from ....engine.scheduler.world import World
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 METRICS = {term.recorded: term for term in TERMS if term.kind == "metric"}
 NO_FIGURES = {
     *("step", "created", "environment_version", "series", "suite", "split", "metrics"),  # of an evaluation

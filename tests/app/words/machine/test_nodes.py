@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.words.nodes import cards, headers, remarks, row, summary
+from marlaas.app.words.machine.nodes import cards, headers, remarks, row, summary
 from marlaas.engine.store.queries.nodes import NodeRow
 
 ADA = NodeRow(

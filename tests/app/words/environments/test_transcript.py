@@ -6,14 +6,14 @@ import unicodedata
 
 from hypothesis import given, strategies as st
 
-from marlaas.app.words import env_transcript as transcript
+from marlaas.app.words.environments import transcript as transcript
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.tools import schema_of
 
-from ..filling import HOSTILE
+from ...filling import HOSTILE
 
 CALL = ToolCall("buy", {"item": "ink", "count": 2})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from marlaas.engine.devices import LlamaBuild
 
-from .format import duration, short_path
+from ..format import duration, short_path
 
 DONE, FAILED = 60.0, 600.0
 """Seconds for which the end of it is told."""

@@ -15,7 +15,7 @@ from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 
-from .format import duration, excerpt, line, number, pad
+from ..format import duration, excerpt, line, number, pad
 
 LABEL = 10
 """Cells of the column of roles."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .terms import KINDS, TERMS, Term, nearest_terms
+from . import KINDS, TERMS, Term, nearest_terms
 
 
 def sentence(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from marlaas.engine.environments import Finding, Level, count
 from marlaas.engine.store import EnvironmentRow
 
-from .format import line
+from ..format import line
 
 MARKS: dict[Level, str] = {"error": "✗", "warning": "!", "note": "·"}
 _CHECK_WIDTH = 11

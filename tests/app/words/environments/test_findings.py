@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.words.findings import mark, spoken, troubles, verdict
+from marlaas.app.words.environments.findings import mark, spoken, troubles, verdict
 from marlaas.engine.environments.conformance.finding import Finding, Level
 from marlaas.engine.store.rows import EnvironmentRow
 
-from ..commanding import Commander
-from ..filling import Filling
+from ...commanding import Commander
+from ...filling import Filling
 
 ROW = EnvironmentRow("a/b", "v1", "ready", (), "", "", "", 0, "", 0.0)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from marlaas.engine.devices import Gpu, Holder, Rates
 
-from .format import line, share, size
+from ..format import line, share, size
 
 SHOWN = 3
 """Holders that are named; the others are counted."""

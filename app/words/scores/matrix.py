@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.store import Matchup, PolicyRow
 
-from .format import line, score
-from .policies import LONGEST
+from ..format import line, score
+from ..policies import LONGEST
 
 CELL = 17
 """Cells of a column, with the space before it."""

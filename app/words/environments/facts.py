@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..format import ago, line, share, short_duration
 from .findings import spoken
-from .format import ago, line, share, short_duration
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentRow, EnvironmentUse, EpisodeFailure, EpisodeUse

@@ -8,10 +8,10 @@ from typing import Any
 
 from marlaas.engine.store import EvalRow
 
-from .format import line, score
+from ..format import line, score
+from ..tasks import measured_on, newest_series
+from ..terms import with_new_names
 from .held_out import rests_on
-from .tasks import measured_on, newest_series
-from .terms import with_new_names
 
 HEADERS = ("VERSION", "SCORE", "± 1 SE", "EPISODES", "FAILED", "PROMPTS", "BASELINE")
 SAMPLED = ("PASS@K", "BEST@K")
