@@ -17,8 +17,8 @@ from typing import Any
 
 import psutil
 
+from ..machine import Gpu, Holder, Mode
 from .holders import Listed, holders_of
-from .machine import Gpu, Holder, Mode
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"

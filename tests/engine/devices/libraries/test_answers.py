@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.devices import answers
-from marlaas.engine.devices.answers import answers_of, ask, read_lines
+from marlaas.engine.devices.libraries import answers
+from marlaas.engine.devices.libraries.answers import answers_of, ask, read_lines
 from marlaas.engine.devices.machine import Gpu
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from .machine import Gpu, Inventory
-from .usable import GB, foreign
+from ..machine import Gpu, Inventory
+from ..usable import GB, foreign
 
 LEAVE, TAKE = 2, 24
 """Looks in a row, one every five seconds, until a card counts as lost, or as new."""

@@ -1,8 +1,8 @@
 """The order in which CUDA numbers the cards. Run as a program, it prints their ids, a line each.
 
-``python -P -m marlaas.engine.devices.cuda_order``. Only CUDA itself knows which cards it takes for the fastest, and it
-may hang or crash where a driver is broken, so a child process asks. It makes no context, and so takes no memory of a
-card. Functions: https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
+``python -P -m marlaas.engine.devices.cards.cuda_order``. Only CUDA itself knows which cards it takes for the fastest,
+and it may hang or crash where a driver is broken, so a child process asks. It makes no context, and so takes no memory
+of a card. Functions: https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = 20.0
 def cuda_order() -> tuple[str, ...] | None:
     """Ids of all cards in CUDA's order, from a child process; None where it gets no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.cuda_order"]
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.cards.cuda_order"]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, text=True)
     except (OSError, subprocess.TimeoutExpired):

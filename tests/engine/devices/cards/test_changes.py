@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.devices.card_watch import changes
+from marlaas.engine.devices.cards.watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 
 GB = 1_000_000_000

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
+from ..machine import Gpu, Kind, Software
 from .answers import Answers
 from .installed import Installed
-from .machine import Gpu, Kind, Software
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
 """The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another tenant's

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from packaging.version import Version
 
+from ..machine import Gpu, Kind, Software
 from .answers import Answers, ask
 from .installed import Installed, find_installed
-from .machine import Gpu, Kind, Software
 from .troubles import READ_VLLM, llama_trouble, torch_trouble, vllm_trouble
 
 answered: dict[tuple[str, ...], Software] = {}

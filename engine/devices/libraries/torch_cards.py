@@ -1,6 +1,7 @@
 """Prints what PyTorch, and if asked vLLM, say of this machine's cards: a line of JSON for each library.
 
-Asks the driver for versions and counts only, which takes no memory of a card.
+Run as a program, in a process of its own: the engine must load no such library, and a driver that hangs or crashes
+must not affect it. Asks the driver for versions and counts only, which takes no memory of a card.
 """
 
 from __future__ import annotations

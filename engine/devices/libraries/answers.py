@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .machine import Gpu
-from .visible import environment
+from ..cards.visible import environment
+from ..machine import Gpu
 
 LIMIT = 120.0
 """Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
-TORCH_CARDS = "marlaas.engine.devices.probes.torch_cards"
+TORCH_CARDS = "marlaas.engine.devices.libraries.torch_cards"
 LLAMA_CARDS = "marlaas.engine.rollout.llama.probe"
 """Programs that ask one library each."""
 KINDS = ("rocm", "metal", "vulkan")

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 
-from .machine import Gpu
+from ..machine import Gpu
 
 METAL = "metal-0"
 """The id of the card: the system gives it none, and there is never a second one."""

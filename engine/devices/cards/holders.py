@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from .machine import Holder
+from ..machine import Holder
 
 PEOPLE = 500 if sys.platform == "darwin" else 1000
 """Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
