@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..wire import Chat, Message, ToolCall, Wishes
 from .exchange import Who
 from .reading import (
     Likeliest,
@@ -22,7 +23,6 @@ from .reading import (
     unsupported,
     wrong,
 )
-from .wire import Chat, Message, ToolCall, Wishes
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 LOGPROBS = "message.output_text.logprobs"

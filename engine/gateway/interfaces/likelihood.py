@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from .wire import Token
+from ..wire import Token
 
 LEAST = -9999.0
 """In place of minus infinity, and of a token that has none: JSON has no infinity."""

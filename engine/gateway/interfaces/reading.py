@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from .answerer import Refusal
+from ..answerer import Refusal
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..answerer import Answered, Refusal
+from ..wire import Chat, Choice, Message, Piece, ToolCall, Wishes
 from . import likelihood
-from .answerer import Answered, Refusal
 from .errors import Form, body as error_body
 from .exchange import Who, new_id
 from .reading import (
@@ -33,7 +34,6 @@ from .reading import (
 )
 from .sse import END, Event
 from .told import Told
-from .wire import Chat, Choice, Message, Piece, ToolCall, Wishes
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.gateway.completions import Completions
+from marlaas.engine.gateway.interfaces.completions import Completions
 
-from .scripted import echo, gateway, refusal_of
+from ..scripted import echo, gateway, refusal_of
 
 PATH = "/v1/completions"
 

@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from ..answerer import Answered, Refusal
+from ..wire import Choice, Piece, Token, ToolCall
 from . import likelihood
-from .answerer import Answered, Refusal
 from .errors import Form
 from .exchange import Who, new_id
 from .reading import decode
 from .responses_input import ResponsesBody, ask
 from .sse import Event
 from .told import Told
-from .wire import Choice, Piece, Token, ToolCall
 
 
 class Responses:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from marlaas.engine.gateway import wire
-from marlaas.engine.gateway.responses import Responses
+from marlaas.engine.gateway.interfaces.responses import Responses
 
-from .scripted import echo, gateway, refusal_of, tool
+from ..scripted import echo, gateway, refusal_of, tool
 
 PATH = "/v1/responses"
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}

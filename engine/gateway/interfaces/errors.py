@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
-from .answerer import Refusal
+from ..answerer import Refusal
 
 Form = Literal["openai", "anthropic"]
 """Whose errors a client can read."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from marlaas.engine.gateway import wire
-from marlaas.engine.gateway.messages import Messages
+from marlaas.engine.gateway.interfaces.messages import Messages
 
-from .scripted import KEY, Engine, echo, gateway, refusal_of, refusing, tool
+from ..scripted import KEY, Engine, echo, gateway, refusal_of, refusing, tool
 
 PATH = "/v1/messages"
 SAY: dict[str, Any] = {"model": "base", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from .answerer import Answered, Refusal
+from ..answerer import Answered, Refusal
+from ..wire import Choice, Complete, Piece, Token, Wishes
 from .chat import StreamOptions, usage
 from .errors import Form, body as error_body
 from .exchange import Who, new_id
@@ -29,7 +30,6 @@ from .reading import (
 )
 from .sse import END, Event
 from .told import Told
-from .wire import Choice, Complete, Piece, Token, Wishes
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024

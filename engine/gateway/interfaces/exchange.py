@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .answerer import Answered, Refusal
+from ..answerer import Answered, Refusal
+from ..wire import Chat, Choice, Complete, Piece
 from .errors import Form
 from .sse import Event
-from .wire import Chat, Choice, Complete, Piece
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .wire import Choice, Piece
+from ..wire import Choice, Piece
 
 
 @dataclass

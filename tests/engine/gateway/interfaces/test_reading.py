@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.gateway import Refusal, wire
-from marlaas.engine.gateway.chat import ChatCompletions
-from marlaas.engine.gateway.completions import Completions
-from marlaas.engine.gateway.exchange import Exchange, Who
-from marlaas.engine.gateway.messages import Messages
-from marlaas.engine.gateway.responses import Responses
+from marlaas.engine.gateway.interfaces.chat import ChatCompletions
+from marlaas.engine.gateway.interfaces.completions import Completions
+from marlaas.engine.gateway.interfaces.exchange import Exchange, Who
+from marlaas.engine.gateway.interfaces.messages import Messages
+from marlaas.engine.gateway.interfaces.responses import Responses
 
 INTERFACES: dict[Callable[[bytes, Who], Exchange], dict[str, Any]] = {
     ChatCompletions: {"model": "m", "messages": [{"role": "user", "content": "x"}]},

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.gateway import wire
-from marlaas.engine.gateway.chat import ChatCompletions
+from marlaas.engine.gateway.interfaces.chat import ChatCompletions
 
-from .scripted import KEY, echo, gateway, refusal_of, tool
+from ..scripted import KEY, echo, gateway, refusal_of, tool
 
 PATH = "/v1/chat/completions"
 SAY = {"model": "base", "messages": [{"role": "user", "content": "Hi"}]}

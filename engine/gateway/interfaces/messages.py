@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .answerer import Answered, Refusal
+from ..answerer import Answered, Refusal
+from ..wire import Chat, Choice, Message, Piece, ToolCall, Wishes
 from .errors import Form, body as error_body
 from .exchange import Who, new_id
 from .reading import Part, Share, Tokens, TopK, chosen, decode, function, schema_of, stops, text_of, unsupported, wrong
 from .sse import Event
 from .told import Told
-from .wire import Chat, Choice, Message, Piece, ToolCall, Wishes
 
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 
