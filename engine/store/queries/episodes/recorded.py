@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from ..rows import Turn
-from .reader import Reader
+from ...rows import Turn
+from ..reader import Reader
 
 _PLAYS = """
 SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)

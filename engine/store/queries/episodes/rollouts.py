@@ -13,10 +13,10 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 
+from ..policies import PLAY, POLICY
+from ..reader import Reader
 from .excerpts import excerpt, first_place
-from .policies import PLAY, POLICY
-from .reader import Reader
-from .rollout_rows import EVAL, TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
+from .rows import EVAL, TRAIN, ConversationSummary, GroupSummary, MemberSummary, StepSummary
 
 _OWN = "evals WHERE suite = '' AND score IS NOT NULL AND split = (SELECT split FROM policies p WHERE p.id = policy)"
 _KIND = "CASE g.split WHEN 'train' THEN 'train' ELSE 'eval' END"

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..rows import Turn
-from .policies import PLAY
-from .reader import Reader
-from .rollout_rows import Paid, StoredConversation, StoredTrajectory, Tokens
+from ...rows import Turn
+from ..policies import PLAY
+from ..reader import Reader
+from .rows import Paid, StoredConversation, StoredTrajectory, Tokens
 from .turn_order import likely_places
 
 _HEAD = """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..rows import Turn
+from ...rows import Turn
 
 MANY = 8
 """With more conversations than this, nobody looks for what they quote of each other: that takes the square of time."""

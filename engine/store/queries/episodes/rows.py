@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..rows import Turn
+from ...rows import Turn
 
 TRAIN, EVAL = "train", "eval"
 

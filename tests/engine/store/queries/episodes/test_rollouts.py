@@ -14,15 +14,15 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.evaluations import Evaluation
-from marlaas.engine.store.queries import conversations, rollouts
+from marlaas.engine.store.queries.episodes import conversations, rollouts
+from marlaas.engine.store.queries.episodes.rows import Paid
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import Paid
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
 
-from ..playing import duel
+from ...playing import duel
 
 FAILURE = Failure("it broke", "env.py", 3, "Traceback …")
 TOLD = (("user", "2+2="), ("assistant", "4"))
