@@ -279,6 +279,8 @@ class SharedTrainer:
 def _told(calls: Served, results: Sequence[Any]) -> Sequence[Any]:
     """The results, of which each accumulation says which part of the call it was."""
     passed = any(call.piece is None or call.piece.tokens for call, _ in calls)
+    if passed and len(calls) == 1:
+        return results
     seconds = math.fsum(result.seconds for result in results if isinstance(result, GroupStats)) if passed else 0.0
     return [
         replace(result, calls=result.seconds / seconds if seconds else 0.0)
