@@ -16,7 +16,7 @@ from marlaas.engine.fleet.worker_specs import TORCH
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.workers.launcher import LocalLauncher
 
-from .asking import request
+from .contract.asking import request
 from .random_base import write_adapter
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")]

@@ -14,7 +14,7 @@ from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.protocol import Job, PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
-from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
 from .contract_losses import LossContract
 from .contract_sharing import POLICIES
 from .samples import group
@@ -41,13 +41,21 @@ def new_pair(base: str, tmp_path: Path) -> Iterator[NewTrainer]:
         trainer.shutdown()
 
 
-class TestContract(TrainerContract):
+class TestSteps(StepContract):
     @pytest.fixture
     def new_trainer(self, new_pair: NewTrainer) -> NewTrainer:
         return new_pair
 
 
+@pytest.mark.slow
+class TestContract(TestSteps, TrainerContract):
+    """All of it: besides its steps, the pair's code is that of one device."""
+
+
+@pytest.mark.slow
 class TestLosses(LossContract):
+    """Every day each mean is met in the updates below, and each loss in ``test_torch_trainer``."""
+
     @pytest.fixture
     def new_trainer(self, new_pair: NewTrainer) -> NewTrainer:
         return new_pair

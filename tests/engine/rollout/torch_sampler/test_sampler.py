@@ -17,9 +17,9 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from ..asking import State, alike, alone, request, same
-from ..contract import PositionalContract
-from ..contract_repeatable import RepeatableContract
+from ..contract.asking import State, alike, alone, request, same
+from ..contract.repeatable import RepeatableContract
+from ..contract.whole import PositionalContract
 from ..random_base import write_adapter, write_base
 
 

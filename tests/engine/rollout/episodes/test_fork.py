@@ -22,11 +22,11 @@ from marlaas.engine.trajectories import Group
 from marlaas.plugins import Agent, Episode as Author
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
-from ...examples import examples
-from .endpoints import endpoint
-from .fake import FakeSampler, FakeVersion
-from .fake_renderer import FakeRenderer
-from .talking import FAMILIES, Parrot, letters
+from ....examples import examples
+from ..endpoints import endpoint
+from ..fake import FakeSampler, FakeVersion
+from ..fake_renderer import FakeRenderer
+from ..talking import FAMILIES, Parrot, letters
 
 SPEC = EpisodeSpec("train", 0, 0, 0)
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)

@@ -14,7 +14,7 @@ from marlaas.engine.environments.process import child, pulse
 from marlaas.engine.environments.sizing import Workers
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 
-from .conftest import Slow, World, a_spec, echoing
+from ..conftest import Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 

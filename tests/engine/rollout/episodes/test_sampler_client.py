@@ -24,8 +24,8 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.rollout.wishes import Wishes
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from .fake import FakeSampler, FakeVersion
-from .fake_renderer import FakeRenderer
+from ..fake import FakeSampler, FakeVersion
+from ..fake_renderer import FakeRenderer
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
 PAYER = Payer("lab", 5)

@@ -16,8 +16,8 @@ import numpy as np
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.replicas import Replicas
 
-from .endpoints import endpoint
-from .fake import FakeSampler
+from ..endpoints import endpoint
+from ..fake import FakeSampler
 
 FIXED, EACH, READ = 1.0, 0.25, 0.05
 

@@ -14,8 +14,8 @@ from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from .conftest import World, a_spec
-from .dependencies.wheels import make_wheel
+from ..conftest import World, a_spec
+from ..dependencies.wheels import make_wheel
 
 pytestmark = pytest.mark.processes
 

@@ -13,8 +13,8 @@ from marlaas.engine.rollout.episodes import Play, Played
 from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
-from .fake import FakeSampler, FakeVersion
-from .fake_renderer import FakeRenderer
+from ..fake import FakeSampler, FakeVersion
+from ..fake_renderer import FakeRenderer
 from .test_fork import on
 
 Script = Sequence[tuple[str, int]]

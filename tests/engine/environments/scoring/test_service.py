@@ -14,7 +14,7 @@ from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Rank
 from marlaas.engine.environments.scoring import pool
 from marlaas.plugins.messages import Ask, Reply
 
-from .conftest import World, a_spec, echoing
+from ..conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 

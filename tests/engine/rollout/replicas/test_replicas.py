@@ -13,9 +13,9 @@ from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.replicas import Offer, Replicas, least
 from marlaas.engine.trajectories import Tokens
 
-from ...examples import examples
-from .endpoints import endpoint
-from .fake import FakeSampler
+from ....examples import examples
+from ..endpoints import endpoint
+from ..fake import FakeSampler
 
 seconds = st.floats(0.0, 100.0)
 strangers = st.lists(st.builds(Offer, seconds, seconds), min_size=1, max_size=5)

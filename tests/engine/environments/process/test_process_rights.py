@@ -10,7 +10,7 @@ import pytest
 from marlaas.plugins.messages import Ask, Reply
 from marlaas.plugins.sandbox_supervisor import children
 
-from .conftest import World, a_spec
+from ..conftest import World, a_spec
 
 pytestmark = [
     pytest.mark.processes,

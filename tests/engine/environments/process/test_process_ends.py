@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.environments.process import child
 from marlaas.engine.errors import EnvironmentFailure
 
-from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
+from ..conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
 pytestmark = pytest.mark.processes
 

@@ -17,8 +17,8 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.home.settings import EnvironmentSettings
 
-from .conftest import ECHO, World, a_spec, echoing
-from .dependencies.wheels import make_wheel
+from ..conftest import ECHO, World, a_spec, echoing
+from .wheels import make_wheel
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Ask, Message
 
-from .talking import Talk, letters
+from ..talking import Talk, letters
 
 
 @dataclass(frozen=True)

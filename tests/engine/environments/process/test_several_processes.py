@@ -14,7 +14,7 @@ from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.plugins.messages import Ask, Reply
 
-from .conftest import World, a_spec, echoing
+from ..conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 

@@ -14,9 +14,9 @@ from marlaas.engine.rollout.protocol import Heard, Sampler
 from marlaas.engine.rollout.truncation import Truncation
 
 from .asking import LONG, VOCABULARY, State, alone, request, until_sampled
-from .contract_repeatable import RepeatableContract
-from .contract_wishes import WishContract
 from .keeping import kept_tokens
+from .repeatable import RepeatableContract
+from .wishes import WishContract
 
 
 class SamplerContract(WishContract, RepeatableContract):

@@ -28,9 +28,9 @@ from marlaas.engine.trajectories import Group
 from marlaas.plugins.messages import Answer, Ask, Message
 from tools.random_base.make import make_base
 
-from .endpoints import endpoint
-from .random_base import write_adapter
-from .talking import DEEP, write_template
+from ..endpoints import endpoint
+from ..random_base import write_adapter
+from ..talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=100.0)

@@ -18,7 +18,7 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.plugins import Endpoint
 
-from .conftest import World, a_spec, echoing
+from ..conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 

@@ -18,9 +18,9 @@ from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptH
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from .endpoints import endpoint
-from .fake import FakeSampler, FakeVersion
-from .fake_renderer import FakeRenderer
+from ..endpoints import endpoint
+from ..fake import FakeSampler, FakeVersion
+from ..fake_renderer import FakeRenderer
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
 

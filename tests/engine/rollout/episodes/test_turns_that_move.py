@@ -13,8 +13,8 @@ from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.trajectories import Tokens
 
-from .endpoints import endpoint
-from .fake import FakeSampler, FakeVersion
+from ..endpoints import endpoint
+from ..fake import FakeSampler, FakeVersion
 
 
 class Pair:

@@ -7,7 +7,7 @@ import pytest
 from marlaas.engine.environments.process.launch import LARGEST_LOG
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 
-from .conftest import World, a_spec
+from ..conftest import World, a_spec
 
 pytestmark = pytest.mark.processes
 

@@ -24,9 +24,9 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.trajectories import Tokens
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
-from ...examples import examples
-from .fake import FakeSampler, FakeVersion
-from .fake_renderer import FakeRenderer
+from ....examples import examples
+from ..fake import FakeSampler, FakeVersion
+from ..fake_renderer import FakeRenderer
 
 SAMPLING = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
 SPEC = EpisodeSpec("train", 0, 0, 0)

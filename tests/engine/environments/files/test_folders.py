@@ -15,7 +15,7 @@ from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing
 
-from .conftest import ECHO, World
+from ..conftest import ECHO, World
 
 pytestmark = pytest.mark.processes
 WORSE = ECHO.replace("reply.text == word", "0.25")

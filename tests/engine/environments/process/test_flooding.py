@@ -17,9 +17,9 @@ from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 
-from ..rollout.endpoints import endpoint
-from ..rollout.fake import FakeSampler, FakeVersion
-from .conftest import ECHO, Slow, World, a_spec, echoing
+from ...rollout.endpoints import endpoint
+from ...rollout.fake import FakeSampler, FakeVersion
+from ..conftest import ECHO, Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
