@@ -1,4 +1,7 @@
-"""``each_library``: a test that asks for it runs with each library that multiplies, or with the one that is forced."""
+"""``each_library``: a test that asks for it runs with each library that multiplies, or with the one that is forced.
+
+Every day with one: ``make test-slow`` has both, and ``make test-slow-processors`` forces each.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from .seldom import seldom
+
 VARIABLE = "MARLAAS_KERNELS"
 FORCED = os.environ.get(VARIABLE)
 
 
-@pytest.fixture(params=[FORCED] if FORCED else ["mkl", "onednn"])
+@pytest.fixture(params=[FORCED] if FORCED else ["mkl", seldom("onednn")])
 def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Its name; processes that the test starts use it, too."""
     torch = pytest.importorskip("torch")
