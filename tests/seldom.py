@@ -14,6 +14,6 @@ def seldom(*values: object) -> ParameterSet:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def often(daily: Collection[Any], cases: Iterable[Any]) -> list[Any]:
-    """All cases, of which these alone are met every day."""
-    return [case if case in daily else seldom(case) for case in cases]
+def often(daily: Collection[Any], cases: Iterable[Any], several: bool = False) -> list[Any]:
+    """All cases, of which these alone are met every day; with ``several``, a case is a tuple of arguments."""
+    return [case if case in daily else seldom(*case) if several else seldom(case) for case in cases]

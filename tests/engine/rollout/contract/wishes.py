@@ -1,6 +1,7 @@
 """What every sampler keeps of what a request may wish for: the likeliest, penalties, and word of the prompt."""
 
 import asyncio
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from marlaas.engine.rollout.protocol import Heard, Sampler
 from marlaas.engine.rollout.truncation import Truncation
 from marlaas.engine.rollout.wishes import Wishes
 
+from ....seldom import often, seldom
 from .asking import LONG, VOCABULARY, Asked, alone, extras_of, request
 
 
@@ -21,7 +23,7 @@ class WishContract(Asked):
         options = [np.append(tokens, np.int32(token)) for token in range(VOCABULARY)]
         return np.array([(await sampler.score("v0", option, len(tokens), temperature))[0] for option in options])
 
-    @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+    @pytest.mark.parametrize("temperature", [seldom(1.0), 0.6, 0.0])
     async def test_the_likeliest_are_those_of_score(self, sampler: Sampler, temperature: float) -> None:
         """Of the whole distribution, whatever may be drawn."""
         plain = request("a", max_tokens=3, temperature=temperature, truncation=Truncation(top_k=2))
@@ -75,8 +77,9 @@ class WishContract(Asked):
             assert pieces.tobytes() == getattr(extras.likeliest, one).tobytes()
         assert np.concatenate([each.logprobs for each in heard]).tobytes() == extras.logprobs.tobytes()
 
-    @pytest.mark.parametrize("sampled", [0, 1, 7])
-    @pytest.mark.parametrize("length", [1, 2, 300])
+    @pytest.mark.parametrize(
+        ("length", "sampled"), often([(1, 0), (2, 1), (300, 7)], product([1, 2, 300], [0, 1, 7]), several=True)
+    )
     async def test_prompts_are_told_of_as_scored(self, sampler: Sampler, sampled: int, length: int) -> None:
         tokens = [1 + n * n % 41 for n in range(length)]
         plain = request("a", tokens, max_tokens=sampled)
@@ -102,7 +105,7 @@ class WishContract(Asked):
         assert (await running).finish == "abort"
         assert len((await sampler.generate(request("a"))).tokens) == 20
 
-    @pytest.mark.parametrize(("presence", "frequency"), [(1.5, 0.0), (0.0, 0.7), (0.5, -1.0)])
+    @pytest.mark.parametrize(("presence", "frequency"), [seldom(1.5, 0.0), seldom(0.0, 0.7), (0.5, -1.0)])
     async def test_what_was_said_is_less_likely(self, sampler: Sampler, presence: float, frequency: float) -> None:
         wishes = Wishes(likeliest=20, presence_penalty=presence, frequency_penalty=frequency)
         plain = request("a", max_tokens=4, temperature=0.5)
@@ -127,19 +130,18 @@ class WishContract(Asked):
         np.testing.assert_allclose(shift[fresh], shift[fresh].mean(), atol=2 * self.apart)
         assert (shift[~fresh] < shift[fresh].mean() + 2 * self.apart).all()
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    async def test_wishes_without_sense_are_refused(self, sampler: Sampler) -> None:
+        senseless = [
             Wishes(likeliest=21),
             Wishes(likeliest=-1),
             Wishes(presence_penalty=float("nan")),
             Wishes(frequency_penalty=float("inf")),
             Wishes(repetition_penalty=0.0),
-        ],
-    )
-    async def test_wishes_without_sense_are_refused(self, sampler: Sampler, wrong: Wishes) -> None:
-        with pytest.raises(ValueError):
-            await sampler.generate(request("a").wishing(wrong))
+        ]
+        for number, wrong in enumerate(senseless):
+            with pytest.raises(ValueError):
+                await sampler.generate(request(f"{number}").wishing(wrong))
+            assert len((await alone(sampler, request(f"{number}"))).tokens) == 20, wrong
         with pytest.raises(ValueError):
             await sampler.generate(request("a", max_tokens=0).wishing(Wishes(likeliest=1)))
         assert len((await sampler.generate(request("a"))).tokens) == 20

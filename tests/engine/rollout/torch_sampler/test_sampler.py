@@ -18,7 +18,6 @@ from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
 from ..contract.asking import State, alike, alone, request, same
-from ..contract.repeatable import RepeatableContract
 from ..contract.whole import PositionalContract
 from ..random_base import write_adapter, write_base
 
@@ -101,12 +100,6 @@ class TestRoundedSampler(PositionalContract):
 
     apart = rounding = 5e-2  # other parts have other sums, and each layer rounds them to 8 bits
 
-    @pytest.fixture
-    async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
-        return rounded_sampler
-
-
-class TestRepeatableInBfloat16(RepeatableContract):
     @pytest.fixture
     async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
         return rounded_sampler
