@@ -78,9 +78,9 @@ class Suite:
 
 
 def main() -> int:
-    """Run all: two processes more than there are cores, since half of them wait for a good part of their time."""
+    """Run all: a process more than there are cores, since every other one waits for a good part of its time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return run(in_order(ROOT), ROOT, cores + 2, ["-m", EVERY_DAY])
+    return run(in_order(ROOT), ROOT, cores + 1, ["-m", EVERY_DAY])
 
 
 def run(files: list[str], folder: Path, processes: int, options: list[str]) -> int:

@@ -1,8 +1,8 @@
 """Which files of tests are run, and who takes which: what waits comes from the front, what computes from the back.
 
-Tests that start processes wait for a good part of their time. So half of the workers begin with these, the longest
-first, and half with all others: while the ones wait, the others have the cores. Where one kind is through, its workers
-help with the other.
+Tests that start processes wait for a good part of their time. So every other worker begins with these, the longest
+first, and the rest with all others: while the ones wait, the others have the cores. Where one kind is through, its
+workers help with the other.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from ...seldom import seldom
 from .contract import CONFIG, NewTrainer, train
 from .samples import group, sequence
 
-STEPS = 10
+STEPS = 6
 POLICIES = {
     "a": CONFIG,
     "same rank": replace(CONFIG, seed=1),
