@@ -27,7 +27,7 @@ from .made import CONTEXT, Made, gap, greedy, logprobs_of, scores
 ROWS = 151_936
 CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
 QUICK = [("qwen3", True), ("llama3", False)]
-"""Between them they differ in all that families differ in but biases, which random models of decoders and samplers have."""
+"""Between them they have all that families differ in but biases, which random models of decoders and samplers have."""
 LENGTH = 24
 CLOSE = 1e-4
 """Largest difference of log-probabilities with float32 weights and memory."""
