@@ -10,7 +10,6 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from typing import IO, cast
 
 import pytest
@@ -37,21 +36,23 @@ class Worker:
     def __init__(self, line: socket.socket) -> None:
         self._line, self._talk = line, cast(IO[str], line.makefile("rw", encoding="utf-8"))
         self._worst: dict[str, str] = {}
-        self._modules: dict[str, pytest.File] = {}
+        self._files: dict[str, pytest.File] = {}
+        self._running = False
 
-    def pytest_collection(self, session: pytest.Session) -> bool:
-        """Find the files, and load none."""
-        for node in session.perform_collect(genitems=False):
-            for file in files_below(node):
-                self._modules[str(file.path.relative_to(session.config.rootpath))] = file
-        return True
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> pytest.CollectReport | None:
+        """Remember files as they are found, and load none before its turn has come."""
+        if self._running or not isinstance(collector, pytest.File):
+            return None
+        self._files[str(collector.path.relative_to(collector.config.rootpath))] = collector
+        return pytest.CollectReport(collector.nodeid, "passed", None, [])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Until there is no file any more."""
-        total = 0
+        self._running, total = True, 0
         while name := self._next():
-            items = list(session.genitems(self._modules[name]))
+            items = list(session.genitems(self._files[name]))
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             total += len(items)
             # after a file's last test, what belongs to the session stays
@@ -90,14 +91,3 @@ class Worker:
         self._say(more=False)
         self._talk.close()
         self._line.close()
-
-
-def files_below(node: pytest.Item | pytest.Collector) -> Iterator[pytest.File]:
-    """Files of tests, not yet loaded; the fixtures of their folders are known from then on."""
-    if isinstance(node, pytest.File):
-        yield node
-    elif isinstance(node, pytest.Directory):
-        report = node.ihook.pytest_make_collect_report(collector=node)
-        node.ihook.pytest_collectreport(report=report)
-        for below in report.result:
-            yield from files_below(below)

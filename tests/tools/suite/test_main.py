@@ -40,8 +40,9 @@ def made():
         file.write("ended ")
 
 @pytest.fixture
-def own(): return 7
+def own(everywhere): return everywhere + 6
 """
+EVERYWHERE = "import pytest\n@pytest.fixture\ndef everywhere(): return 1\n"
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +81,7 @@ def test_what_failed_is_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str])
 
 def test_what_a_session_shares_is_made_once_for_all_files(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
+    (tmp_path / "conftest.py").write_text(EVERYWHERE)
     (tmp_path / "sub" / "conftest.py").write_text(SHARED)
     files = [f"sub/test_{name}.py" for name in "abc"]
     for file in files:
