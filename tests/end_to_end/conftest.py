@@ -48,7 +48,8 @@ class Lab:
 
     def _run(self, words: Sequence[str]) -> tuple[int, str, str]:
         """A command's exit code and what it wrote to each stream."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+        said, complained = io.BytesIO(), io.BytesIO()
+        out, err = (io.TextIOWrapper(each, "utf-8", write_through=True) for each in (said, complained))
         home = patch.dict(os.environ, MARLAAS_HOME=str(self.home.root))
         with home, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -57,8 +58,7 @@ class Lab:
                 code = int(end.code or 0)
             finally:
                 output.mean_plain(False)
-        said, complained = (stream.buffer.getvalue().decode() for stream in (out, err))  # type: ignore[attr-defined]
-        return code, said, complained
+        return code, said.getvalue().decode(), complained.getvalue().decode()
 
     def submit(self, name: str, environment: str = "arithmetic", tenant: str = "lab", **tables: Any) -> int:
         """Submit a small task from Python; its number.

@@ -1,12 +1,14 @@
 """``python -m tools.suite``: the whole suite by several processes, and at the end one line of counts, alone.
 
-Each process takes one file of tests after another (``tools/suite/order.py``). What one of them printed is shown where
-something failed in it. Exit code 1 if a test failed, if a process ended in any other way than by its tests, or if there
-were none.
+``python -m tools.suite tests/engine`` runs what lies there; ``--processes`` says how many there are, and pytest gets
+all other options. Each process takes one file of tests after another (``tools/suite/order.py``). What one of them
+printed is shown where something failed in it. Exit code 1 if a test failed, if a process ended in any other way than by
+its tests, or if there were none.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -16,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,10 +80,14 @@ class Suite:
         self.counts["failed"] += 1
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """Run all: a process more than there are cores, since every other one waits for a good part of its time."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return run(in_order(ROOT), ROOT, cores + 1, ["-m", EVERY_DAY])
+    parser = argparse.ArgumentParser(prog="python -m tools.suite")
+    parser.add_argument("paths", nargs="*", help="files and folders of tests; all of them unless some are named")
+    parser.add_argument("--processes", type=int, default=cores + 1)
+    args, options = parser.parse_known_args(words)
+    return run(in_order(ROOT, args.paths), ROOT, args.processes, ["-m", EVERY_DAY, *options])
 
 
 def run(files: list[str], folder: Path, processes: int, options: list[str]) -> int:
@@ -116,7 +123,7 @@ def wait(thread: threading.Thread, suite: Suite) -> None:
 
 def work(suite: Suite, from_front: bool, options: list[str]) -> None:
     """One process, from its start to its end."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # threads of one would spin on the cores of the others
+    environment = {"OMP_NUM_THREADS": "1"} | os.environ  # threads of one would spin on the cores of the others
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else hundreds of processes each compile all of marlaas
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
@@ -142,7 +149,7 @@ def hand_out(suite: Suite, line: socket.socket, from_front: bool) -> tuple[str, 
     file, failed = "", 0
     with line.makefile("rw", encoding="utf-8") as talk:
         for said in talk:
-            counts = Counter(json.loads(said))
+            counts: Counter[str] = Counter(json.loads(said))
             more = counts.pop("more")
             suite.heard(file, counts)
             failed += counts["failed"]
@@ -154,4 +161,4 @@ def hand_out(suite: Suite, line: socket.socket, from_front: bool) -> tuple[str, 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

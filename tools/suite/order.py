@@ -8,6 +8,7 @@ workers help with the other.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from threading import Lock
 
@@ -40,10 +41,14 @@ class Queue:
         return len(self._left)
 
 
-def in_order(root: Path) -> list[str]:
-    """Test files of every day below ``root``, relative to it."""
-    tests = root / "tests"
-    files = [path for path in tests.rglob("test_*.py") if path.relative_to(tests).parts[0] not in SELDOM]
+def in_order(root: Path, under: Collection[str] = ()) -> list[str]:
+    """Test files of every day below ``root``, relative to it; with ``under``, those that it names or that lie there."""
+    tests, wanted = root / "tests", {root / path for path in under}
+    files = [
+        path
+        for path in tests.rglob("test_*.py")
+        if path.relative_to(tests).parts[0] not in SELDOM and (not wanted or wanted & {path, *path.parents})
+    ]
     waiting = [path for path in files if WAITS in path.read_text("utf-8")]
     waiting.sort(key=lambda path: (tests / LONG not in path.parents, path))
     computing = sorted(set(files) - set(waiting), reverse=True)

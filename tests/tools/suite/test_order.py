@@ -13,6 +13,11 @@ def test_files_that_start_processes_come_first_and_long_ones_before_all() -> Non
     assert not [file for file in found if file.startswith(("tests/slow/", "tests/libraries/"))]
 
 
+def test_those_that_are_named_or_lie_in_a_named_folder() -> None:
+    found = in_order(ROOT, ["tests/tools/suite", "tests/test_layout.py"])
+    assert {*found} == {"tests/tools/suite/test_main.py", "tests/tools/suite/test_order.py", "tests/test_layout.py"}
+
+
 def test_each_file_is_taken_once_from_either_end() -> None:
     queue = Queue(["a", "b", "c"])
     assert [queue.take(True), queue.take(False), len(queue), queue.take(False), queue.take(True)] == [
