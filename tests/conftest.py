@@ -17,9 +17,9 @@ import hypothesis
 import pytest
 
 from .examples import examples
-from .kernels import each_library
+from .kernels import each_library, main_library
 
-__all__ = ["each_library"]
+__all__ = ["each_library", "main_library"]
 
 hypothesis.settings.register_profile(
     "repeatable", max_examples=examples(), deadline=None, derandomize=True, database=None

@@ -61,7 +61,7 @@ class TestLosses(LossContract):
         return new_pair
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 @pytest.mark.parametrize("name", sorted(POLICIES))
 async def test_the_update_and_its_statistics_are_those_of_one_device(
     new_pair: NewTrainer, tmp_path: Path, name: str
@@ -85,7 +85,7 @@ async def test_the_update_and_its_statistics_are_those_of_one_device(
             np.testing.assert_allclose(stats.weights[number], weights, atol=2e-3)
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 async def test_the_same_call_gives_the_same_bits(new_pair: NewTrainer, tmp_path: Path) -> None:
     checksums = set()
     for _ in range(2):

@@ -36,16 +36,16 @@ class TestTorchSampler(PositionalContract):
     async def sampler(self, torch_sampler: TorchSampler) -> Sampler:
         return torch_sampler
 
-    @pytest.mark.usefixtures("each_library")
+    @pytest.mark.usefixtures("main_library")
     async def test_late_joiners_change_nothing(self, sampler: Sampler) -> None:
         await super().test_late_joiners_change_nothing(sampler)
 
-    @pytest.mark.usefixtures("each_library")
+    @pytest.mark.usefixtures("main_library")
     async def test_other_versions_change_nothing(self, sampler: Sampler) -> None:
         await super().test_other_versions_change_nothing(sampler)
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 @pytest.mark.parametrize("tokens", [[7], [3, 1, 4], list(range(1, 40))])
 async def test_it_agrees_with_llama_cpp(
     torch_sampler: TorchSampler, base: BaseModel, state: State, tmp_path: Path, tokens: list[int]
