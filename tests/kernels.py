@@ -1,6 +1,6 @@
 """A test that asks for ``each_library`` runs with each library that multiplies, or with the one that is forced.
 
-With ``main_library``, which whole samplers and trainers ask for, it runs every day with one: ``make test-slow`` has both,
+With ``main_library``, for whole samplers and trainers, it runs every day with one: ``make test-slow`` has both,
 and ``make test-slow-processors`` forces each.
 """
 
