@@ -44,7 +44,7 @@ def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> 
 def test_a_folder_has_no_more_files_than_one_reads() -> None:
     folders = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
     full = {name(folder): files for folder, files in folders.items() if files > MOST_FILES}
-    assert not full, f"a folder has at most {MOST_FILES} files; those that are about one thing have a folder of their own"
+    assert not full, f"a folder has at most {MOST_FILES} files; those about one thing have a folder of their own"
 
 
 def test_names_of_tests_are_short() -> None:
