@@ -1,4 +1,4 @@
-"""Replies heard in pieces: what is told is always the beginning of what the whole reply turns out to be."""
+"""Replies streamed in pieces: what is told is always the beginning of what the whole reply turns out to be."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.home.paths import TINY_BASE
-from marlaas.engine.rollout.hearing import Decoder, Hearing
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.reply_stream import Decoder, ReplyStream
 from marlaas.engine.rollout.spoken import before_stop, read_plain, read_reply
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes
 from marlaas.engine.rollout.toolcalls.llama import split_llama
@@ -52,12 +52,12 @@ def decode(ids: Sequence[int]) -> str:
     return bytes(max(0, one - 2) for one in ids).decode("utf-8", "replace")
 
 
-def heard(hearing: Hearing, ids: Sequence[int], size: int) -> tuple[str, str]:
+def heard(stream: ReplyStream, ids: Sequence[int], size: int) -> tuple[str, str]:
     """All that is told of ids that come ``size`` at a time."""
     thinking = text = ""
     for begin in range(0, len(ids), size):
-        hearing.hear(ids[begin : begin + size])
-        said = hearing.said()
+        stream.add(ids[begin : begin + size])
+        said = stream.delta()
         thinking, text = thinking + said.thinking, text + said.text
     return thinking, text
 
@@ -75,9 +75,9 @@ def test_pieces_are_the_beginning_of_the_whole(
     text: str, stops: list[str], size: int, ends: bool, tools: bool, kind: str, form: object
 ) -> None:
     ids = [*encode(text), *([END] if ends else [])]
-    hearing = Hearing(decode, (END,), stops, kind != "plain", kind == "opened", tools)
-    thinking, told = heard(hearing, ids, size)
-    kept = ids if hearing.kept is None else ids[: hearing.kept]
+    stream = ReplyStream(decode, (END,), stops, kind != "plain", kind == "opened", tools)
+    thinking, told = heard(stream, ids, size)
+    kept = ids if stream.kept is None else ids[: stream.kept]
     if kind == "plain":
         spoken = read_plain(kept, (END,), decode, form, tools)  # type: ignore[arg-type]
     else:
@@ -85,16 +85,16 @@ def test_pieces_are_the_beginning_of_the_whole(
         spoken = read_reply(kept, opened, (END,), decode, form, tools)  # type: ignore[arg-type]
     whole = before_stop(spoken.text if tools else spoken.shown, stops)
     assert spoken.thinking.startswith(thinking) and whole.startswith(told)
-    if hearing.kept is not None:
+    if stream.kept is not None:
         assert any(stop in decode(kept) for stop in stops)
 
 
 def test_text_that_can_be_nothing_else_is_told_at_once() -> None:
-    hearing = Hearing(decode, (END,), ("STOP",), thinks=True, opened=False, tools=True)
+    stream = ReplyStream(decode, (END,), ("STOP",), thinks=True, opened=False, tools=True)
     told = []
     for word in ("<thi", "nk>\nlet ", "me see</th", "ink>\n\n", "It is", " 42. ", "S", "o <tool", "_call>{", "}"):
-        hearing.hear(encode(word))
-        told.append(tuple(hearing.said()))
+        stream.add(encode(word))
+        told.append(tuple(stream.delta()))
     assert told == [
         ("", ""),
         ("let", ""),
@@ -110,9 +110,9 @@ def test_text_that_can_be_nothing_else_is_told_at_once() -> None:
 
 
 def test_a_reply_is_kept_up_to_the_text_that_ends_it() -> None:
-    hearing = Hearing(decode, (END,), ("END", "ND"), thinks=False, opened=False, tools=False)
-    assert heard(hearing, encode("one ENDtwo"), 4) == ("", "one ")
-    assert hearing.kept == len("one END")
+    stream = ReplyStream(decode, (END,), ("END", "ND"), thinks=False, opened=False, tools=False)
+    assert heard(stream, encode("one ENDtwo"), 4) == ("", "one ")
+    assert stream.kept == len("one END")
 
 
 @given(st.lists(st.integers(0, 299), max_size=40), st.integers(1, 5))

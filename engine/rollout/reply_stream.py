@@ -1,4 +1,4 @@
-"""Hears a reply while it is sampled: its text in pieces, the thought apart from the answer, up to a text that ends it.
+"""A reply while it is sampled: its text piece by piece, the thought apart from the answer, up to a text that ends it.
 
 Pieces are only ever what the whole reply will have in that place: bytes that are no character yet, space that may be
 cut off, the beginning of a tag, of a call or of a text that ends the reply are held back until that is known.
@@ -17,7 +17,7 @@ _UNKNOWN = "\ufffd"
 Decode = Callable[[Sequence[int]], str]
 
 
-class Said(NamedTuple):
+class Delta(NamedTuple):
     """What is new since the last time."""
 
     thinking: str
@@ -49,8 +49,8 @@ class Decoder:
         return self._decode(self._ids)[len(self._decode(self._ids[: self._told])) :]
 
 
-class Hearing:
-    """One reply. Give it ids with ``hear``; ``kept`` says when one of ``stops`` has ended it."""
+class ReplyStream:
+    """One reply: give it ids with ``add``, take text with ``delta``; ``kept`` says when a text has ended it."""
 
     def __init__(
         self, decode: Decode, ends: Sequence[int], stops: Sequence[str], thinks: bool, opened: bool, tools: bool
@@ -76,7 +76,7 @@ class Hearing:
         self.kept: int | None = None
         """How many ids there are up to the end of a text that ends the reply; None until one was found."""
 
-    def hear(self, ids: Sequence[int]) -> None:
+    def add(self, ids: Sequence[int]) -> None:
         """Further ids of the reply; those behind a text that ends it are ignored."""
         for one in [[one] for one in ids] if self._stops else [ids]:
             if self.kept is not None:
@@ -87,14 +87,14 @@ class Hearing:
             if self._stops and self._stopped():
                 self.kept = self._count
 
-    def said(self) -> Said:
-        """What is certain by now, and was not said before."""
+    def delta(self) -> Delta:
+        """What is certain by now, and was not given before."""
         thinking = text = ""
         if self._thought is not None:
             thinking = self._thinking(self._thought)
         if self._answer is not None:
             text = self._answering(self._answer)
-        return Said(thinking, text)
+        return Delta(thinking, text)
 
     def _place(self) -> None:
         """Find where the thought and the answer begin, as ``spoken.read_reply`` does."""

@@ -1,13 +1,13 @@
-"""Lets a program hear its reply while it is sampled: text as soon as it is certain, and the tokens that it is."""
+"""Streams a program its reply while it is sampled: text as soon as it is certain, and the tokens that it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..hearing import Hearing
 from ..protocol import Hear, Heard, SampleRequest, SampleResult, Turns
 from ..renderer import Renderer
+from ..reply_stream import ReplyStream
 from ..spoken import opened_thought
 from ..wishes import Likeliest
 
@@ -16,7 +16,7 @@ TAIL = 8
 
 
 @dataclass(frozen=True)
-class Utterance:
+class Part:
     """A part of a reply that is certain; each is told once, in order."""
 
     thinking: str
@@ -28,10 +28,10 @@ class Utterance:
 
 
 @dataclass(frozen=True)
-class Listening:
-    """How a program hears a reply."""
+class Streaming:
+    """How a reply is streamed to a program."""
 
-    tell: Callable[[Utterance], None]
+    tell: Callable[[Part], None]
     """Must not raise."""
     tools: bool = False
     """Whether calls of tools are no part of the text."""
@@ -39,43 +39,43 @@ class Listening:
     """Whether it goes on with a text: such a reply has no thoughts."""
 
 
-def heard_by(listening: Listening | None, sampler: Turns, renderer: Renderer, stops: Sequence[str]) -> Turns:
+def streamed(streaming: Streaming | None, sampler: Turns, renderer: Renderer, stops: Sequence[str]) -> Turns:
     """The sampler, whose turns are told as they are sampled.
 
     Not those of a base that thinks where a text of the program ends the reply: such a text ends a thought as well, so
     nothing is certain before the whole is known.
     """
-    if listening is None or (stops and renderer.thinks and not listening.plain):
+    if streaming is None or (stops and renderer.thinks and not streaming.plain):
         return sampler
-    return _Voice(sampler, renderer, stops, listening)
+    return _Streamed(sampler, renderer, stops, streaming)
 
 
 @dataclass(frozen=True)
-class _Voice:
+class _Streamed:
     """Implements ``protocol.Turns``."""
 
     sampler: Turns
     renderer: Renderer
     stops: Sequence[str]
-    listening: Listening
+    streaming: Streaming
 
     async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         """See ``Turns``."""
         decode = self.renderer.vocabulary.decode
-        thinks = self.renderer.thinks and not self.listening.plain
+        thinks = self.renderer.thinks and not self.streaming.plain
         opened = thinks and bool(opened_thought(request.tokens[-TAIL:].tolist(), decode))
-        hearing = Hearing(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.listening.tools)
+        stream = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
         count = 0
 
         def hear(said: Heard) -> None:
             nonlocal count
             if heard is not None:
                 heard(said)
-            if hearing.kept is None:
-                hearing.hear(said.tokens.tolist())
-                left = len(said.tokens) if hearing.kept is None else hearing.kept - count
+            if stream.kept is None:
+                stream.add(said.tokens.tolist())
+                left = len(said.tokens) if stream.kept is None else stream.kept - count
                 count += left
-                self.listening.tell(_utterance(*hearing.said(), said, left))
+                self.streaming.tell(_part(*stream.delta(), said, left))
 
         return await self.sampler.generate(request, heard=hear)
 
@@ -84,10 +84,10 @@ class _Voice:
         await self.sampler.release(conversation)
 
 
-def _utterance(thinking: str, text: str, said: Heard, count: int) -> Utterance:
+def _part(thinking: str, text: str, said: Heard, count: int) -> Part:
     """What is certain, with the first ``count`` of the tokens that came."""
     likeliest = None
     if said.extras is not None:
         near = said.extras.likeliest
         likeliest = Likeliest(near.tokens[:count], near.logprobs[:count])
-    return Utterance(thinking, text, said.tokens[:count].tolist(), said.logprobs[:count].tolist(), likeliest)
+    return Part(thinking, text, said.tokens[:count].tolist(), said.logprobs[:count].tolist(), likeliest)
