@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ..errors import WorkerDied
 from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import Hear, Heard, SampleRequest, SampleResult
@@ -45,11 +46,23 @@ class SamplerClient:
     async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
         """Choose a sampler, wait for a slot there, and sample one turn, of which ``heard`` hears as it is sampled.
 
-        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
+        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
+        the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
+        ``heard`` may have heard a part of it.
         """
-        payer = self.payer
         if self._held != request.conversation:
             self._forget()
+        while True:
+            try:
+                return await self._turn(request, heard)
+            except WorkerDied:
+                self._endpoint.lost = True
+                if heard is not None or self._replicas.lost:
+                    raise
+                self._slots.leave(self)
+
+    async def _turn(self, request: SampleRequest, heard: Hear | None) -> SampleResult:
+        payer = self.payer
         reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
         here = self._endpoint if self._held else None
         endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
