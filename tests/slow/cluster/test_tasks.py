@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -27,6 +29,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
 TASK: dict[str, Any] = {"environment": "guess", "steps": 3, "train": EXACT}
 KILLS = int(os.environ.get("KILLS_OF_NODES", "50"))
+VICTIMS = ("worker", "host", "bridge", "node", "node", "engine")
+FEW = 6
+"""Steps of a task among the kills."""
+HOST = "marlaas.engine.workers.host"
 SETTINGS = """\
 [rollout]
 sampler = "torch"
@@ -96,7 +102,7 @@ def workers_of(nodes: RayNodes, lab: Lab) -> list[psutil.Process]:
             line, home = process.cmdline(), process.environ().get("MARLAAS_HOME", "")
         except psutil.Error:
             continue
-        if "marlaas.engine.workers.host" in line and home in {str(nodes.home(name)) for name in nodes.ids}:
+        if HOST in line and home in {str(nodes.home(name)) for name in nodes.ids}:
             found.append(process)
     return found
 
@@ -125,47 +131,87 @@ def test_a_step_beside_its_last_groups_comes_home(lab: Lab) -> None:
     lab.sound(*tasks)
 
 
+def test_a_dead_sampler_on_a_node_is_replaced_alone(lab: Lab, ray_nodes: RayNodes) -> None:
+    """The trainer on the other node goes on, and so do the bridge and the engine."""
+    until_placed(lab)
+    task = lab.submit("sums", "arithmetic", steps=12)
+    lab.until(task, 2)
+    before, others = named(ray_nodes, lab), (lab.engine_pid(), lab.worker_pids("bridge"))
+    assert {"rollout", "training"} <= set(before)
+    os.kill(before["rollout"], signal.SIGKILL)
+    finished(lab, [task])
+    after = named(ray_nodes, lab)
+    assert [name for name in before if after.get(name) != before[name]] == ["rollout"] and after["rollout"]
+    assert others == (lab.engine_pid(), lab.worker_pids("bridge"))
+    consumed_once(lab.home, task)
+    lab.sound(task)
+
+
+def named(nodes: RayNodes, lab: Lab) -> dict[str, int]:
+    """Process ids of the workers on nodes, by the workers' names."""
+    lines = {process.pid: process.cmdline() for process in workers_of(nodes, lab)}
+    return {line[line.index(HOST) + 1]: pid for pid, line in lines.items()}
+
+
 def test_whatever_dies_nothing_is_lost_or_doubled(
     lab: Lab, ray_nodes: RayNodes, alone: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Two tasks train at any time; each is measured first, makes a few steps, and is followed by another."""
     until_placed(lab)
     draw = random.Random(24)
-    tasks = [lab.submit(f"loose {n}", "arithmetic", steps=3 * KILLS, tenant=f"tenant {n}") for n in range(2)]
     took: defaultdict[str, list[float]] = defaultdict(list)
+    tasks = [submitted(lab, number) for number in range(2)]
+    every = list(tasks)
     for number in range(1, KILLS + 1):
-        victim = draw.choice(("worker", "host", "bridge", "node", "engine"))
-        before, begun = sum(lab.row(task).step for task in tasks), time.monotonic()
-        end_one(victim, draw, lab, ray_nodes)
+        time.sleep(draw.uniform(0, median(sum(took.values(), [4.0])) / 2))  # whatever the tasks are about by then
+        for place, task in enumerate(tasks):
+            if not unfinished(lab, task):
+                tasks[place] = submitted(lab, len(every))
+                every.append(tasks[place])
+        before, begun = {task: lab.row(task).step for task in tasks}, time.monotonic()
+        victim = end_one(draw.choice(VICTIMS), draw, lab, ray_nodes)
         deadline = time.monotonic() + 600
-        while sum(lab.row(task).step for task in tasks) <= before and unfinished(lab, tasks):
+        while any(lab.row(task).step <= before[task] and unfinished(lab, task) for task in tasks):
             assert time.monotonic() < deadline, f"Nothing went on after the death of a {victim}."
-            time.sleep(0.2)
+            time.sleep(0.2)  # the engine is another process: there is nothing to await
         took[victim].append(time.monotonic() - begun)
         with capsys.disabled():
-            print(f"\n{number} of {KILLS}: a {victim}, {took[victim][-1]:.1f} s to the next step", end="", flush=True)
+            print(
+                f"\n{number} of {KILLS}: a {victim}, {took[victim][-1]:.1f} s until all had a step", end="", flush=True
+            )
     with capsys.disabled():
         for victim, seconds in sorted(took.items()):
             usual, most = median(seconds), max(seconds)
-            print(f"\n{len(seconds)} times a {victim}: {usual:.1f} s to the next step, at most {most:.1f}")
+            print(f"\n{len(seconds)} times a {victim}: {usual:.1f} s until both had a step, at most {most:.1f}")
     exact = lab.submit("exact", **TASK)
-    finished(lab, [*tasks, exact])
-    for task in (*tasks, exact):
+    finished(lab, [*every, exact])
+    for task in (*every, exact):
         consumed_once(lab.home, task)
-    lab.sound(*tasks, exact)
+    lab.sound(*every, exact)
     assert checksums(lab, exact) == alone
 
 
-def unfinished(lab: Lab, tasks: list[int]) -> bool:
-    return any(lab.row(task).state not in ("done", "failed", "paused") for task in tasks)
+def submitted(lab: Lab, number: int) -> int:
+    """The task of that number: of two tenants, in turn."""
+    environment = ("arithmetic", "guess")[number % 2]
+    return lab.submit(
+        f"loose {number}", environment, steps=FEW, tenant=f"tenant {number % 2}", train={"max_staleness": 1}
+    )
 
 
-def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> None:
-    """End something, as it dies at people's homes."""
+def unfinished(lab: Lab, task: int) -> bool:
+    return lab.row(task).state not in ("done", "failed", "paused")
+
+
+def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> str:
+    """End something, as it dies at people's homes; returns what it was, in words."""
     if victim == "engine":
         lab.kill_engine()
         control.ensure_running(lab.home)
     elif victim == "node":
         name = draw.choice(("ada", "grace"))
+        stages = sorted({"samples" if "rollout" in own else "trains" for own in placed(lab).get(name, ())})
+        victim = f"node that {' and '.join(stages) or 'starts'}"
         nodes.remove(name)
         nodes.ids[name] = nodes.add(name)
     elif victim == "bridge":
@@ -176,8 +222,10 @@ def end_one(victim: str, draw: random.Random, lab: Lab, nodes: RayNodes) -> None
         if found:
             one = draw.choice(sorted(found, key=lambda process: process.pid))
             process = one if victim == "worker" else one.parent()
-            if process is not None:
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended with another one
+                if process is not None:
+                    process.kill()
+    return victim
 
 
 def test_without_the_head_this_machine_goes_on(lab: Lab, ray_nodes: RayNodes, alone: list[str]) -> None:
