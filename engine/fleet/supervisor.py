@@ -329,9 +329,11 @@ class WorkerSupervisor:
 
     def _go_on_without(self, deaths: Mapping[str, WorkerDied]) -> bool:
         """Have those alone replaced that have died, if the others can go on."""
+        if not deaths:
+            return True
         live = self._live
         if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
-            return not deaths
+            return False
         self._follow(self.placement_plan)  # what ran out of memory goes on with less
         self._replacements.replace(deaths, live)
         return True

@@ -50,30 +50,28 @@ class SamplerClient:
         the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
         ``heard`` may have heard a part of it.
         """
+        payer = self.payer
         if self._held != request.conversation:
             self._forget()
         while True:
+            reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
+            here = self._endpoint if self._held else None
+            endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
+            if endpoint is not self._endpoint:
+                self._slots.leave(self)
+                self._endpoint = endpoint
+            if not self._held:
+                self._prompt = request.tokens.tobytes()
+                self._replicas.begin(endpoint, self._prompt)
             try:
-                return await self._turn(request, heard)
+                with endpoint.backlog.turn(unread, reply):
+                    return await self._sample(request, heard)
             except WorkerDied:
-                self._endpoint.lost = True
+                endpoint.lost = True
                 if heard is not None or self._replicas.lost:
                     raise
                 self._slots.leave(self)
-
-    async def _turn(self, request: SampleRequest, heard: Hear | None) -> SampleResult:
-        payer = self.payer
-        reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
-        here = self._endpoint if self._held else None
-        endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
-        if endpoint is not self._endpoint:
-            self._slots.leave(self)
-            self._endpoint = endpoint
-        if not self._held:
-            self._prompt = request.tokens.tobytes()
-            self._replicas.begin(endpoint, self._prompt)
-        with endpoint.backlog.turn(unread, reply):
-            return await self._sample(request, heard)
+                self._forget()
 
     async def _sample(self, request: SampleRequest, heard: Hear | None) -> SampleResult:
         await self._slots.take(self)

@@ -17,10 +17,9 @@ import psutil
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.nodes import node_rows
 from marlaas.engine.store.queries.reader import Reader
-from tests.end_to_end.conftest import Lab, consumed_once
+from tests.end_to_end.conftest import Lab, configured, consumed_once
 from tests.slow.waiting import finished
 
 from .ray_nodes import VARIABLES, RayNodes
@@ -54,26 +53,32 @@ def checksums(lab: Lab, task: int) -> list[str]:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The versions of the deterministic task on one machine without a cluster."""
-    lab = Lab(Home(tmp_path_factory.mktemp("alone") / "home").create())
-    lab.home.config.write_text(SETTINGS)
-    control.ensure_running(lab.home)
-    task = lab.submit("exact", **TASK)
-    finished(lab, [task])
-    control.stop(lab.home)
-    return checksums(lab, task)
+    return versions_alone(tmp_path_factory.mktemp("alone"), SETTINGS)
+
+
+def versions_alone(folder: Path, settings: str) -> list[str]:
+    """Checksums of the deterministic task's versions, on one machine."""
+    with configured(folder, settings) as lab:
+        task = lab.submit("exact", **TASK)
+        finished(lab, [task])
+        return checksums(lab, task)
 
 
 @pytest.fixture
 def lab(ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """A home on the head's machine, all of whose workers are on other nodes."""
+    with over_nodes(ray_nodes, tmp_path, monkeypatch, SETTINGS) as lab:
+        yield lab
+
+
+@contextlib.contextmanager
+def over_nodes(ray_nodes: RayNodes, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: str) -> Iterator[Lab]:
+    """The same with these settings; in the end no worker is left on any node."""
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    lab = Lab(Home(tmp_path / "home").create())
-    lab.home.config.write_text(SETTINGS + CLUSTER.format(address=ray_nodes.address))
-    control.ensure_running(lab.home)
-    lab.marlaas("cluster", "drain", "head")
-    yield lab
-    control.stop(lab.home)
+    with configured(folder, settings + CLUSTER.format(address=ray_nodes.address)) as lab:
+        lab.marlaas("cluster", "drain", "head")
+        yield lab
     assert not [each for each in workers_of(ray_nodes, lab) if each.is_running()]
 
 
@@ -114,6 +119,36 @@ def test_a_deterministic_task_has_the_same_bits_over_nodes(lab: Lab, alone: list
     assert checksums(lab, task) == alone and len(set(alone)) == TASK["steps"] + 1
     lab.sound(task)
     assert {name for name, workers in where.items() if workers} <= {"ada", "grace"}
+
+
+def test_llama_has_the_same_bits_over_nodes(
+    ray_nodes: RayNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp samples on one node, and what is trained on another is what one machine trains."""
+    settings = SETTINGS.replace('"torch"', '"llama.cpp"')
+    expected = versions_alone(tmp_path / "alone", settings)
+    with over_nodes(ray_nodes, tmp_path / "nodes", monkeypatch, settings) as lab:
+        until_placed(lab)
+        task = lab.submit("exact", **TASK)
+        finished(lab, [task])
+        assert checksums(lab, task) == expected and len(set(expected)) == TASK["steps"] + 1
+        lab.sound(task)
+
+
+def test_nothing_runs_on_after_the_engine_is_killed(lab: Lab, ray_nodes: RayNodes) -> None:
+    until_placed(lab)
+    task = lab.submit("sums", "arithmetic", steps=4)
+    lab.until(task, 1)
+    workers = workers_of(ray_nodes, lab)
+    hosts = [parent for worker in workers if (parent := worker.parent())]
+    assert workers and hosts
+    lab.kill_engine()
+    _, alive = psutil.wait_procs([*workers, *hosts], timeout=60)
+    assert not alive, f"orphans on nodes: {alive}"
+    control.ensure_running(lab.home)
+    finished(lab, [task])
+    consumed_once(lab.home, task)
+    lab.sound(task)
 
 
 def test_a_step_beside_its_last_groups_comes_home(lab: Lab) -> None:
