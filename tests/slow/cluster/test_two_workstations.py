@@ -136,7 +136,7 @@ def test_two_workstations(workstations: tuple[Workstation, Workstation], capsys:
     told = json.loads(ada(f"{where} --json"))
     assert "grace" in json.dumps(told), f"nobody is told what runs on grace: {task}"
     consumed_once(Home(ada.home), 1)
-    assert "grace" in ada(drain)
+    ada(drain)
     until = time.monotonic() + 120
     while any(node["workers"] for node in json.loads(ada(f"{status} --json"))["nodes"] if node["name"] == "grace"):
         assert time.monotonic() < until, "its workers do not move"
