@@ -16,6 +16,7 @@ from marlaas.engine.workers.host import PR_SET_PDEATHSIG
 
 from .report.figures import Section
 from .report.machine import Machine, describe
+from .report.noise import MOST
 
 MODULES = {
     "concurrency": "many_tasks.concurrency",
@@ -67,7 +68,7 @@ def measure(name: str, quick: bool) -> tuple[Section, Machine]:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     try:
         module = importlib.import_module(f"benchmarks.{MODULES[name]}")
-        machine = describe()
+        machine = describe(quiet=1.0 if quick else MOST)
         section: Section = module.measure(quick)
     except SystemExit as end:
         os._exit(int(end.code or 0))  # nobody waits for an answer: the pool's process would, for ever

@@ -76,7 +76,7 @@ def test_reads_of_verbs_import_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["words.environments", "home.commands", "home.progress", "reading.opening", "home.templates"],
+    ["words.environments.facts", "home.commands", "home.progress", "reading.opening", "home.environments.templates"],
 )
 def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.{module}") & HEAVY

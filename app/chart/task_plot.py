@@ -13,8 +13,8 @@ from ..lists.learners import Learner
 from ..questions.learning_curve import LearningCurve
 from ..questions.task import TaskAnswer
 from ..words.format import line, number
-from ..words.held_out import scored_at
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
+from ..words.scores.held_out import scored_at
 from ..words.tasks import newest_key
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point
 from .smoothing import WEIGHTS, smoothed

@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     """Print one term, or the list of all."""
     from marlaas.engine.errors import ConfigError
 
-    from ..words.explaining import by_kind, heading, paragraphs, sentence, term_json
     from ..words.terms import TERMS, UnknownTerm, find_term
+    from ..words.terms.explaining import by_kind, heading, paragraphs, sentence, term_json
 
     wanted = " ".join(args.term)
     if not wanted.strip():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         VersionRow,
     )
 
-    from ..home.estimates import Estimates
+    from ..home.estimating.estimates import Estimates
     from ..reading.home_reader import HomeReader
 
 Answer = TypeVar("Answer")
@@ -128,7 +128,7 @@ class Home:
         ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, where the two were
         not measured on the same prompts in the same way. By the best scores; with ``last`` by the last.
         """
-        from ..home.comparing import pairs_json, scored
+        from ..home.results.comparing import pairs_json, scored
 
         with reading(self._home) as reader:
             rows = [find_task(reader, task) for task in tasks]
@@ -176,7 +176,7 @@ class Home:
 
         Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
         """
-        from ..home.estimates import estimate_all
+        from ..home.estimating.estimates import estimate_all
 
         return estimate_all(self._home, _read(self._home, tasks))
 

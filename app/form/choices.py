@@ -9,7 +9,7 @@ from marlaas.engine.spec import BASE
 from marlaas.engine.store import EnvironmentRow, KeptVersion
 
 from ..home.references import reference
-from ..words.environments import place_of
+from ..words.environments.facts import place_of
 from ..words.format import line, score
 from .fields import FormField
 

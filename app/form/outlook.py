@@ -37,8 +37,8 @@ class Prompts:
 
 def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
     """Estimate what the tasks will take."""
-    from ..home.estimate_words import told
-    from ..home.estimates import estimate_all
+    from ..home.estimating.estimates import estimate_all
+    from ..home.estimating.words import told
 
     try:
         estimates = estimate_all(home, submissions)
@@ -49,7 +49,7 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
 
 def prompts(home: Home, environment: str, config: dict[str, Any], data: dict[str, Any] | None = None) -> Prompts:
     """Look at the first prompts of an environment, with ``data`` in place of its own rows; takes a second."""
-    from ..home.peeking import peeked, prompt_lines
+    from ..home.environments.peeking import peeked, prompt_lines
 
     problem = ""
     try:

@@ -23,8 +23,8 @@ from ..home.base_size import base_size
 from ..questions.question import Question
 from ..reading.home_reader import HomeReader
 from ..reading.opening import exists, opened
-from ..words.building import llama_note
 from ..words.format import short_path
+from ..words.machine.building import llama_note
 
 
 @dataclass(frozen=True)

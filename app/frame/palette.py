@@ -8,10 +8,10 @@ from typing import cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from ..context.application import Application
-from ..words.explaining import sentence
 from ..words.format import line
 from ..words.tasks import state_word
 from ..words.terms import TERMS
+from ..words.terms.explaining import sentence
 from .modes import ALL_MODES
 
 _NAMED = 10.0

@@ -122,7 +122,7 @@ def _check_unserved(home: Home, submissions: Sequence[Submission], environments:
     try:
         check_environments(submissions, environments)
     except ConfigError:
-        from .peeking import environments_alone
+        from .environments.peeking import environments_alone
 
         check_environments(submissions, environments_alone(home, _names(submissions)))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from marlaas.engine.home import Home
 from marlaas.engine.store import ApiKeyRow, ApiRow, GivenName
 
+from ..home.api.request_log import FILE, Request, requests_in
 from ..home.log_files import Tail, tail
-from ..home.request_log import FILE, Request, requests_in
 from ..reading.home_reader import HomeReader
 
 

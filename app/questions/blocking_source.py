@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from marlaas.engine.errors import EnvironmentMissing
 
-from ..home.source_lines import Excerpt, task_excerpt
+from ..home.environments.source_lines import Excerpt, task_excerpt
 from ..reading.home_reader import HomeReader
 
 

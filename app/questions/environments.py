@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
-from ..home.source_lines import Excerpt, Place, definition, source_lines
+from ..home.environments.source_lines import Excerpt, Place, definition, source_lines
 from ..lists.environment_order import broken_first
 from ..reading.home_reader import HomeReader
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
-from ..home.source_lines import Excerpt
+from ..home.environments.source_lines import Excerpt
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import REWARD

@@ -9,8 +9,8 @@ from typing import Any
 
 from marlaas.engine.store import EvalRow, FirstStep, Track, TrajectoryRow
 
-from ..home.comparing import Scored, scored
-from ..home.source_lines import Excerpt
+from ..home.environments.source_lines import Excerpt
+from ..home.results.comparing import Scored, scored
 from ..lists.learners import Learner
 from ..reading.home_reader import HomeReader
 from ..words.metrics import REWARD

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, sources
 from marlaas.engine.store.queries import (
     api,
-    conversations,
     devices as cards,
     first_step as first,
     given_names as given,
@@ -22,9 +21,9 @@ from marlaas.engine.store.queries import (
     nodes as machines,
     past_runs as past,
     prompt_scores as by_prompt,
-    rollouts,
     timeline,
 )
+from marlaas.engine.store.queries.episodes import conversations, rollouts
 
 if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentUse

@@ -8,7 +8,7 @@ from typing import Any
 
 from marlaas.engine.store import EngineRow, EvalRow, History, StoredConversation, TaskRow, TaskUse, Track
 
-from ..home.comparing import Scored, scored
+from ..home.results.comparing import Scored, scored
 from ..questions.evidence import evidence
 from ..reading.home_reader import HomeReader
 from ..words.metrics import BANDS, REWARD, in_order

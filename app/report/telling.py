@@ -15,16 +15,15 @@ from marlaas.engine.spec import ONLY
 from marlaas.engine.store import EvalRow, StoredConversation, Track
 
 from ..chart.plot import Curve, Point
-from ..home.comparing import NOTE, compared, difference_text
 from ..home.configuration import differences
+from ..home.results.comparing import NOTE, compared, difference_text
 from ..home.task_text import without_steps, written
 from ..rollouts.interleaving import in_order as in_order_said
 from ..words.format import count, duration, line, number, plain, score
-from ..words.held_out import held_out, rests_on, with_error
-from ..words.important import IMPORTANT
 from ..words.learning import findings
-from ..words.metrics import BANDS, HELD_OUT, REWARD, in_order, newest_text, words
+from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
 from ..words.policies import kind, names, who
+from ..words.scores.held_out import held_out, rests_on, with_error
 from ..words.tasks import measured_on, newest_series, state_word
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
 from .facts import PolicyFacts, ShownRollout, TaskFacts

@@ -95,7 +95,7 @@ def _written(app: Application, write: Callable[[], Callable[[], None]]) -> None:
 
 
 def _mint(app: Application, wish: KeyWish) -> Callable[[], None]:
-    from ..home.api_keys import make_key
+    from ..home.api.keys import make_key
 
     made = make_key(app.home, wish.tenant, wish.name)
     return partial(_show, app, made.key, made.tenant)

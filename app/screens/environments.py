@@ -21,14 +21,14 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 from ..context.child_verb import verb_command, verb_output
 from ..context.foreground import hand_over
 from ..context.snapshot import Snapshot
-from ..home.source_lines import place_to_mend
+from ..home.environments.source_lines import place_to_mend
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
 from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
-from ..words.environments import plugin_of, trouble
-from ..words.findings import spoken, verdict
+from ..words.environments.facts import plugin_of, trouble
+from ..words.environments.findings import spoken, verdict
 from ..words.format import line
 from .view import View
 
@@ -224,7 +224,7 @@ i shows which libraries one waits for, and installs them if you agree."""
         return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)), checks=True)
 
     def _peeked(self, row: EnvironmentRow) -> Asked:
-        from ..home.peeking import peeked, prompt_lines
+        from ..home.environments.peeking import peeked, prompt_lines
 
         peek = peeked(self.marlaas.home, row.name, {})
         lines = [text for place, ask in enumerate(peek.asks, 1) for text in ("", f"{place}.", *prompt_lines(ask))]

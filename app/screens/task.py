@@ -19,7 +19,7 @@ from ..chart.score_rows import ScoreRow
 from ..chart.smoothing import WEIGHTS
 from ..chart.task_plot import Look, inspected, kept_places, moved, parts, plot, sample_plot
 from ..context.snapshot import Snapshot
-from ..home.source_lines import Excerpt
+from ..home.environments.source_lines import Excerpt
 from ..lists.learners import Learner, learner, learners
 from ..questions.evidence import evidence
 from ..questions.task import TaskAnswer, TaskQuestion
@@ -34,10 +34,9 @@ from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
 from ..words.awaiting import awaiting
 from ..words.format import line
-from ..words.important import important
 from ..words.learning import goes_wrong, gone_wrong, pointed
-from ..words.measured import score_text
-from ..words.metrics import HELD_OUT, REWARD, held_out_on, in_order, newest_text, newest_values, words
+from ..words.metrics import HELD_OUT, REWARD, held_out_on, important, in_order, newest_text, newest_values, words
+from ..words.scores.measured import score_text
 from ..words.tasks import short_name, shown_state
 from ..words.verdict import verdict
 from .tasks_view import TasksView
@@ -387,8 +386,8 @@ tab goes from pane to pane, z enlarges one."""
 
     def action_configuration(self) -> None:
         """Show the task's configuration beside those of the tasks that share its chart."""
-        from ..home.comparing import difference_lines
         from ..home.configuration import settings
+        from ..home.results.comparing import difference_lines
         from .dialogs.configuration import Configuration
 
         if self._answer is None:

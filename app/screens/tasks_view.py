@@ -117,7 +117,7 @@ class TasksView(View):
 
     def action_edit_environment(self) -> None:
         """Open the environment of the task under the cursor in the editor, at the line that is wrong where one is."""
-        from ..home.source_lines import task_place
+        from ..home.environments.source_lines import task_place
         from .editing import edit_source
 
         try:

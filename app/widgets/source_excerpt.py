@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..home.source_lines import Excerpt
+from ..home.environments.source_lines import Excerpt
 from ..words.format import clip, line, plain
 
 _OPENS = "E opens it here"

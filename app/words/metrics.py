@@ -1,13 +1,13 @@
-"""The metrics of a step: their order and how values are printed. What they mean is in the catalogue (``terms``). Pure.
+"""The metrics of a step: their order, which are shown first, and how values are printed. Pure.
 
-A metric goes by the name under which the database has it. Names may come from anywhere (``add_metrics``), so an unknown
-one is foreign text.
+What they mean is in the catalogue (``terms``). A metric goes by the name under which the database has it. Names may
+come from anywhere (``add_metrics``), so an unknown one is foreign text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from marlaas.engine.store import Track, stale_age
@@ -97,6 +97,22 @@ def all_in_order(names: Iterable[str]) -> list[str]:
     """All names, those that no list shows at the end."""
     listed = in_order(given := list(names))
     return [*listed, *sorted(set(given) - set(listed))]
+
+
+IMPORTANT = tuple(name for name, own in known().items() if own.important)
+"""What says whether a task learns, in the order of the catalogue."""
+_UNLESS_ZERO = ("kl", "errors", "lost", "cut", "on_error", "epoch")
+"""Important as soon as they are not 0; those that stand in ``IMPORTANT`` keep their place there."""
+
+
+def important(names: Sequence[str], newest: Mapping[str, float]) -> list[str]:
+    """Those of the names that are shown first, in order: held-out scores on suites stand behind the own."""
+    there = [name for name in names if newest.get(name) or name not in _UNLESS_ZERO]
+    own = [name for name in IMPORTANT if name in there]
+    place = next((place for place, name in enumerate(own, 1) if name == HELD_OUT), len(own))
+    suites = [name for name in names if name.startswith(HELD_OUT_ON)]
+    trouble = [name for name in _UNLESS_ZERO if name in there and name not in IMPORTANT]
+    return [*own[:place], *suites, *own[place:], *trouble]
 
 
 def value_text(name: str, value: float | None) -> str:

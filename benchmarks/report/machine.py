@@ -11,11 +11,13 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
-from time import perf_counter
+from time import perf_counter, sleep
 
 SIDE = 1024
 """Of the matrices: three of them fit into a core's share of the last cache level."""
 REPETITIONS = 31
+LOOKS = 12
+BETWEEN = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,18 @@ class Machine:
     """Mean number of runnable processes in the minute before."""
 
 
-def describe() -> Machine:
-    """Look and measure; takes about a second."""
+def describe(quiet: float = 1.0, looks: int = LOOKS) -> Machine:
+    """Look and measure; takes about a second.
+
+    A machine that wavers by more than ``quiet`` is looked at again, up to ``looks`` times, ``BETWEEN`` seconds apart:
+    one busy moment at the start would keep minutes of measuring from being published.
+    """
     gflops, noise = matrix_rate()
+    for _ in range(looks):
+        if noise <= quiet:
+            break
+        sleep(BETWEEN)
+        gflops, noise = matrix_rate()
     return Machine(cpu_model(), len(os.sched_getaffinity(0)), _memory_gib(), gflops, noise, os.getloadavg()[0])
 
 

@@ -1,13 +1,17 @@
-from .card_watch import (
-    CardWatch as CardWatch,
-    changes as changes,
-)
-from .holders import (
+from .cards.holders import (
     own_account as own_account,
 )
-from .installed import (
-    find_installed as find_installed,
-    version_of as version_of,
+from .cards.nvml import (
+    NO_DRIVER as NO_DRIVER,
+    has_driver as has_driver,
+)
+from .cards.visible import (
+    environment as environment,
+    llama_devices as llama_devices,
+)
+from .cards.watch import (
+    CardWatch as CardWatch,
+    changes as changes,
 )
 from .inventory import (
     probe as probe,
@@ -16,6 +20,23 @@ from .lending import (
     SLEEPING as SLEEPING,
     LentCores as LentCores,
     Loan as Loan,
+)
+from .libraries.installed import (
+    find_installed as find_installed,
+    version_of as version_of,
+)
+from .libraries.set_up import (
+    LlamaBuild as LlamaBuild,
+    llama_build as llama_build,
+    why_missing as why_missing,
+)
+from .libraries.software import (
+    notes as notes,
+    usable_software as usable_software,
+)
+from .libraries.troubles import (
+    GPU_EXTRA as GPU_EXTRA,
+    LEAST_VLLM as LEAST_VLLM,
 )
 from .machine import (
     Cpu as Cpu,
@@ -32,10 +53,6 @@ from .machine import (
 from .memory import (
     address_space as address_space,
     available_memory as available_memory,
-)
-from .nvml import (
-    NO_DRIVER as NO_DRIVER,
-    has_driver as has_driver,
 )
 from .ours import (
     NOTHING as NOTHING,
@@ -67,28 +84,11 @@ from .processor import (
 from .resources import (
     ResourceSettings as ResourceSettings,
 )
-from .set_up import (
-    LlamaBuild as LlamaBuild,
-    llama_build as llama_build,
-    why_missing as why_missing,
-)
-from .software import (
-    notes as notes,
-    usable_software as usable_software,
-)
 from .survey import (
     Survey as Survey,
     survey_machine as survey_machine,
 )
-from .troubles import (
-    GPU_EXTRA as GPU_EXTRA,
-    LEAST_VLLM as LEAST_VLLM,
-)
 from .usable import (
     UsableResources as UsableResources,
     usable_resources as usable_resources,
-)
-from .visible import (
-    environment as environment,
-    llama_devices as llama_devices,
 )

@@ -19,9 +19,9 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
 
+from .cards.visible import environment
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .memory import address_space
-from .visible import environment
 
 SECONDS = 60.0
 """Seconds for a measurement, the start of torch included."""

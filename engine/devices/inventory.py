@@ -13,11 +13,11 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from .apple import read_apple
-from .cuda_order import cuda_order
+from .cards.apple import read_apple
+from .cards.cuda_order import cuda_order
+from .cards.masked import ORDER, VARIABLE, ambiguous
+from .cards.nvml import NO_DRIVER, has_driver, read_cards
 from .machine import Gpu, Inventory, Machine
-from .masked import ORDER, VARIABLE, ambiguous
-from .nvml import NO_DRIVER, has_driver, read_cards
 from .processor import read_processor
 
 SECONDS = 30.0

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .calibration import with_rates
-from .holders import own_account
+from .cards.holders import own_account
 from .inventory import also, probe
+from .libraries.software import usable_software
 from .machine import Inventory, Software
 from .ours import NOTHING, Ours, claimed
 from .resources import ResourceSettings
-from .software import usable_software
 from .usable import UsableResources, usable_resources
 
 

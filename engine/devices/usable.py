@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from .cards.masked import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
 from .machine import Cpu, Gpu, Holder, Inventory, Machine
-from .masked import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
 from .resources import ResourceSettings
 
 GB = 1e9

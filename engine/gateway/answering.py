@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from . import sse, wire
+from . import wire
 from .answerer import Answered, Refusal
-from .exchange import Exchange
+from .interfaces import sse
+from .interfaces.exchange import Exchange
 from .link_client import Call, Link
 from .logs import Line
 

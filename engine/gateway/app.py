@@ -15,19 +15,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from . import errors, metrics, openapi, wire
+from . import metrics, wire
 from .answerer import Refusal
 from .answering import Receive, Send, answer, send_json, while_there
-from .chat import ChatCompletions
-from .completions import Completions
-from .exchange import Exchange, Who
+from .interfaces import errors, openapi
+from .interfaces.chat import ChatCompletions
+from .interfaces.completions import Completions
+from .interfaces.exchange import Exchange, Who
+from .interfaces.messages import Messages
+from .interfaces.responses import Responses
 from .limits import Limits
 from .link_client import Link, gone
 from .load import Load
 from .logs import Line, Log, shown_body
-from .messages import Messages
 from .requests import agent_of, is_local, key_of, read
-from .responses import Responses
 from .retries import Retries
 
 INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (

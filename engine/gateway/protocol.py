@@ -15,8 +15,8 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from . import errors
 from .answerer import Refusal
+from .interfaces import errors
 from .limits import Limits
 
 Application = Callable[..., Awaitable[None]]

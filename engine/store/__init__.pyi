@@ -61,17 +61,12 @@ from .open_plays import (
     Speaking as Speaking,
 )
 from .queries import (
-    rollouts as rollouts,
     timeline as timeline,
     timings as timings,
 )
 from .queries.api import (
     api_keys as api_keys,
     api_state as api_state,
-)
-from .queries.conversations import (
-    conversation as conversation,
-    episode as episode,
 )
 from .queries.devices import (
     DeviceRow as DeviceRow,
@@ -83,6 +78,34 @@ from .queries.environment_use import (
     EpisodeFailure as EpisodeFailure,
     EpisodeUse as EpisodeUse,
     environment_use as environment_use,
+)
+from .queries.episodes import (
+    rollouts as rollouts,
+)
+from .queries.episodes.conversations import (
+    conversation as conversation,
+    episode as episode,
+)
+from .queries.episodes.recorded import (
+    RecordedAgent as RecordedAgent,
+    RecordedEpisode as RecordedEpisode,
+    RecordedGroup as RecordedGroup,
+    Recordings as Recordings,
+)
+from .queries.episodes.rows import (
+    EVAL as EVAL,
+    TRAIN as TRAIN,
+    ConversationSummary as ConversationSummary,
+    GroupSummary as GroupSummary,
+    MemberSummary as MemberSummary,
+    Paid as Paid,
+    StepSummary as StepSummary,
+    StoredConversation as StoredConversation,
+    StoredTrajectory as StoredTrajectory,
+    Tokens as Tokens,
+)
+from .queries.episodes.turn_order import (
+    reply_ends as reply_ends,
 )
 from .queries.findings import (
     FindingRow as FindingRow,
@@ -125,24 +148,6 @@ from .queries.policies import (
 from .queries.reader import (
     Reader as Reader,
 )
-from .queries.recorded import (
-    RecordedAgent as RecordedAgent,
-    RecordedEpisode as RecordedEpisode,
-    RecordedGroup as RecordedGroup,
-    Recordings as Recordings,
-)
-from .queries.rollout_rows import (
-    EVAL as EVAL,
-    TRAIN as TRAIN,
-    ConversationSummary as ConversationSummary,
-    GroupSummary as GroupSummary,
-    MemberSummary as MemberSummary,
-    Paid as Paid,
-    StepSummary as StepSummary,
-    StoredConversation as StoredConversation,
-    StoredTrajectory as StoredTrajectory,
-    Tokens as Tokens,
-)
 from .queries.statistics import (
     StageUse as StageUse,
     Statistics as Statistics,
@@ -161,9 +166,6 @@ from .queries.timeline import (
 from .queries.totals import (
     Total as Total,
     totals as totals,
-)
-from .queries.turn_order import (
-    reply_ends as reply_ends,
 )
 from .rows import (
     ACTIVE as ACTIVE,

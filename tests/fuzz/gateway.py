@@ -26,7 +26,7 @@ from marlaas.engine.api.callers import Callers
 from marlaas.engine.api.identity import new_key
 from marlaas.engine.api.link import Desk, Link
 from marlaas.engine.api.tallies import Tallies
-from marlaas.engine.gateway.errors import form_of
+from marlaas.engine.gateway.interfaces.errors import form_of
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.main import serve
 from marlaas.engine.store import add_key

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from marlaas.app.words.explaining import by_kind
 from marlaas.app.words.terms import KINDS, Term
+from marlaas.app.words.terms.explaining import by_kind
 
 from .markdown import sentence, table
 

@@ -39,7 +39,7 @@ def _port(text: str) -> int:
 
 def start(args: argparse.Namespace) -> int:
     """Open the API and wait until it answers."""
-    from ...home.api import open_api
+    from ...home.api.opening import open_api
     from ...reading.opening import reading
 
     home = home_of(args)
@@ -57,7 +57,7 @@ def start(args: argparse.Namespace) -> int:
 
 def stop(args: argparse.Namespace) -> int:
     """Close the API."""
-    from ...home.api import close_api
+    from ...home.api.opening import close_api
 
     home = home_of(args)
     if close_api(home):

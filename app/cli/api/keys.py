@@ -38,7 +38,7 @@ def register(family: Verbs) -> None:
 
 def make(args: argparse.Namespace) -> int:
     """Make a key."""
-    from ...home.api_keys import make_key
+    from ...home.api.keys import make_key
 
     scopes = [scope.strip() for scope in args.scopes.split(",") if scope.strip()]
     made = make_key(home_of(args), args.tenant, args.name, scopes)

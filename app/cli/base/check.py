@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.base import BFLOAT16, PRECISIONS
 
 from ... import output
-from ...words.fitness import judge, spoken
 from ...words.format import count, line, number, size
+from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
 
@@ -140,7 +140,7 @@ def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[
     from marlaas.engine.devices import available_memory
     from marlaas.engine.run import speed_of, write_speed
 
-    from ...home.probing import key_of
+    from ...home.estimating.probing import key_of
 
     chosen = chosen_precision(base, settings, available_memory(settings.resources.memory), kept)
     best = min(tried, key=lambda one: (one.weights != chosen, one.trial.seconds))

@@ -110,7 +110,7 @@ def status(args: argparse.Namespace) -> int:
         if yielding is not None:
             output.result(f"        {yielding_text(yielding, now)}")
         if nodes:
-            from ...words.nodes import remarks, summary
+            from ...words.machine.nodes import remarks, summary
 
             output.result(f"cluster {summary(nodes)}: `marlaas cluster status` lists them")
             for remark in (remark for node in nodes for remark in remarks(node)):

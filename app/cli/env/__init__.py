@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store import EnvironmentUse
 
     from ...reading.opening import reading
-    from ...words.environments import lately_json, place_of
-    from ...words.findings import spoken, troubles
+    from ...words.environments.facts import lately_json, place_of
+    from ...words.environments.findings import spoken, troubles
 
     home = home_of(args)
     with reading(home) as reader:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[EnvironmentRow]:
     """Those with ``name`` in their names; where there are none, ``named`` raises its error with the nearest name."""
-    from ...words.environments import named
+    from ...words.environments.facts import named
 
     kept = [environment for environment in environments if name.lower() in environment.name.lower()]
     return kept or (named(name, environments) if environments else [])
@@ -81,7 +81,7 @@ def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[Environ
 
 def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
     """What came of the last hour's episodes; empty where none has ended."""
-    from ...words.environments import failed_share, takes
+    from ...words.environments.facts import failed_share, takes
 
     if use is None:
         return ("",) * len(_LATELY)
@@ -90,7 +90,7 @@ def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
 
 
 def _columns(e: EnvironmentRow, use: EnvironmentUse | None) -> tuple[str, ...]:
-    from ...words.findings import mark
+    from ...words.environments.findings import mark
 
     before = (e.name, e.state, e.version[:8], _processes(e), mark(e))
     return (*before, *_lately(use), _parameters(e), _first(e.description))
@@ -107,6 +107,6 @@ def _first(text: str) -> str:
 
 
 def _parameters(environment: EnvironmentRow) -> str:
-    from ...words.environments import short
+    from ...words.environments.facts import short
 
     return " ".join(line(short(parameter), 60) for parameter in environment.parameters)

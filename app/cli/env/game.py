@@ -13,7 +13,7 @@ from marlaas.plugins.messages import Answer, Ask, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from ... import output
-from ...words import env_transcript as transcript
+from ...words.environments import transcript as transcript
 from ...words.format import line, pad
 from ..keyboard import BLOCK, Keyboard, Left
 from .typed import CALL, COMMANDS, Typed, as_reply, command_of, reply_of

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ... import output
-from ...home.templates import SHAPES, write_template
+from ...home.environments.templates import SHAPES, write_template
 from ..verbs import Verbs, add_verb, home_of
 
 

@@ -29,7 +29,7 @@ def count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Play the first training instances up to their first question."""
-    from ...home.peeking import peeked, prompt_lines
+    from ...home.environments.peeking import peeked, prompt_lines
     from .config import typed
 
     home = home_of(args)

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ...home.commands import unanswered, wait_for_outcomes
     from ...reading.opening import opened
-    from ...words.environments import plugin_of
+    from ...words.environments.facts import plugin_of
     from .show import found
 
     home = home_of(args)

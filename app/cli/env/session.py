@@ -30,7 +30,7 @@ from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Answer
 
 from ... import output
-from ...words import env_transcript as transcript
+from ...words.environments import transcript as transcript
 from ...words.format import line
 from ..keyboard import Keyboard, Left
 from ..waiting import Waiting

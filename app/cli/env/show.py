@@ -38,7 +38,7 @@ def run_show(args: argparse.Namespace) -> int:
     from marlaas.engine.store import EnvironmentUse
 
     from ...reading.opening import reading
-    from ...words.environments import lately_json, plugin_of
+    from ...words.environments.facts import lately_json, plugin_of
 
     home = home_of(args)
     rows = found(home, args.name)
@@ -63,7 +63,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_log(args: argparse.Namespace) -> int:
     """Print the end of a plugin's log."""
-    from ...words.environments import plugin_of
+    from ...words.environments.facts import plugin_of
 
     home = home_of(args)
     plugin = plugin_of(found(home, args.name)[0])
@@ -80,7 +80,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
     from marlaas.engine.errors import EnvironmentMissing
 
     from ...reading.opening import reading
-    from ...words.environments import named
+    from ...words.environments.facts import named
 
     with reading(home) as reader:
         rows = reader.environments() if reader else []
@@ -118,8 +118,8 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
 
 def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
-    from ...home.source_lines import source_lines
-    from ...words.environments import facts
+    from ...home.environments.source_lines import source_lines
+    from ...words.environments.facts import facts
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
     for fact in facts(row, use, time.time(), source_lines(row, use)):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, score
-from ...words.held_out import rests_on, with_error
+from ...words.scores.held_out import rests_on, with_error
 from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store import TaskRow
 
-    from ...home.comparing import Scored
+    from ...home.results.comparing import Scored
     from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     """Print both tables."""
     from marlaas.engine.errors import ConfigError
 
-    from ...home.comparing import NOTE, compared, difference_text, pairs_json, scored
     from ...home.configuration import differences
+    from ...home.results.comparing import NOTE, compared, difference_text, pairs_json, scored
     from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:

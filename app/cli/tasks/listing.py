@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import cells, count, duration, line, score, size, sparkline
-from ...words.held_out import held_out, rests_on, scored_at, with_error
+from ...words.scores.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, add_task, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of
 
@@ -130,8 +130,8 @@ def show_task(args: argparse.Namespace) -> int:
     from ...reading.opening import find_task, reading
     from ...words.learning import fields as findings, findings_json, state_text
     from ...words.lost import lost_words
-    from ...words.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.metrics import all_in_order, newest_text, value_text
+    from ...words.scores.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
     from ...words.tasks import MENDED, shown_reason, task_detail_json
 
     home = home_of(args)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store import Submission
     from marlaas.engine.submission import ToPlay
 
-    from ...home.estimates import Estimates
+    from ...home.estimating.estimates import Estimates
 
 LOOKED_AT = 3
 """Environments whose prompts are shown, of the first task of each."""
@@ -28,8 +28,8 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
     from marlaas.engine.submission import environments_of
 
-    from ...home.estimates import estimate_all
-    from ...home.peeking import peeked
+    from ...home.environments.peeking import peeked
+    from ...home.estimating.estimates import estimate_all
     from ...home.submitting import checked
 
     linked = checked(home, submissions)
@@ -53,7 +53,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    from ...home.estimate_words import time_cell, told
+    from ...home.estimating.words import time_cell, told
 
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
@@ -96,7 +96,7 @@ def _print_agent_maps(linked: Sequence[Submission]) -> None:
 
 
 def _print_prompts(environment: str, peek: Peek) -> None:
-    from ...home.peeking import prompt_lines
+    from ...home.environments.peeking import prompt_lines
 
     for number, ask in enumerate(peek.asks, 1):
         output.result(f"\nprompt {number} of {line(environment)}")
@@ -112,7 +112,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
 
 
 def _json(submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[str, Peek]]) -> dict[str, Any]:
-    from ...home.estimate_words import as_json, task_json
+    from ...home.estimating.words import as_json, task_json
 
     return {
         "tasks": [

@@ -13,9 +13,9 @@ from textual.widgets import Static
 from ...lists.table_rows import Cell, Column, Row
 from ...widgets.filter_bar import FilterBar, FilterLine
 from ...widgets.keyed_table import KeyedTable
-from ...words.explaining import heading, paragraphs, search
 from ...words.format import clip, line
 from ...words.terms import TERMS, Term, UnknownTerm, find_term
+from ...words.terms.explaining import heading, paragraphs, search
 from .dialog import Dialog
 
 _COLUMN = Column("term", 16)

@@ -16,7 +16,7 @@ from marlaas.engine.home import Home
 
 from ...context.application import Application
 from ...context.editor import opened
-from ...home.templates import LONGEST, SHAPES, write_template
+from ...home.environments.templates import LONGEST, SHAPES, write_template
 from ...words.format import line
 from .dialog import Dialog
 

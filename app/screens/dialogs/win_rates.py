@@ -19,7 +19,7 @@ from marlaas.engine.spec import ONLY
 from ...lists.learners import Learner
 from ...reading.opening import opened
 from ...words.format import pad
-from ...words.matrix import CELL, Matrix, Meeting, cell_text, matrices, shown
+from ...words.scores.matrix import CELL, Matrix, Meeting, cell_text, matrices, shown
 from .reading import Reading
 
 _VERSION = 6

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from marlaas.engine.store import KeptVersion
 
 from ...words.format import line, size
-from ...words.held_out import held_out
+from ...words.scores.held_out import held_out
 
 
 class VersionDetail(Widget):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store import ApiKeyRow, ApiRow, GivenName, TaskRow
 
-from ...home.request_log import Request
+from ...home.api.request_log import Request
 from ...rollouts.document import wrapped
 from ...words.api import (
     CLOSED,

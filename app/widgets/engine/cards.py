@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from marlaas.engine.store import DeviceRow
 
-from ...words.devices import held
 from ...words.format import line, share, size
+from ...words.machine.devices import held
 from .pane import Line, table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from marlaas.engine.store import NodeRow
 
 from ...words.format import line
-from ...words.nodes import headers, remarks, row
+from ...words.machine.nodes import headers, remarks, row
 from .pane import Line, table
 
 _STYLES = {"ready": "", "draining": "$text-muted", "refused": "$text-warning", "gone": "$text-error"}

@@ -15,9 +15,9 @@ from textual.widgets import Static
 
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
-from ...home.source_lines import Excerpt, Place
+from ...home.environments.source_lines import Excerpt, Place
 from ...rollouts.document import wrapped
-from ...words.environments import facts, trouble
+from ...words.environments.facts import facts, trouble
 from ...words.format import line, plain
 from .table import used_by
 

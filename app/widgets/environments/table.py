@@ -12,8 +12,8 @@ from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 from ...lists.environment_order import MANY, short_names
 from ...lists.table_rows import Cell, Column, Row
-from ...words.environments import failed_share, takes, trouble_words
-from ...words.findings import mark
+from ...words.environments.facts import failed_share, takes, trouble_words
+from ...words.environments.findings import mark
 from ...words.format import cells, line
 from ..keyed_table import KeyedTable
 

@@ -13,16 +13,15 @@ from marlaas.engine.store import TaskRow
 
 from ...chart.plot import Plot
 from ...chart.task_plot import Look, plot_of, sample_plot
-from ...home.source_lines import Excerpt
+from ...home.environments.source_lines import Excerpt
 from ...lists.learners import Learner
 from ...questions.evidence import evidence
 from ...questions.preview import PreviewAnswer
 from ...words.awaiting import awaiting
 from ...words.format import line
-from ...words.important import important
 from ...words.learning import gone_wrong, pointed
-from ...words.measured import score_text
-from ...words.metrics import REWARD, in_order, newest_text, newest_values, words
+from ...words.metrics import REWARD, important, in_order, newest_text, newest_values, words
+from ...words.scores.measured import score_text
 from ...words.tasks import short_name
 from ...words.verdict import Verdict, verdict
 from ..source_excerpt import SourceExcerpt

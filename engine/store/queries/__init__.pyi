@@ -1,1 +1,1 @@
-from . import rollouts as rollouts, timeline as timeline, timings as timings
+from . import timeline as timeline, timings as timings

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from marlaas.app.home.doctor import machine
-from marlaas.engine.devices import inventory, set_up
-from marlaas.engine.devices.set_up import LlamaBuild
+from marlaas.engine.devices import inventory
+from marlaas.engine.devices.libraries import set_up
+from marlaas.engine.devices.libraries.set_up import LlamaBuild
 from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marlaas.app.lists.environment_order import ORDER, broken_first, short_names
-from marlaas.app.words.environments import STATES
+from marlaas.app.words.environments.facts import STATES
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.store.queries.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow

@@ -7,8 +7,20 @@ from array import array
 
 import pytest
 
-from marlaas.app.words.metrics import exact, in_order, newest_text, newest_values, value_text, words
+from marlaas.app.words.metrics import (
+    IMPORTANT,
+    exact,
+    important,
+    in_order,
+    newest_text,
+    newest_values,
+    value_text,
+    words,
+)
+from marlaas.app.words.terms import TERMS
 from marlaas.engine.store import Track
+
+NAMES = ["tokens", "loss", "errors", "cut", "kl", "entropy", "held-out b", "held-out", "reward", "clipped", "mine"]
 
 
 def test_the_important_come_first_and_edges_are_hidden() -> None:
@@ -88,3 +100,25 @@ def test_a_value_of_earlier_steps_is_not_the_newest() -> None:
     found = newest_values(tracks)
     assert found == {"reward": 0.9, "gap_mean": 0.8, "held-out": 0.5}
     assert newest_text("entropy", found) == "-", "no group of the last steps had a signal"
+
+
+def test_what_says_whether_a_task_learns_comes_first() -> None:
+    newest = dict.fromkeys(NAMES, 0.5)
+    shown = important(NAMES, newest)
+    assert shown == ["reward", "held-out", "held-out b", "entropy", "kl", "cut", "errors"]
+
+
+def test_what_is_zero_and_should_be_is_no_news() -> None:
+    newest = dict.fromkeys(NAMES, 0.0)
+    assert important(NAMES, newest) == ["reward", "held-out", "held-out b", "entropy"]
+
+
+def test_the_catalogue_says_what_is_important() -> None:
+    assert set(IMPORTANT) == {
+        t.recorded or t.name for t in TERMS if t.important and (t.kind == "metric" or t.name == "held-out")
+    }
+    assert {"errors", "cut"} <= set(IMPORTANT)
+
+
+def test_nothing_is_named_twice() -> None:
+    assert len(set(IMPORTANT)) == len(IMPORTANT) and important([], {}) == []

@@ -13,8 +13,8 @@ import pytest
 
 from marlaas.engine.daemon import cards
 from marlaas.engine.daemon.cards import CardMonitor
-from marlaas.engine.devices import card_watch
-from marlaas.engine.devices.card_watch import LEAVE
+from marlaas.engine.devices.cards import watch as card_watch
+from marlaas.engine.devices.cards.watch import LEAVE
 from marlaas.engine.devices.inventory import probe
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.ours import Ours, claimed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.devices.card_watch import changes
+from marlaas.engine.devices.cards.watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.ours import NOTHING, Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings

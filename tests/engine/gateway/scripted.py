@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from marlaas.engine.gateway import Refusal, wire
-from marlaas.engine.gateway.exchange import Exchange, Who
+from marlaas.engine.gateway.interfaces.exchange import Exchange, Who
 from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.main import serve
 

@@ -10,7 +10,7 @@ from sqlite_utils import Database
 
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.database.migrations import migrations
-from marlaas.engine.store.queries import rollouts
+from marlaas.engine.store.queries.episodes import rollouts
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.trajectories import Episode, Group

@@ -15,8 +15,8 @@ import pytest
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import conversations, rollouts
-from marlaas.engine.store.queries.rollout_rows import StoredConversation
+from marlaas.engine.store.queries.episodes import conversations, rollouts
+from marlaas.engine.store.queries.episodes.rows import StoredConversation
 from tests.end_to_end.conftest import Lab
 from tests.slow.waiting import unfinished
 from tools.clients import stands, venv_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import api
+from marlaas.app.home.api import opening as api
 from marlaas.engine.api import gateways
 from marlaas.engine.daemon import lock
 from marlaas.engine.home.paths import Home

@@ -1,0 +1,1 @@
+"""How long tasks will take, before they are submitted."""

@@ -1,0 +1,1 @@
+"""Processors, cards, nodes and the set-up in words. Pure."""

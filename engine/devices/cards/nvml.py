@@ -1,0 +1,168 @@
+"""Reads NVIDIA cards from their driver, through NVML.
+
+A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say of a
+card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a card. It
+may hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
+NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..machine import Gpu, Holder, Mode
+from .holders import Listed, holders_of
+
+LIBRARY = "libnvidia-ml.so.1"
+NO_DRIVER = "there is no NVIDIA driver"
+UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
+"""Bytes of held memory without a visible process, above which it counts as a process that cannot be seen from here. The
+second is for the older of NVML's two functions, which also counts what the driver keeps for itself."""
+_MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
+"""NVML's numbers of compute modes; 0 is shared."""
+
+
+@dataclass(frozen=True)
+class Cards:
+    """All cards, as the driver describes them."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    reason: str = ""
+    """Why there is no card; empty where there is one."""
+    notes: tuple[str, ...] = ()
+    """Sentences on cards that have failed."""
+
+
+def has_driver() -> bool:
+    """Whether a child process would find the driver's library; cheap, and does not call the driver."""
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    if any(Path(folder, LIBRARY).exists() for folder in folders):
+        return True
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+def read_cards(ours: Collection[int] = ()) -> Cards:
+    """All cards; ``ours`` are the ids of this engine's own processes."""
+    try:
+        import pynvml as nvml  # here, because few machines have a card
+    except ImportError:
+        return Cards(reason="NVIDIA cards cannot be looked for: the package nvidia-ml-py is not installed")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return Cards(reason=_why(nvml, error))
+    try:
+        return _read(nvml, ours)
+    except nvml.NVMLError as error:
+        return Cards(reason=f"the NVIDIA driver does not answer: {error}")
+
+
+def _why(nvml: Any, error: Any) -> str:
+    reasons = {
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "an NVIDIA driver is installed and not loaded: there is no card for it, or"
+        " it was built for another kernel",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one runs: restart the"
+        " machine",
+        nvml.NVML_ERROR_NO_PERMISSION: "this account may not use the NVIDIA driver",
+    }
+    return reasons.get(error.value, f"the NVIDIA driver does not answer: {error}")
+
+
+def _read(nvml: Any, ours: Collection[int]) -> Cards:
+    driver = _ask(nvml, nvml.nvmlSystemGetDriverVersion) or ""
+    version = _ask(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2) or 0
+    cuda = f"{version // 1000}.{version % 1000 // 10}" if version else ""
+    gpus: list[Gpu] = []
+    notes = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            gpus += _devices(nvml, index, ours)
+        except nvml.NVMLError as error:
+            notes.append(f"gpu {index} cannot be used: {error}; restarting the machine may bring it back.")
+    reason = "" if gpus or notes else f"the NVIDIA driver {driver} runs and has no card"
+    return Cards(tuple(gpus), driver, cuda, reason, tuple(notes))
+
+
+def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
+    """The card, or the parts of a divided one, which cannot compute as a whole."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
+    mode = _MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, handle) or 0, "shared")
+    card = replace(_device(nvml, index, handle, ours), capability=capability, mode=mode)
+    divided, _ = _ask(nvml, nvml.nvmlDeviceGetMigMode, handle) or (0, 0)
+    if not divided:
+        yield card
+        return
+    for part in range(_ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        inner = _ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, part)
+        if inner is not None:
+            found = _device(nvml, index, inner, ours)
+            yield replace(found, part=part, capability=capability, mode=mode, name=found.name or card.name)
+
+
+def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
+    """Read a card, or a part of one. Raises where it has failed."""
+    uuid = str(nvml.nvmlDeviceGetUUID(handle))
+    total, used, free, unseen = _memory(nvml, handle)
+    holders = holders_of(_processes(nvml, handle), ours)
+    told = all(holder.memory for holder in holders)
+    rest = used - sum(holder.memory for holder in holders)
+    if told and rest > unseen:
+        holders += (Holder(0, "", rest),)
+    rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    return Gpu(
+        index,
+        uuid,
+        str(_ask(nvml, nvml.nvmlDeviceGetName, handle) or ""),
+        "cuda",
+        total,
+        free,
+        utilisation=None if rates is None else min(1.0, rates.gpu / 100),
+        holders=holders,
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
+    """Bytes in all, held and free, and the bytes above which held ones count as an unseen process's."""
+    exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+    found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    if found is None:  # a card without memory of its own uses the machine's
+        shared = psutil.virtual_memory()
+        return int(shared.total), 0, int(shared.available), UNSEEN
+    return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
+
+
+def _processes(nvml: Any, handle: Any) -> list[Listed]:
+    lists = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+    return [
+        Listed(int(one.pid), int(one.usedGpuMemory or 0), computes)
+        for ask, computes in zip(lists, (True, False), strict=True)
+        for one in _ask(nvml, ask, handle) or ()
+    ]
+
+
+def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer; None where the driver is too old for the question or does not answer it for this card.
+
+    Raises where the card has failed: then none of its answers can be trusted.
+    """
+    try:
+        return question(*arguments)
+    except nvml.NVMLError as error:
+        if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNKNOWN):
+            raise
+        return None

@@ -1,0 +1,1 @@
+"""Which libraries are installed, which cards they reach, and why one cannot be used."""

@@ -1,0 +1,202 @@
+"""What lists of rollouts read, and that they read it from indexes alone."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import StoreError
+from marlaas.engine.store.evaluations import Evaluation
+from marlaas.engine.store.queries.episodes import conversations, rollouts
+from marlaas.engine.store.queries.episodes.rows import Paid
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import Turn
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.trajectories import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
+
+from ...playing import duel
+
+FAILURE = Failure("it broke", "env.py", 3, "Traceback …")
+TOLD = (("user", "2+2="), ("assistant", "4"))
+
+
+def spoken(reward: float | None, agent: str = "agent", first: int = 5) -> Trajectory:
+    return Trajectory(
+        agent,
+        np.array([first, 6, 7], np.int32),
+        np.array([0, 1, 1], np.uint8),
+        np.array([0, -0.25, -1.5], np.float32),
+        (Span(1, 3, 4),),
+        reward,
+        0.5,
+        cut=True,
+    )
+
+
+def group(number: int, *episodes: Episode) -> Group:
+    return Group(number, 7, 0, "env1", episodes, 2)
+
+
+@pytest.fixture
+def played(store: Store, policy: int) -> Store:
+    """Two groups of one step, one that waits, and an evaluation of one prompt."""
+    good, bad = Episode(0, "ok", (spoken(1.0),), {"lenient": 1.0}), Episode(1, "error", (), failure=FAILURE)
+    paid = (TurnReward("agent", 1, 0.5, "step"), TurnReward("critic", 1, -1.0))
+    rewritten = Episode(1, "ok", (spoken(0.0), spoken(0.0, first=8), spoken(0.0, "critic")), paid=paid)
+    said = {(0, "agent", 0): Transcript(TOLD), (1, "agent", 1): Transcript((("user", "again"),))}
+    parts: list[tuple[Split, Group, int | None]] = [
+        ("train", group(0, good, bad), None),
+        ("train", group(1, good, rewritten), None),
+        ("train", group(2, good), None),
+        ("eval", group(0, good), 1),
+    ]
+    for split, one, step in parts:
+        store.experience.add_group(policy, split, one, said, step)
+    weights = np.array([0.5, 0.25, 0, -1, 2, 3, math.nan, math.nan], np.float16).tobytes()
+    version = store.versions.commit_step(
+        policy, NewVersion(1, "v1", "sum", "path", 9), [0, 1], 0.5, {"reward": 0.4}, {1: weights}
+    )
+    store.evaluations.add(policy, version.id, Evaluation(1, "env1", 0.75, 0.1, 1, None, {}))
+    return store
+
+
+def test_steps_evaluations_and_what_waits(played: Store, database: Path) -> None:
+    with Reader(database) as reader:
+        steps = rollouts.steps(reader, 1)
+        assert rollouts.steps(reader, 1, since=2) == steps[2:] and rollouts.steps(reader, 9) == []
+    assert [(s.split, s.step, s.groups, s.reward, s.failures) for s in steps] == [
+        ("train", 1, 2, 0.4, 1),
+        ("eval", 1, 1, 0.75, 0),
+        ("train", None, 1, None, 0),
+    ]
+
+
+def test_groups_with_the_rewards_of_their_members(played: Store, database: Path) -> None:
+    with Reader(database) as reader:
+        ids = rollouts.group_ids(reader, 1, "train", 1)
+        found = rollouts.groups(reader, ids)
+        assert list(rollouts.group_ids(reader, 1)) == [4, 3, 2, 1]
+        assert list(rollouts.group_ids(reader, 1, "train", None)) == [3]
+        assert list(rollouts.group_ids(reader, 1, failures=True)) == [1]
+    first, second = (found[key] for key in ids)
+    assert [(m.member, m.agent, m.status, m.reward) for m in first.members] == [
+        (0, "agent", "ok", 1.0), (1, "", "error", None)
+    ]  # fmt: skip
+    assert (first.rewards, first.staleness, first.instance) == ([1.0], 0, 7)
+    assert [(m.member, m.agent) for m in second.members] == [(0, "agent"), (1, "agent"), (1, "critic")]
+
+
+def test_trajectories_count_as_one_conversation(played: Store, database: Path) -> None:
+    with Reader(database) as reader:
+        own = rollouts.conversation_ids(reader, 1, group=2)
+        everything = rollouts.conversation_ids(reader, 1)
+        assert list(everything) == sorted([1, 2, *own, 7, 8], reverse=True) and list(own) == [3, 4, 6]
+        assert list(rollouts.conversation_ids(reader, 1, "train", 1, failures=True)) == [2]
+        assert list(rollouts.conversation_ids(reader, 1, after=6)) == [8, 7]
+        rows = rollouts.conversations(reader, [2, 4])
+        assert rollouts.said(reader, [4])[4].count("again") == 1
+    assert (rows[2].status, rows[2].reward, rows[2].tokens) == ("error", None, 0)
+    assert (rows[4].number, rows[4].member, rows[4].agent, rows[4].tokens) == (1, 1, "agent", 3)
+
+
+def test_a_conversation_comes_back_token_for_token(played: Store, database: Path) -> None:
+    with Reader(database) as reader:
+        one, failed = conversations.conversation(reader, 4), conversations.conversation(reader, 2)
+        assert conversations.conversation(reader, 99) is None and one == conversations.conversation(reader, 5)
+    assert one is not None and failed is not None
+    assert [part.turns for part in one.parts] == [(), (Turn("user", "again"),)]
+    first, second = (part.tokens for part in one.parts)
+    assert (list(first.ids), list(second.ids)) == ([5, 6, 7], [8, 6, 7])
+    assert (list(first.sampled), list(first.logprobs), first.spans) == ([0, 1, 1], [0.0, -0.25, -1.5], ((1, 3, 4),))
+    assert (first.weights, second.weights) == ((0.0, -1.0), (2.0, 3.0))
+    assert (one.cut, one.tokens, one.reward) == (True, 6, 0.0)
+    assert one.paid == (Paid(1, 0.5, "step"),) and failed.paid == ()
+    assert (failed.failure, failed.file, failed.line, failed.traceback) == ("it broke", "env.py", 3, "Traceback …")
+
+
+def test_tokens_that_were_given_up_are_counted_still(played: Store, policy: int, database: Path) -> None:
+    played.experience.shrink(policy, 1)
+    with Reader(database) as reader:
+        one, row = conversations.conversation(reader, 4), rollouts.conversations(reader, [4])[4]
+    assert one is not None and one.tokens == 6 and row.tokens == 3
+    assert [(len(part.tokens.ids), part.tokens.weights) for part in one.parts] == [(0, ()), (0, ())]
+
+
+def test_lists_are_found_in_indexes(played: Store, database: Path) -> None:
+    class Planned(Reader):
+        def all(self, sql: str, *arguments: Any) -> list[Any]:
+            plans.extend(row["detail"] for row in super().all(f"EXPLAIN QUERY PLAN {sql}", *arguments))
+            return super().all(sql, *arguments)
+
+    plans: list[str] = []
+    with Planned(database) as reader:
+        rollouts.steps(reader, 1)
+        for failures in (False, True):
+            rollouts.group_ids(reader, 1, failures=failures)
+            rollouts.group_ids(reader, 1, "train", 1, failures=failures)
+            rollouts.conversation_ids(reader, 1, failures=failures)
+        assert all("COVERING" in plan or "failed" in plan for plan in plans if plan.startswith("SEARCH g"))
+        rollouts.groups(reader, [1])
+        rollouts.conversations(reader, [1])
+        conversations.conversation(reader, 1)
+    assert not [plan for plan in plans if plan.startswith("SCAN") and "json_each" not in plan]
+
+
+def test_an_empty_episode_leaves_the_weights_of_others(store: Store, policy: int, database: Path) -> None:
+    """Weights are cut out by the masks before: an episode without tokens has none."""
+    episodes = (Episode(0, "error", (), failure=FAILURE), Episode(1, "ok", (replace(spoken(1.0)),)))
+    store.experience.add_group(policy, "train", group(0, *episodes), {})
+    weights = {0: np.array([0.5, 0.25], np.float16).tobytes()}
+    store.versions.commit_step(policy, NewVersion(1, "v1", "sum", "path", 9), [0], 0.5, {}, weights)
+    with Reader(database) as reader:
+        one = conversations.conversation(reader, 2)
+    assert one is not None and one.parts[0].tokens.weights == (0.5, 0.25)
+
+
+def test_a_database_of_an_older_program_says_how_to_mend_it(played: Store, database: Path) -> None:
+    played.close()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE trajectories DROP COLUMN paid")
+    with Reader(database) as reader, pytest.raises(StoreError, match="older marlaas made this database") as refused:
+        conversations.conversation(reader, 4)
+    assert "marlaas engine start" in (refused.value.hint or "")
+
+
+def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        for policy, own in (("player", "first"), ("judge", "referee")):
+            group = rollouts.group_ids(reader, task, "train", 1, policy=policy)[0]
+            rows = rollouts.conversations(reader, ids := rollouts.conversation_ids(reader, task, group=group))
+            spoken = [(rows[id].member, rows[id].agent, rows[id].speaker) for id in ids]
+            assert {agent for _, agent, _ in spoken} == {"first", "referee", "second"} and len(spoken) == 6
+            assert spoken[0] == (0, own, "") and (1, "second", "rivals") in spoken
+            summary = rollouts.groups(reader, [group])[group]
+            assert {member.agent for member in summary.members} == {own}, "others' rewards are not the group's"
+            episode = conversations.episode(reader, ids[0])
+            assert episode[0].agent == own and {one.play for one in episode} == {episode[0].play}
+            assert {one.spoke for one in episode if one.speaker} == {3}
+
+
+def test_lists_of_a_policy_and_of_a_whole_task(store: Store, database: Path) -> None:
+    task, policies = duel(store, database)
+    with Reader(database) as reader:
+        by_policy = [rollouts.conversation_ids(reader, task, policy=name) for name in policies]
+        assert sorted(rollouts.conversation_ids(reader, task)) == sorted([*by_policy[0], *by_policy[1]])
+        assert [len(ids) for ids in by_policy] == [8, 2]
+        assert [(s.split, s.step, s.groups) for s in rollouts.steps(reader, task, policy="judge")] == [
+            ("train", 1, 1),
+            ("train", None, 1),
+        ]
+        (skipped,) = rollouts.group_ids(reader, task, "train", None, policy="judge")
+        assert rollouts.groups(reader, [skipped])[skipped].members == ()
+        assert len(rollouts.conversation_ids(reader, task, group=skipped)) == 2, "what others said there"
+        assert conversations.episode(reader, 10**9) == []
