@@ -125,7 +125,7 @@ class Router:
     def _routed(self, lost: Set[str]) -> dict[str, tuple[Share, ...]]:
         """Routes over the samplers that live, of all tasks that these may serve."""
         costs = [one for one in self._costs() if one.name not in lost]
-        demands = [one for one in self.demands() if not lost.issuperset(one.only) or not one.only]
+        demands = [one for one in self.demands() if not one.only or set(one.only) - lost]
         return route(costs, demands, self._routes) if costs else {}
 
     def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
