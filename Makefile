@@ -10,7 +10,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -23,29 +23,42 @@ install:
 dev:
 	@$(PYTHON) -m tools.install dev
 
-# Two rounds: tests of pure code, then those that start worker processes, a file of them at a time on each core.
+# Each behaviour's quickest proof: what every change has to pass. 8 minutes on two cores.
 test: dev
 	@$(BIN)/python -m tools.suite
 
-# What takes minutes: kills, whole runs alone, together and under load, 200 steps under the canary; then every property with
-# ten times the examples that `make test` draws.
-test-slow: dev
-	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
-	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
-		-m "hypothesis and not slow and not libraries and not vllm and not clients and not cluster"
+# What proves it once more: in the rest of each matrix, at other sizes, from end to end, for minutes.
+test-slow: test-slow-screens test-slow-engine test-slow-programs test-slow-properties
+
+# The application: every view in every kind of home at every size, every theme, every dialog.
+test-slow-screens: dev
+	@$(BIN)/python -m pytest -q -m slow --timeout 1800 tests/app tests/test_*.py
+
+# Stages, workers and tools: every contract with each kind of sampler and trainer, each library, 200 steps under the canary.
+test-slow-engine: dev
+	@$(BIN)/python -m pytest -q -m slow --timeout 1800 tests/engine tests/plugins tests/tools tests/benchmarks
+
+# Whole programs: kills, damage, yielding, moved homes, whole runs alone, together and under load.
+test-slow-programs: dev
+	@$(BIN)/python -m pytest -q -m slow --timeout 1800 tests/end_to_end tests/slow
+
+# Every property with ten times the examples that `make test` draws.
+test-slow-properties: dev
+	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q --timeout 1800 \
+		-m "(hypothesis or properties) and not slow and not libraries and not vllm and not clients and not cluster"
 
 # The ten tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
 test-slow-first-hour: dev
-	@$(BIN)/python -m pytest -q -p no:xdist -m first_hour
+	@$(BIN)/python -m pytest -q -m first_hour
 
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
-	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
+	@$(BIN)/python -m pytest -q -m libraries
 
 # Programs and evaluations that others wrote, unchanged, through the endpoints: installs them into .clients, once.
 test-slow-clients: dev
 	@$(BIN)/python -m tools.clients
-	@$(BIN)/python -m pytest -q -p no:xdist -m clients
+	@$(BIN)/python -m pytest -q -m clients
 
 # Tests of arithmetic with each library that multiplies, instruction set of this processor and number of threads: a line
 # each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
@@ -60,18 +73,18 @@ test-slow-pythons: dev
 # tests could not be run here, and why: two of the docs' workstations need network namespaces, which are root's.
 test-slow-cluster: dev
 	@$(BIN)/python -m tools.cluster
-	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -rs -p no:xdist -m cluster
+	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -rs -m cluster
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
 	@$(BIN)/python -m tools.vllm
-	@.vllm/bin/python -m pytest -q -p no:xdist -m vllm
+	@.vllm/bin/python -m pytest -q -m vllm
 
 # llama.cpp on a card by way of Vulkan, or on Mesa's software device where there is none: compiles it into .vulkan, a
 # quarter of an hour, once. GGML_VK_VISIBLE_DEVICES names the device, by Vulkan's count.
 test-slow-vulkan: dev
 	@$(BIN)/python -m tools.vulkan
-	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -p no:xdist -m slow \
+	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -m slow \
 		tests/engine/rollout/llama/test_cards.py tests/slow/test_task_on_a_card.py
 
 # Changed bytes at every border at which foreign ones come in, MINUTES in all; prints the seed that draws a fault again.

@@ -15,7 +15,8 @@ may have, ``Episode`` what it can do; ``examples/`` holds one file for each shap
 
 from .agent import Agent
 from .blocking import BlockingAgent, BlockingEpisode
-from .definition import Environment, env
+from .definition import env
+from .environment import Environment
 from .episode import Episode
 from .messages import Endpoint, Message, Reply, ToolCall
 from .parameters import Range

@@ -8,7 +8,6 @@ stays to the end, so the garbage collector need not look through it again and ag
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 import threading
@@ -18,12 +17,9 @@ import hypothesis
 import pytest
 
 from .examples import examples
-from .kernels import each_library
+from .kernels import each_library, main_library
 
-__all__ = ["each_library"]
-
-if "PYTEST_XDIST_WORKER" in os.environ:  # a test process per core: threads of one spin on the cores of the others
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+__all__ = ["each_library", "main_library"]
 
 hypothesis.settings.register_profile(
     "repeatable", max_examples=examples(), deadline=None, derandomize=True, database=None
@@ -38,10 +34,10 @@ YOUNG = 50_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The second round of ``make test`` takes only files that name the mark: it must stand in each that has it."""
+    """``make test`` begins with the files that name the mark: it must stand in each that has it."""
     for path in {item.path for item in items if item.get_closest_marker("processes")}:
         if "mark.processes" not in path.read_text(encoding="utf-8"):
-            raise pytest.UsageError(f"{path}: write pytest.mark.processes in the file itself, or no round runs it.")
+            raise pytest.UsageError(f"{path}: write pytest.mark.processes in the file itself: it is read there.")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""How many examples a property draws: few every day, MARLAAS_EXAMPLES times as many in ``make test-slow``."""
+"""How many examples a property draws: MARLAAS_EXAMPLES times as many in ``make test-slow-properties`` as every day."""
 
 from __future__ import annotations
 

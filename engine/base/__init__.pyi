@@ -6,11 +6,13 @@ from .arithmetic import (
     swiglu as swiglu,
     swiglu_backward as swiglu_backward,
 )
-from .chat.template import (
-    SWITCH as SWITCH,
+from .chat.loading import (
     load_template as load_template,
     read_settings as read_settings,
     token_name as token_name,
+)
+from .chat.template import (
+    SWITCH as SWITCH,
 )
 from .computed import (
     unsupported as unsupported,

@@ -25,7 +25,7 @@ EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "em
 
 def check_base(base: BaseModel) -> None:
     """Raise ``BaseModelError`` for the first thing that is wrong with the base's files; quick even for large bases."""
-    from .chat.template import load_template
+    from .chat.loading import load_template
 
     shapes = tensor_shapes(base)
     rows = embedding_rows(shapes)

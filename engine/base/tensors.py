@@ -22,6 +22,8 @@ from .weights import Weights
 
 L = TypeVar("L")
 M = TypeVar("M")
+Find = Callable[[str], Tensor]
+"""A tensor of the base by its name in the folder. Raises ``BaseModelError`` where there is none."""
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
@@ -138,71 +140,101 @@ def load(
     """
     config = base.config
     files = Weights(base.weight_files if given is None else ())
-    known = frozenset(files if given is None else given)
     heads = HeadShape(config.heads, config.kv_heads, config.head_dim, attention_factor(config))
-
-    def find(name: str) -> Tensor:
-        if given is None:
-            return torch.from_numpy(files.load(name))
-        if name not in given:
-            raise BaseModelError(f"The tensors of the base hold no {name}, which config.json makes them have.")
-        return given[name].detach()
-
-    def vector(name: str) -> Tensor:
-        return find(name).to(device, torch.float32)
-
-    def matrix(name: str) -> Tensor:
-        return find(name).to(dtype).to(matrices or device)
-
-    def rows(name: str) -> Tensor:
-        values = find(name)[: config.vocab_size]
-        narrow = values.to(dtype)
-        exact = dtype == torch.float32 or values.dtype == dtype or bool((narrow == values).all())
-        return (narrow if exact else values).to(device)
-
-    def maybe(name: str) -> Tensor | None:
-        return vector(name) if name in known else None
-
-    def stacked(prefix: str, *parts: str) -> Stacked:
-        modules = tuple(prefix + part for part in parts)
-        outputs = tuple(shapes[module][0] for module in modules)
-        fused = prefix + FUSED.get(parts, "")
-        if f"{fused}.weight" in known:
-            return Stacked(modules, outputs, matrix(f"{fused}.weight"), maybe(f"{fused}.bias"))
-        biases = [maybe(f"{module}.bias") for module in modules]
-        present = [
-            bias if bias is not None else torch.zeros(size, device=device)
-            for bias, size in zip(biases, outputs, strict=True)
-        ]
-        bias = torch.cat(present) if any(bias is not None for bias in biases) else None
-        matrices = [matrix(f"{module}.weight") for module in modules]
-        return Stacked(modules, outputs, torch.cat(matrices) if len(matrices) > 1 else matrices[0], bias)
-
-    def head_norm(prefix: str) -> Tensor | None:
-        q, k = (maybe(f"{prefix}self_attn.{kind}_norm.weight") for kind in "qk")
-        if q is None or k is None:
-            return None
-        return torch.cat([q.expand(heads.queries, -1), k.expand(heads.keys, -1)])
-
-    def layer(prefix: str) -> Layer[Stacked]:
-        return Layer(
-            vector(f"{prefix}input_layernorm.weight"),
-            stacked(prefix, *ATTENTION),
-            head_norm(prefix),
-            stacked(prefix, "self_attn.o_proj"),
-            vector(f"{prefix}post_attention_layernorm.weight"),
-            stacked(prefix, *FEED_FORWARD),
-            stacked(prefix, "mlp.down_proj"),
-        )
-
-    shapes = linear_shapes(config)
-    embedding = rows("model.embed_tokens.weight")
+    find, known = (_in(given), frozenset(given)) if given is not None else (_in_files(files), frozenset(files))
+    source = _Source(find, known, linear_shapes(config), config.vocab_size, heads, device, dtype, matrices or device)
+    embedding = source.rows("model.embed_tokens.weight")
     return Base(
         embedding,
-        tuple(layer(f"model.layers.{number}.") for number in range(config.layers)),
-        vector("model.norm.weight"),
-        embedding if config.tie_word_embeddings else rows("lm_head.weight"),
+        tuple(source.layer(f"model.layers.{number}.") for number in range(config.layers)),
+        source.vector("model.norm.weight"),
+        embedding if config.tie_word_embeddings else source.rows("lm_head.weight"),
         config.norm_eps,
         heads,
         torch.from_numpy(frequencies(config)).to(device),
     )
+
+
+def _in(given: Mapping[str, Tensor]) -> Find:
+    """Finds tensors that are there already."""
+
+    def find(name: str) -> Tensor:
+        if name not in given:
+            raise BaseModelError(f"The tensors of the base hold no {name}, which config.json makes them have.")
+        return given[name].detach()
+
+    return find
+
+
+def _in_files(files: Weights) -> Find:
+    """Reads tensors, each when it is asked for."""
+    return lambda name: torch.from_numpy(files.load(name))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where the tensors of a base come from, and how they are to be."""
+
+    find: Find
+    known: frozenset[str]
+    """The names that it has."""
+    shapes: Mapping[str, tuple[int, int]]
+    """(out, in) of each linear layer."""
+    vocabulary: int
+    heads: HeadShape
+    device: torch.device
+    dtype: torch.dtype
+    """Of matrices."""
+    matrices: torch.device
+    """Where those of linear layers go."""
+
+    def vector(self, name: str) -> Tensor:
+        """A norm or a bias."""
+        return self.find(name).to(self.device, torch.float32)
+
+    def rows(self, name: str) -> Tensor:
+        """The embedding, or the head: (V, H)."""
+        values = self.find(name)[: self.vocabulary]
+        narrow = values.to(self.dtype)
+        exact = self.dtype == torch.float32 or values.dtype == self.dtype or bool((narrow == values).all())
+        return (narrow if exact else values).to(self.device)
+
+    def layer(self, prefix: str) -> Layer[Stacked]:
+        """One block."""
+        return Layer(
+            self.vector(f"{prefix}input_layernorm.weight"),
+            self._stacked(prefix, *ATTENTION),
+            self._head_norm(prefix),
+            self._stacked(prefix, "self_attn.o_proj"),
+            self.vector(f"{prefix}post_attention_layernorm.weight"),
+            self._stacked(prefix, *FEED_FORWARD),
+            self._stacked(prefix, "mlp.down_proj"),
+        )
+
+    def _matrix(self, name: str) -> Tensor:
+        return self.find(name).to(self.dtype).to(self.matrices)
+
+    def _maybe(self, name: str) -> Tensor | None:
+        return self.vector(name) if name in self.known else None
+
+    def _stacked(self, prefix: str, *parts: str) -> Stacked:
+        modules = tuple(prefix + part for part in parts)
+        outputs = tuple(self.shapes[module][0] for module in modules)
+        fused = prefix + FUSED.get(parts, "")
+        if f"{fused}.weight" in self.known:
+            return Stacked(modules, outputs, self._matrix(f"{fused}.weight"), self._maybe(f"{fused}.bias"))
+        biases = [self._maybe(f"{module}.bias") for module in modules]
+        present = [
+            bias if bias is not None else torch.zeros(size, device=self.device)
+            for bias, size in zip(biases, outputs, strict=True)
+        ]
+        bias = torch.cat(present) if any(bias is not None for bias in biases) else None
+        matrices = [self._matrix(f"{module}.weight") for module in modules]
+        return Stacked(modules, outputs, torch.cat(matrices) if len(matrices) > 1 else matrices[0], bias)
+
+    def _head_norm(self, prefix: str) -> Tensor | None:
+        """Of queries and keys, for every head, where the base has such norms."""
+        q, k = (self._maybe(f"{prefix}self_attn.{kind}_norm.weight") for kind in "qk")
+        if q is None or k is None:
+            return None
+        return torch.cat([q.expand(self.heads.queries, -1), k.expand(self.heads.keys, -1)])

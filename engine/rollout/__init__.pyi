@@ -19,9 +19,6 @@ from .episodes import (
     Rollout as Rollout,
     Settled as Settled,
 )
-from .hearing import (
-    Hearing as Hearing,
-)
 from .llama.base_file import (
     ensure_base_gguf as ensure_base_gguf,
 )
@@ -55,6 +52,9 @@ from .rendering import (
 )
 from .replicas import (
     Replicas as Replicas,
+)
+from .reply_stream import (
+    ReplyStream as ReplyStream,
 )
 from .sampler_client import (
     SamplerClient as SamplerClient,

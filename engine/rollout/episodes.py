@@ -25,7 +25,7 @@ from .endpoint import SamplerEndpoint
 from .programs.asking import ProgramAsk
 from .programs.hosting import Canned, Hosting
 from .programs.program import FIRST, Program
-from .programs.voice import heard_by
+from .programs.streaming import streamed
 from .protocol import Turns
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
@@ -348,7 +348,7 @@ class _Run:
                 sampler: Turns = turns.client
                 if isinstance(ask, ProgramAsk):
                     self._adjust(turns.conversation, ask)
-                    sampler = heard_by(ask.listening, sampler, self._rollout.rendering.renderer, ask.stop)
+                    sampler = streamed(ask.streaming, sampler, self._rollout.rendering.renderer, ask.stop)
                 reply = await turns.conversation.answer(ask, sampler, self._rollout.rendering)
         self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
         return reply

@@ -1,7 +1,7 @@
 """The sampler protocol: what every backend (llama.cpp, vLLM, a fake) promises to the engine.
 
 A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing of
-tasks, rewards, text or the store. ``tests/engine/rollout/contract.py`` holds the suite that each backend passes.
+tasks, rewards, text or the store. ``tests/engine/rollout/contract/whole.py`` holds the suite that each backend passes.
 
 What clients want beyond training is asked for with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and
 streamed with ``generate(request, heard=…)``. Requests and results without it are smaller than with empty fields.

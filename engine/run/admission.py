@@ -27,7 +27,8 @@ from ..store import ExperienceTable
 from ..training import ClosedGroup, close_group
 from .background import Background
 from .group_pool import GroupPool
-from .groups.producer import Producer, Wanting
+from .groups.attempt import Wanting
+from .groups.producer import Producer
 from .next_play import NextPlay, Waits, Wish, next_play
 from .rules import closing_rules
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..definition import Data, Environment, env
+from ..environment import Data, Environment, environment_of
 
 _RESERVED = ("ep", "task")
 
@@ -40,7 +40,7 @@ def declared(
     episode = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     task = [inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)] if data is not None else []
     play.__signature__ = inspect.Signature([episode, *task, *keywords])  # type: ignore[attr-defined]
-    return env(name=usable(name), data=data, timeout=timeout, score_timeout=score_timeout, agents=agents)(play)
+    return environment_of(play, usable(name), data, timeout, score_timeout, agents)
 
 
 def simple(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from .action_spaces import action_of, allowed
 from .declaring import declared

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..tools import Tool
 from .declaring import declared, settled

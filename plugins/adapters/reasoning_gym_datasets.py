@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..rewards import Score, Skip
 from ..scoring import Transcript

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..agent import Agent
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..rewards import DEFAULT_AGENT
 from .declaring import declared

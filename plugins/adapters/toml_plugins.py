@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..definition import Environment, paid_on_error
+from ..environment import Environment, paid_on_error
 from ..programs.declaring import program_of_toml
 from ..programs.words import name_about
 from .declaring import usable

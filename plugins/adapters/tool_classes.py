@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..definition import Data, Environment
+from ..environment import Data, Environment
 from ..episode import Episode
 from .declaring import declared, settled
 from .own_random import own_random

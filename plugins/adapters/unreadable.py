@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..rewards import Invalid
 from ..scoring import Member

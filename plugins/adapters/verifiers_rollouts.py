@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..data import held_out
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..messages import Message, Reply, ToolCall
 from .declaring import declared

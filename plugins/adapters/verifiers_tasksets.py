@@ -12,7 +12,7 @@ import itertools
 from typing import Any
 
 from ..data import held_out
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..messages import Message
 from .declaring import declared

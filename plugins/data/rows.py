@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
-from ..definition import Data
+from ..environment import Data
 from .division import Part, Stored, divide, key_of_text, part, tested, unmarked
 from .lines import Lines
 from .order import permuted

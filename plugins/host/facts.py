@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..data import digest_of, survey
-from ..definition import Environment
+from ..environment import Environment
 from .blame import Blame
 from .channel import Record
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from ..definition import Environment
+from ..environment import Environment
 from .clock import Clock
 from .meter import Usage
 from .steps import charged

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..definition import Environment
+from ..environment import Environment
 from .blame import Blame
 from .loading import load_all
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from ..definition import Environment
+from ..environment import Environment
 from .recognition import LOOKED_FOR, OPENENV_SIGN, recognised, recognised_folder
 
 

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..data import Source, row_at, rows_of
-from ..definition import Environment
+from ..environment import Environment
 from ..messages import Ask, Endpoint, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from ..definition import Environment
+from ..environment import Environment
 
 LOOKED_FOR = (
     "@env over a function, load_environment, a Taskset in __all__, a subclass of gymnasium.Env or of OpenEnv's "

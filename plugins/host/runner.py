@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import Any, Protocol
 
 from ..blocking import BlockingEpisode, wait_on
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..messages import MOST_ASKS, Ask, Endpoint, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of

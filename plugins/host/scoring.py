@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..definition import Environment
+from ..environment import Environment
 from ..rewards import Skip
 from ..scoring import Member, ranks_of, score_of
 from .blame import Blame

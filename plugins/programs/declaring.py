@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..adapters.library import missing
-from ..definition import Data, Environment, env, paid_on_error
+from ..environment import Data, Environment, environment_of
 from ..episode import Episode
 from ..parameters import signature_of
 from .folder import Files, inside, placed
@@ -77,9 +77,8 @@ def program(
 
     def made(named: str, author: Function | None, play: _Play, given: Sequence[inspect.Parameter]) -> Environment:
         """The environment of ``play``, with the parameters, name and description of the author's function."""
-        declare = env(name=named, data=data, timeout=timeout, score_timeout=score_timeout, agents=agents)
-        found = declare(_playing(play, author, given, f"Plays {' '.join(words)}"))
-        return replace(found, on_error=paid_on_error(on_error, found.name))
+        plays = _playing(play, author, given, f"Plays {' '.join(words)}")
+        return environment_of(plays, named, data, timeout, score_timeout, agents, on_error)
 
     def over(function: Function) -> Environment:
         if not inspect.isfunction(function):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..blocking import BlockingEpisode, wait_on
-from ..definition import Environment
+from ..environment import Environment
 from ..episode import Episode
 from ..removal import remove_folder
 from ..rewards import DEFAULT_AGENT

@@ -106,12 +106,12 @@ async def test_the_task_page_has_the_scores_on_one_axis(filled: Home) -> None:
         assert "smoothed" in driver.text() and "score with its standard error" not in driver.text()
 
 
-@pytest.mark.parametrize("key", "123456789")
-async def test_every_view_opens(filled: Home, key: str) -> None:
+async def test_every_view_opens(filled: Home) -> None:
     async with driving(filled, (120, 40)) as driver:
-        driver.app.selected = 2
-        await driver.press(key)
-        assert driver.text().strip()
+        for key in "123456789":
+            driver.app.selected = 2
+            await driver.press(key)
+            assert driver.text().strip(), key
 
 
 async def test_its_replies_are_read_as_held_out(filled: Home) -> None:

@@ -10,6 +10,7 @@ from textual.theme import BUILTIN_THEMES
 from marlaas.app.frame.preferences import THEME_NAMES, Preferences
 from marlaas.engine.home.paths import Home
 
+from ..seldom import often
 from .driving import Driver, driving
 from .filling import Filling, fill_full
 from .filling_environments import fill_environments
@@ -43,6 +44,14 @@ SCREENS = {
     "zoom": ("3", "z"),
     "a key that cannot act": ("4", "i"),
 }
+EVERY_DAY = (
+    "filter that makes no sense",
+    "configuration",
+    "a rollout",
+    "a broken environment",
+    "api",
+)
+"""Screens on which most kinds of text are."""
 
 
 def luminance(red: int, green: int, blue: int) -> float:
@@ -68,7 +77,7 @@ def hardly_seen(driver: Driver) -> Iterator[str]:
                 yield f"line {number}: {text!r} has {ratio:.2f}:1 ({style})"
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("screen", often(EVERY_DAY, SCREENS))
 async def test_text_stands_out_in_our_themes(home: Home, screen: str) -> None:
     fill = fill_environments if "environment" in screen or screen.startswith("form") else fill_full
     fill(home.database)
@@ -81,11 +90,9 @@ async def test_text_stands_out_in_our_themes(home: Home, screen: str) -> None:
             assert not [*hardly_seen(driver)], theme
 
 
-@pytest.mark.parametrize(
-    "view", [pytest.param("1", marks=pytest.mark.slow), "2", pytest.param("4", marks=pytest.mark.slow), "a"]
-)
+@pytest.mark.parametrize("view", often(["2"], "124a"))
 async def test_text_stands_out_in_all_themes_of_the_palette(home: Home, view: str) -> None:
-    """A view with curves and a form every day, and two tables in the slow suite: all draw with the same few colours."""
+    """A view with curves every day, and a form and tables in the slow suite: all draw with the same few colours."""
     fill_full(home.database)
     async with driving(home) as driver:
         await driver.press(view)
@@ -97,7 +104,7 @@ async def test_text_stands_out_in_all_themes_of_the_palette(home: Home, view: st
             assert not [*hardly_seen(driver)], theme
 
 
-@pytest.mark.parametrize("theme", [name for name in THEME_NAMES if name.startswith("ansi")])
+@pytest.mark.parametrize("theme", often(["ansi-dark"], (name for name in THEME_NAMES if name.startswith("ansi"))))
 async def test_the_terminal_s_own_colours_are_left_alone(home: Home, filling: Filling, theme: str) -> None:
     """Which they are nobody knows; text is drawn on the terminal's background, or on a colour other than its own."""
     filling.engine()

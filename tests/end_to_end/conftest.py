@@ -1,22 +1,28 @@
-"""A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here."""
+"""A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here.
+
+The command line alone runs in the test's process: a process of its own would take a third of a second to load what it
+needs, two hundred times. ``tests/end_to_end/app`` starts it as a person does.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
 
+from marlaas.app import output
+from marlaas.app.cli.main import main
 from marlaas.app.client import Home as Client
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
@@ -34,22 +40,28 @@ class Lab:
     home: Home
 
     def marlaas(self, *words: str, code: int = 0) -> str:
-        """Run a command and return its standard output; its exit code must be ``code``."""
-        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", *words]
-        done = subprocess.run(
-            command,
-            env=os.environ | {"MARLAAS_HOME": str(self.home.root)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            stdin=subprocess.DEVNULL,
-        )
-        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done.stdout if code == 0 else done.stderr
+        """Run a command and return its standard output, or what it complains of; its exit code must be ``code``."""
+        ended, said, complained = self._run(words)
+        assert ended == code, f"{words}: {ended}\n{said}\n{complained}"
+        assert "Traceback" not in complained
+        return said if code == 0 else complained
+
+    def _run(self, words: Sequence[str]) -> tuple[int, str, str]:
+        """A command's exit code and what it wrote to each stream."""
+        said, complained = io.BytesIO(), io.BytesIO()
+        out, err = (io.TextIOWrapper(each, "utf-8", write_through=True) for each in (said, complained))
+        home = patch.dict(os.environ, MARLAAS_HOME=str(self.home.root))
+        with home, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(list(words))
+            except SystemExit as end:
+                code = int(end.code or 0)
+            finally:
+                output.mean_plain(False)
+        return code, said.getvalue().decode(), complained.getvalue().decode()
 
     def submit(self, name: str, environment: str = "arithmetic", tenant: str = "lab", **tables: Any) -> int:
-        """Submit a small task from Python, which costs a third of a second less than a command; its number.
+        """Submit a small task from Python; its number.
 
         Keyword arguments are tables or values of its file.
         """
@@ -79,11 +91,10 @@ class Lab:
 
     def sound(self, *tasks: int) -> None:
         """``home check`` finds nothing wrong, and no loss of these tasks; others of a shared home lose on purpose."""
-        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(self.home.root)]
-        done = subprocess.run([*command, "home", "check", "--json"], capture_output=True, text=True, timeout=PATIENCE)
-        said = json.loads(done.stdout)
+        _, out, _ = self._run(["home", "check", "--json"])
+        said = json.loads(out)
         theirs = tuple(f"task {task}{mark}" for task in tasks for mark in ":,")
-        assert not said["problems"] and not [text for text in said["lost"] if text.startswith(theirs)], done.stdout
+        assert not said["problems"] and not [text for text in said["lost"] if text.startswith(theirs)], out
         trained = [task for task in tasks if self.row(task).kind == "train"]
         assert said["proven"]["steps are gapless"] >= len(trained)
 

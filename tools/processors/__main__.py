@@ -7,18 +7,16 @@ once, and the tests of that sampler run on it.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..beside import make
 from ..processor import instruction_sets
-from ..pythons.__main__ import failures, in_words
+from ..pythons.__main__ import counted, failures, in_words
 from ..steps import ROOT
 from .ways import HELD, ways
 
@@ -65,22 +63,17 @@ def main() -> int:
 def tested(title: str, python: Path, environment: dict[str, str], files: Sequence[str], workers: int) -> Counter[str]:
     """Run these files; prints the tests that failed, the rest goes to the log."""
     kept = {name: value for name, value in os.environ.items() if name not in HELD}
-    with tempfile.TemporaryDirectory() as scratch:
-        tally = Path(scratch, "tally.json")
-        command = [str(python), "-m", "pytest", "-q", "-p", "tools.suite", "--tally", str(tally)]
-        done = subprocess.run(
-            [*command, "-n", str(workers), "--dist", "loadfile", "-p", "no:cacheprovider", "--timeout", "600", *files],
-            cwd=ROOT,
-            env=kept | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        counts = Counter(json.loads(tally.read_text())) if tally.exists() else Counter[str]()
-    if done.returncode and not counts["failed"]:
-        counts["failed"] = 1  # it ended in another way than by its tests
+    done = subprocess.run(
+        [str(python), "-m", "tools.suite", "--processes", str(workers), "--timeout=600", *files],
+        cwd=ROOT,
+        env=kept | environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    counts = counted(done.stdout)
     with LOG.open("a", encoding="utf-8") as log:
         log.write(f"=== {title}\n{done.stdout}\n")
     print(f"{title}: {in_words(counts)}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ... import output
@@ -14,7 +15,8 @@ from ..verbs import Verbs, add_verb, home_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from marlaas.engine.store import EvalRow, PolicyRow, TaskRow
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import EvalRow, PolicyRow, StepRow, TaskRow, VersionRow
 
 _FILTER = (
     'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
@@ -127,38 +129,90 @@ def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
     from marlaas.engine.daemon import control
 
-    from ...reading.opening import find_task, reading
-    from ...words.learning import fields as findings, findings_json, state_text
-    from ...words.lost import lost_words
-    from ...words.metrics import all_in_order, newest_text, value_text
-    from ...words.scores.measured import component_lines, held_out_lines, measured_json, measured_table, shares_of
-    from ...words.tasks import MENDED, shown_reason, task_detail_json
+    from ...words.learning import findings_json
+    from ...words.scores.measured import measured_json, measured_table
+    from ...words.tasks import task_detail_json
 
     home = home_of(args)
+    read = _read(home, args)
+    task, own = read.task, read.own
+    if args.toml:
+        from ...home.task_text import without_steps, written
+
+        print(written(without_steps(read.config)), end="")
+        return output.OK
+    if args.json:
+        measured_too = {"measured": measured_json(read.measured)} if task.kind == "eval" else {}
+        detail = task_detail_json(own, read.needs, read.evals, read.newest, read.config, read.warnings)
+        output.result_json({**detail, "findings": findings_json(own), **measured_too})
+        return output.OK
+    fields = _fields(read, control.alive(home))
+    output.result(f"task {task.id}: {line(task.name)}")
+    if task.kind == "eval":
+        fields = [field for field in fields if field[0] not in OF_ONE]
+    _tell(fields)
+    if task.kind == "eval":
+        output.result("")
+        output.result_table(*measured_table(read.measured))
+    return output.OK
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the database has of one task."""
+
+    task: TaskRow
+    policy: str | None
+    """The policy that the command line names, if it does."""
+    own: TaskRow
+    """The task with the progress of the policy that is shown."""
+    evals: Sequence[EvalRow]
+    config: dict[str, Any]
+    needs: Sequence[TaskRow]
+    warnings: Sequence[str]
+    newest: StepRow | None
+    rewards: Sequence[float]
+    kept: Sequence[VersionRow]
+    measured: dict[str, Sequence[EvalRow]]
+    """Of an evaluation: the rows of each version, by the words of the task file."""
+
+
+def _read(home: Home, args: argparse.Namespace) -> _Read:
+    """Read the task that the command line names."""
+    from ...reading.opening import find_task, reading
+
     with reading(home) as reader:
         task = find_task(reader, args.task)
         assert reader is not None
         policy, (_, own) = policy_of(args, task), faces(args, task)[0]
-        evals, config, needs = reader.evals(task.id, policy), reader.task_config(task.id), reader.needs(task.id)
-        warnings = reader.warnings(task.id)
-        newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
-        rewards = reader.rewards(task.id, policy=policy)
-        kept = reader.versions(task.id, kept=True)
-        measured = {words: reader.evals(task.id, words) for words in config.get("versions", ())}
-    if args.toml:
-        from ...home.task_text import without_steps, written
+        config = reader.task_config(task.id)
+        return _Read(
+            task,
+            policy,
+            own,
+            reader.evals(task.id, policy),
+            config,
+            reader.needs(task.id),
+            reader.warnings(task.id),
+            next(iter(reader.steps(task.id, own.step - 1, policy)), None),
+            reader.rewards(task.id, policy=policy),
+            reader.versions(task.id, kept=True),
+            {words: reader.evals(task.id, words) for words in config.get("versions", ())},
+        )
 
-        print(written(without_steps(config)), end="")
-        return output.OK
-    if args.json:
-        measured_too = {"measured": measured_json(measured)} if task.kind == "eval" else {}
-        found = {"findings": findings_json(own)}
-        output.result_json({**task_detail_json(own, needs, evals, newest, config, warnings), **found, **measured_too})
-        return output.OK
-    measures = newest.metrics if newest else {}
-    serving, shares = control.alive(home), shares_of(config)
-    components = component_lines(shares, evals)
-    fields = [
+
+def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
+    """The lines about a task: names and values, of which those without a value are not shown."""
+    from ...words.learning import fields as findings, state_text
+    from ...words.lost import lost_words
+    from ...words.metrics import all_in_order, newest_text, value_text
+    from ...words.scores.measured import component_lines, held_out_lines, shares_of
+    from ...words.tasks import MENDED, shown_reason
+
+    task, own, evals, kept = read.task, read.own, read.evals, read.kept
+    measures = read.newest.metrics if read.newest else {}
+    shares = shares_of(read.config)
+    return [
         ("tenant", line(task.tenant)),
         ("sweep", line(task.family)),
         ("environment", line(task.environment)),
@@ -166,19 +220,19 @@ def show_task(args: argparse.Namespace) -> int:
         ("reason", line(shown_reason(task, serving))),
         ("lost", lost_words(task)),
         ("remedy", MENDED if task.state == "blocked" else ""),
-        *(("warning", line(warning)) for warning in warnings),
+        *(("warning", line(warning)) for warning in read.warnings),
         *findings(task),
-        ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
+        ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in read.needs)),
         ("priority", str(task.priority) if task.priority else ""),
-        ("retried", _tries(task, config)),
+        ("retried", _tries(task, read.config)),
         *(("policy", _policy(each, task.steps)) for each in task.policies),
-        ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
+        ("shown", f"{read.policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
         _made(task, own),
-        ("epoch", newest_text("epoch", newest.metrics) if newest else ""),
-        ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
+        ("epoch", newest_text("epoch", measures) if read.newest else ""),
+        ("reward", f"{score(own.reward)}  {sparkline(read.rewards, 40)}".rstrip()),
         ("held-out", scores_in_words(evals)),
         ("measured on", rests_on(own.basis) if own.basis else ""),
-        *(("component", words) for words in components),
+        *(("component", words) for words in component_lines(shares, evals)),
         *held_out_lines([row for row in evals if row.suite not in shares]),
         ("best", score(own.best)),
         ("baseline", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
@@ -189,14 +243,6 @@ def show_task(args: argparse.Namespace) -> int:
         ("running time", duration(task.seconds)),
         *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
     ]
-    output.result(f"task {task.id}: {line(task.name)}")
-    if task.kind == "eval":
-        fields = [field for field in fields if field[0] not in OF_ONE]
-    _tell(fields)
-    if task.kind == "eval":
-        output.result("")
-        output.result_table(*measured_table(measured))
-    return output.OK
 
 
 def _tell(fields: Sequence[tuple[str, str]]) -> None:

@@ -93,7 +93,8 @@ class FieldRow(Widget):
     def tell(self, problem: str, missing: bool) -> None:
         """Show what is wrong with the field; empty for nothing."""
         if self.has_class("-wrong") or problem:
-            self.query_one(".problem", Static).update(Content(plain(problem)))
+            for below in self.query(".problem").results(Static):  # none while it is being taken away
+                below.update(Content(plain(problem)))
         self.set_class(bool(problem), "-wrong")
         self.set_class(missing, "-missing")
 

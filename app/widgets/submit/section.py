@@ -76,7 +76,7 @@ class Section(Widget):
         filled = sum(bool(self._texts.get(key, "").strip()) for key in self.keys)
         notes = ", ".join(f"{count} {what}" for count, what in ((filled, "set"), (wrong, "wrong")) if count)
         title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
-        collapsible = self.query_one(Collapsible)
-        if collapsible.title != title:
-            collapsible.title = title
-        collapsible.set_class(bool(wrong), "-wrong")
+        for collapsible in self.query(Collapsible):  # none while it is being taken away
+            if collapsible.title != title:
+                collapsible.title = title
+            collapsible.set_class(bool(wrong), "-wrong")

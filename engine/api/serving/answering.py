@@ -12,8 +12,8 @@ from typing import TypeVar
 from ...gateway import Answered, Tell
 from ...gateway.wire import Chat, Choice, Complete, Piece, Token
 from ...rollout import (
-    Hearing,
     Renderer,
+    ReplyStream,
     Rollout,
     SampleRequest,
     before_stop,
@@ -159,7 +159,7 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
 class _Voice:
     """Tells a stream what of a choice is certain."""
 
-    def __init__(self, request: int, choice: int, tell: Tell, hearing: Hearing) -> None:
+    def __init__(self, request: int, choice: int, tell: Tell, hearing: ReplyStream) -> None:
         self._request, self._choice = request, choice
         self._tell = tell
         self._hearing = hearing
@@ -167,7 +167,7 @@ class _Voice:
 
     def hear(self, tokens: tuple[Token, ...]) -> None:
         """Something was sampled; ``tokens`` where log-probabilities were asked for."""
-        thinking, text = self._hearing.said()
+        thinking, text = self._hearing.delta()
         self._thinking += thinking
         self._text += text
         self._say(text, thinking, tokens)
@@ -183,9 +183,9 @@ class _Voice:
             self._tell(Piece(self._request, self._choice, text, thinking, tokens))
 
 
-def _hearing(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> Hearing:
+def _hearing(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
     renderer = desk.renderer
-    return Hearing(renderer.vocabulary.decode, renderer.stop_ids, how.stops, thinks, opened, tools)
+    return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, how.stops, thinks, opened, tools)
 
 
 def _text(desk: Desk, tokens: Sequence[int]) -> str:

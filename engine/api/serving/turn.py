@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...gateway.wire import Token
-from ...rollout import Extras, Heard, Hearing, Likeliest, SamplerClient, SampleRequest, SampleResult
+from ...rollout import Extras, Heard, Likeliest, ReplyStream, SamplerClient, SampleRequest, SampleResult
 from ...trajectories import Logprobs
 
 TextOf = Callable[[int], str]
@@ -35,9 +35,9 @@ class Sampled:
 class Ear:
     """Hears one turn: passes its text on, and ends it where a text does that the client named."""
 
-    def __init__(self, hearing: Hearing, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
+    def __init__(self, stream: ReplyStream, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
         """``tell`` is called after each piece with its tokens, which are empty without log-probabilities."""
-        self.hearing = hearing
+        self.stream = stream
         self._text_of = text_of
         self._tell = tell
         self.tokens: list[int] = []
@@ -47,17 +47,17 @@ class Ear:
 
     def hear(self, heard: Heard) -> None:
         """Further tokens were sampled."""
-        if self.hearing.kept is not None:
+        if self.stream.kept is not None:
             return
         ids = heard.tokens.tolist()
-        self.hearing.hear(ids)
-        left = len(ids) if self.hearing.kept is None else self.hearing.kept - len(self.tokens)
+        self.stream.add(ids)
+        left = len(ids) if self.stream.kept is None else self.stream.kept - len(self.tokens)
         self.tokens += ids[:left]
         shown = _tokens(ids, heard.extras, self._text_of)[:left]
         self.shown += shown
         if self._tell is not None:
             self._tell(tuple(shown))
-        if self.hearing.kept is not None and self.turn is not None:
+        if self.stream.kept is not None and self.turn is not None:
             self.turn.cancel()
 
 
@@ -72,12 +72,12 @@ async def sample(client: SamplerClient, request: SampleRequest, ear: Ear | None,
             result = await turn
         except asyncio.CancelledError:
             own = asyncio.current_task()
-            if ear.hearing.kept is None or (own is not None and own.cancelling()):
+            if ear.stream.kept is None or (own is not None and own.cancelling()):
                 raise
             return Sampled(tuple(ear.tokens), "stop", tuple(ear.shown))
         shown = ear.shown
     tokens = tuple(ear.tokens if ear is not None else result.tokens.tolist())
-    stopped = ear is not None and ear.hearing.kept is not None
+    stopped = ear is not None and ear.stream.kept is not None
     return Sampled(
         tokens,
         "stop" if stopped or result.finish == "stop" else "length",

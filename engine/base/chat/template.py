@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime
 import json
-from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
 
 from ...errors import BaseModelError
 from .sandbox import STEPS, BoundedEnvironment
-from .vetting import vet
 
 STEPS_EACH = 2000
 """Further steps that a rendering may take for each message and tool."""
@@ -26,7 +24,6 @@ TODAY = datetime.datetime(2025, 1, 1)
 """The date that templates are given: prompts must not change from one day to the next."""
 FILE = "chat_template.jinja"
 _LONGEST_REASON = 500
-SETTINGS = "tokenizer_config.json"
 SWITCH = "enable_thinking"
 """The template's variable for whether the model is to think."""
 
@@ -86,52 +83,6 @@ class ChatTemplate:
             raise BaseModelError(
                 f"The base model's chat template does not compile: {name}: {_reason(error)}."
             ) from error
-
-
-def load_template(folder: Path) -> ChatTemplate:
-    """Read ``chat_template.jinja``, or ``chat_template`` in ``tokenizer_config.json``.
-
-    Of several templates ``default`` is taken, and ``tool_use`` where there are tools. Raises ``BaseModelError``.
-    """
-    settings = read_settings(folder)
-    file = folder / FILE
-    try:
-        source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
-    except (OSError, ValueError) as error:
-        raise BaseModelError(f"cannot be read: {error}.", where=str(file)) from error
-    name = FILE if file.exists() else f"chat_template in {SETTINGS}"
-    named: dict[str, Any] = {}
-    if isinstance(source, list):
-        named = {str(each.get("name")): each.get("template") for each in source if isinstance(each, dict)}
-        source = named.get("default")
-    if not isinstance(source, str):
-        raise BaseModelError(
-            f"the base model has no chat template{' named default' if named else ''}.",
-            "Add a chat_template.jinja, or use an instruct model.",
-            where=str(folder),
-        )
-    with_tools = named.get("tool_use")
-    tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token") and value}
-    tokens = {key: value for key, value in tokens.items() if value}
-    vet([text for text in (source, with_tools) if isinstance(text, str)], tokens, name)
-    return ChatTemplate(source, tokens, name, with_tools if isinstance(with_tools, str) else None)
-
-
-def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
-    """Read a JSON file of the base's folder; empty if there is none."""
-    try:
-        settings = json.loads((folder / name).read_text("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise BaseModelError(f"cannot be read: {error}.", where=str(folder / name)) from error
-    return settings if isinstance(settings, dict) else {}
-
-
-def token_name(token: Any) -> str:
-    """The text of a special token, which settings have as a text or a table; empty for anything else."""
-    content = token.get("content") if isinstance(token, dict) else token
-    return content if isinstance(content, str) else ""
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:

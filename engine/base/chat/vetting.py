@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from ...errors import BaseModelError
 from ..find import SHIPPED
+from .template import ChatTemplate
 
 MEMORY_MB = 512
 """Address space of the child; Python itself takes a tenth of it."""
@@ -89,8 +90,6 @@ def main() -> NoReturn:
 
 def _try(sources: list[str], tokens: dict[str, str], name: str) -> None:
     """Compile each source and render sample conversations; it may refuse some of them, but not all."""
-    from .template import ChatTemplate
-
     for source in sources:
         template = ChatTemplate(source, tokens, name)
         written, refused = 0, None

@@ -22,7 +22,7 @@ from ..toolcalls.forced import forces, schema_of_call
 from ..truncation import Truncation
 from ..wishes import NONE, Wishes
 from .history import tools_by_call
-from .voice import Listening
+from .streaming import Streaming
 
 MOST_CHOICES = 16
 """Choices of one request."""
@@ -62,7 +62,7 @@ class ProgramAsk(Ask):
 
     manner: Manner | None = None
     """None where the task's sampling holds."""
-    listening: Listening | None = field(default=None, compare=False)
+    streaming: Streaming | None = field(default=None, compare=False)
     """None where the program hears the whole reply alone."""
 
 

@@ -26,7 +26,7 @@ from ..spoken import first_stop
 from ..toolcalls.forced import forced_call, forces
 from .asking import Manner, ProgramAsk, check, check_text, ignored, manner, messages_of, plain, tools_of
 from .history import Branch, History, Place
-from .voice import Listening, Utterance
+from .streaming import Part, Streaming
 
 CALLS = 1000
 """Calls of one episode."""
@@ -263,16 +263,16 @@ class Program:
         if not request.stream or (ask.manner is not None and ask.manner.forced):
             return ask
 
-        def say(said: Utterance) -> None:
+        def say(said: Part) -> None:
             tokens = self._tokens(said) if request.wishes.logprobs else ()
             if said.text or said.thinking or tokens:
                 tell(wire.Piece(request.id, place, said.text, said.thinking, tokens))
 
         tools = isinstance(request, wire.Chat) and bool(tools_of(request))
-        listening = Listening(say, tools, plain=isinstance(request, wire.Complete))
-        return dataclasses.replace(ask, listening=listening)
+        streaming = Streaming(say, tools, plain=isinstance(request, wire.Complete))
+        return dataclasses.replace(ask, streaming=streaming)
 
-    def _tokens(self, sampled: Sampled | Utterance) -> tuple[wire.Token, ...]:
+    def _tokens(self, sampled: Sampled | Part) -> tuple[wire.Token, ...]:
         """With their log-probabilities, and the likeliest in their places where these were asked for."""
         text = self._floor.text
         near: list[tuple[tuple[int, str, float], ...]] = [()] * len(sampled.tokens)

@@ -9,13 +9,11 @@ times.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from ...environments import EpisodeSpec, Lease, ranked
 from ...errors import Fruitless, StoreError, WorkerDied
@@ -26,19 +24,20 @@ from ...rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noi
 from ...spec import TaskSpec
 from ...store import Draw, OpenPlay, PolicyGroup
 from ...training import ClosedGroup, TooFewRewards, close_group
-from ...trajectories import Episode, Group, Transcripts
+from ...trajectories import Transcripts
 from ..mixture import Component, Mixture
 from ..prompts import TaskPrompts
 from ..rules import closing_rules, replacements
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
+from .attempt import Attempt, Place, Put, Tally, Wanting
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
 from .endings import all_lost, never_asks, too_few
 from .lost_draws import LostDraws
 from .members import Member, MemberPlay, play_members
 from .open_plays import Keeper, Resumed, resumed
-from .policy_groups import Play, besides, close_parts, part_of, texts_of
+from .policy_groups import besides, close_parts, texts_of
 from .redundancy import closing, dropped
 
 MAX_SHORT = 20
@@ -50,92 +49,6 @@ MAX_SILENT = 256
 that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
 MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
-
-
-class Wanting(Protocol):
-    """What the producer needs to know of a trained policy."""
-
-    @property
-    def name(self) -> str:
-        """Its name in the task."""
-
-    @property
-    def policy(self) -> int:
-        """Its number in the store."""
-
-    @property
-    def spec(self) -> TaskSpec:
-        """The task as this policy sees it."""
-
-
-class Put(Protocol):
-    """Takes a group that has closed."""
-
-    def __call__(self, policy: str, closed: ClosedGroup, /) -> None:
-        """``policy``: the name of the policy that it is for."""
-
-
-@dataclass(frozen=True)
-class _Place:
-    """One attempt at a group."""
-
-    number: int
-    attempt: int
-    drawn: int
-    """Index of the instance."""
-    component: Component
-    environment_version: str
-
-
-@dataclass(frozen=True)
-class _Tally:
-    """What has become of attempts at a group so far; see ``Group``."""
-
-    replaced: int = 0
-    lost: int = 0
-    replayed: int = 0
-
-    def after(self, members: Sequence[Member]) -> _Tally:
-        """The same after a further attempt."""
-        lost, replayed = sum(one.lost for one in members), sum(len(one.before) for one in members)
-        return replace(self, lost=self.lost + lost, replayed=self.replayed + replayed)
-
-
-@dataclass
-class _Attempt:
-    """An attempt at a group while it is played."""
-
-    place: _Place
-    match: Match
-    wanting: Sequence[Wanting]
-    """Those that it is played for."""
-    tally: _Tally
-    """Before it."""
-    early: EarlyGroups
-    keeper: Keeper
-    open: OpenPlay
-    """The same, as the store keeps it for the next run."""
-    put: Put
-    closed: dict[str, ClosedGroup] = field(default_factory=dict)
-    """By policy, the groups that closed early."""
-    play: int | None = None
-    """The number of the play, once a group of it is stored."""
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once all groups are closed: nobody learns from what the members still do."""
-
-    @property
-    def left(self) -> list[Wanting]:
-        """Those that have no group yet."""
-        return [policy for policy in self.wanting if policy.name not in self.closed]
-
-    def part(self, policy: Wanting, episodes: Sequence[Episode], tally: _Tally) -> Group:
-        """The group of one policy."""
-        place, name = self.place, policy.name
-        counts = tally.replaced, tally.lost, tally.replayed
-        play = Play(
-            place.number, place.drawn, place.environment_version, tuple(episodes), place.component.name, *counts
-        )
-        return part_of(play, self.match.versions[name].number, self.match.agents_of(name))
 
 
 class Producer:
@@ -211,7 +124,7 @@ class Producer:
         component, own = self._mixture.of(number)
         environment, drawing = component.environment, self._prompts.drawing(component)
         before = self._resumed(number, wanting)
-        tally = _Tally() if before is None else _Tally(before.play.replaced, before.play.lost, before.play.replayed)
+        tally = Tally() if before is None else Tally(before.play.replaced, before.play.lost, before.play.replayed)
         first = 0 if before is None else before.play.attempt
         for attempt in range(first, MAX_ATTEMPTS):
             if attempt > first:
@@ -222,7 +135,7 @@ class Producer:
                 before = self._fitting(before, version)
                 drawn = await drawing.instance(lease, own, attempt)  # else a curriculum would not know of it
                 drawn = before.play.index if before else drawn
-                place = _Place(number, attempt, drawn, component, version)
+                place = Place(number, attempt, drawn, component, version)
                 left = [policy for policy in wanting if policy.name not in done]
                 run = self._attempt(place, match, left, tally, before, put)
                 played = await self._play(run, lease, before.members if before else {}, more)
@@ -241,27 +154,14 @@ class Producer:
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 run.keeper.give_up()
                 continue
-            begun, left = [*members, *others], run.left
+            begun = [*members, *others]
             self._bias.see(version, [one for one in begun if one.plays], component.name)
             tally = tally.after(begun)
             if train.redundant:
                 environment.left([one.played.outcome for one in others if one.dropped], lease)
             closed = self._close(run, members, others, tally)
             if isinstance(closed, TooFewRewards):
-                if all(one.lost for one in members):
-                    in_a_row += 1
-                elif any(one.lost for one in members):
-                    self._lost_draws.kept(where, in_a_row)
-                    in_a_row = 0
-                    self._short[where] += 1
-                hopeless = self._lost_draws.beyond_chance(where, in_a_row)
-                if hopeless or self._short[where] >= MAX_SHORT:
-                    await environment.check()  # where it rests, the task waits instead of pausing
-                    fewest = max(closing_rules(one.spec).min_members for one in left)
-                    if hopeless:
-                        lost = [one.played for one in members]
-                        raise all_lost(in_a_row, lost, lease.environment, drawn, component.name)
-                    raise too_few(self._short[where], fewest, [one.played for one in members], component.name)
+                in_a_row = await self._see_lost(run, members, lease, in_a_row)
                 run.keeper.give_up()
                 continue
             done |= closed
@@ -292,6 +192,28 @@ class Producer:
         if self._silent[key] >= MAX_SILENT:
             raise never_asks(component.spec.environment, f"{self._silent[key]} episodes")
 
+    async def _see_lost(self, run: Attempt, members: Sequence[Member], lease: Lease, in_a_row: int) -> int:
+        """Count an attempt that has too few rewards; returns how many in a row were lost whole by now.
+
+        Raises ``Fruitless`` where that is no chance any more, and ``Blocked`` where the environment is to rest.
+        """
+        place, played = run.place, [one.played for one in members]
+        where, component = (place.component.name, place.environment_version), place.component.name
+        if all(one.lost for one in members):
+            in_a_row += 1
+        elif any(one.lost for one in members):
+            self._lost_draws.kept(where, in_a_row)
+            in_a_row = 0
+            self._short[where] += 1
+        hopeless = self._lost_draws.beyond_chance(where, in_a_row)
+        if hopeless or self._short[where] >= MAX_SHORT:
+            await place.component.environment.check()  # where it rests, the task waits instead of pausing
+            if hopeless:
+                raise all_lost(in_a_row, played, lease.environment, place.drawn, component)
+            fewest = max(closing_rules(one.spec).min_members for one in run.left)
+            raise too_few(self._short[where], fewest, played, component)
+        return in_a_row
+
     def _resumed(self, number: int, wanting: Sequence[Wanting]) -> Resumed | None:
         """The play of this number that an earlier run has begun, if it can go on."""
         store, names = self._services.store, [policy.name for policy in wanting]
@@ -310,13 +232,13 @@ class Producer:
 
     def _attempt(
         self,
-        place: _Place,
+        place: Place,
         match: Match,
         wanting: Sequence[Wanting],
-        tally: _Tally,
+        tally: Tally,
         before: Resumed | None,
         put: Put,
-    ) -> _Attempt:
+    ) -> Attempt:
         """An attempt that is about to be played, or to go on."""
         play = OpenPlay(
             self._task,
@@ -333,10 +255,10 @@ class Producer:
         )
         early = EarlyGroups(match, self._spec.train.group_size)
         keeper = Keeper(self._services.store, play, before is not None)
-        return _Attempt(place, match, wanting, tally, early, keeper, play, put)
+        return Attempt(place, match, wanting, tally, early, keeper, play, put)
 
     def _close(
-        self, run: _Attempt, members: Sequence[Member], others: Sequence[Member], tally: _Tally
+        self, run: Attempt, members: Sequence[Member], others: Sequence[Member], tally: Tally
     ) -> dict[str, ClosedGroup] | TooFewRewards:
         """Close the groups that are left once a play is over, by policy; ``others`` are members that it needs not."""
         left, episodes = run.left, [one.played.episode for one in members]
@@ -349,7 +271,7 @@ class Producer:
             return closed
         return {policy.name: one for policy, one in zip(left, closed, strict=True)}
 
-    def _close_early(self, run: _Attempt) -> None:
+    def _close_early(self, run: Attempt) -> None:
         """Store and hand over the groups of policies whose agents are done; where that fails, they wait.
 
         With redundant members none closes early: which of them count is known when enough have ended.
@@ -397,7 +319,7 @@ class Producer:
             run.over.set()
 
     async def _store(
-        self, run: _Attempt, played: Sequence[Played], closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]
+        self, run: Attempt, played: Sequence[Played], closed: Mapping[str, ClosedGroup], draws: Sequence[Draw]
     ) -> None:
         """Store the groups that are left of a play in one transaction: none is there without the others."""
         store, left = self._services.store, [policy for policy in run.wanting if policy.name in closed]
@@ -416,7 +338,7 @@ class Producer:
         reach(Point.GROUP_STORED)
 
     async def _play(
-        self, run: _Attempt, lease: Lease, known: Mapping[int, Member], more: Callable[[int], None]
+        self, run: Attempt, lease: Lease, known: Mapping[int, Member], more: Callable[[int], None]
     ) -> list[Member]:
         """The members of one attempt at an instance, in the order in which they ended; the ``known`` ones had ended.
 
@@ -456,7 +378,7 @@ class Producer:
 
     def _member(
         self,
-        run: _Attempt,
+        run: Attempt,
         member: int,
         lease: Lease,
         held_out: Set[PromptHash],

@@ -7,7 +7,7 @@ is multiplied with its own rows, and gradients are added to its vector directly.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,7 +21,7 @@ from ..model import Criterion, Groups
 from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted
-from .matrix import keeping, loaded_as
+from .matrix import Dense, Matrix, loaded_as
 from .packing import PackedBatch, packed_batches
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
@@ -39,7 +39,7 @@ class Decoder:
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
         self._budget = Budget(room, most=compute.most, kept=compute.kept)
-        keep = keeping(compute.precision, compute.device, compute.writes)
+        keep = _keeping(compute)
 
         def linear(stacked: Stacked) -> Linear:
             return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)
@@ -124,3 +124,15 @@ class Decoder:
 def _size(batch: PackedBatch) -> tuple[int, int]:
     """A batch's number of places, and how many of them one may attend to."""
     return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]
+
+
+def _keeping(compute: Compute) -> Callable[[Tensor], Matrix]:
+    """What keeps the base's matrices as they are computed with.
+
+    Raises ``BaseModelError`` where the precision needs a library that is not installed.
+    """
+    if compute.precision == "nf4":
+        from .nf4 import quantising
+
+        return quantising(compute.device, compute.writes)
+    return lambda weight: Dense(weight.to(compute.device), compute.writes)

@@ -8,7 +8,6 @@ such a product in any case, and so they are kept as they come: they are half as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,18 +69,6 @@ def product(left: Tensor, right: Tensor, writes: torch.dtype) -> Tensor:
     if left.device.type == "cpu":
         return torch.mm(left, right).to(writes)
     return torch.mm(left, right, out_dtype=writes)
-
-
-def keeping(precision: Precision, device: torch.device, writes: torch.dtype) -> Callable[[Tensor], Matrix]:
-    """What makes matrices for ``device``, of which products are in the type ``writes``.
-
-    Raises ``BaseModelError`` where it needs a library that is not installed.
-    """
-    if precision != "nf4":
-        return lambda weight: Dense(weight.to(device), writes)
-    from .nf4 import quantising
-
-    return quantising(device, writes)
 
 
 def loaded_as(precision: Precision) -> torch.dtype:

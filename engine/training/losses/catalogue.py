@@ -1,4 +1,4 @@
-"""Every loss by its name in a task file. A further loss is one more function here and one more row in ``published``."""
+"""Every loss by its name in a task file. A further loss is one more function here and one more row in ``PUBLISHED``."""
 
 from __future__ import annotations
 

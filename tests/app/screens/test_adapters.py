@@ -20,7 +20,7 @@ from marlaas.app.screens.submit import SubmitScreen
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 
-from ..driving import SIZES, Driver, assert_snapshot, driving
+from ..driving import Driver, assert_snapshot, driving, looks
 from ..filling import Filling, fill_full, fill_hostile
 from ..filling_adapters import with_silent_adapter
 from .test_submit import row, unfolded
@@ -40,8 +40,7 @@ def commands(home: Home) -> list[tuple[str, int, dict[str, Any]]]:
     return [(kind, task, json.loads(arguments)) for kind, task, arguments in rows]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["empty", "full", "hostile"])
+@pytest.mark.parametrize(("kind", "size"), looks(["empty", "full", "hostile"]))
 async def test_versions(home: Home, kind: str, size: tuple[int, int]) -> None:
     if kind != "empty":
         (fill_full if kind == "full" else fill_hostile)(home.database)

@@ -17,7 +17,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Speech
 from marlaas.engine.rollout.truncation import Truncation
 
-from ..driving import SIZES, Driver, assert_snapshot, driving
+from ..driving import Driver, assert_snapshot, driving, looks
 from ..filling import HOSTILE, Filling, fill_hostile
 
 SAID = "Add them up."
@@ -72,8 +72,7 @@ async def type_and_send(driver: Driver, words: str = SAID) -> None:
     await driver.press("enter")
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["empty", "full", "hostile"])
+@pytest.mark.parametrize(("kind", "size"), looks(["empty", "full", "hostile"]))
 async def test_a_talk(filling: Filling, home: Home, scripted: list[Scripted], kind: str, size: tuple[int, int]) -> None:
     if kind == "hostile":
         fill_hostile(home.database)

@@ -16,7 +16,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store import EngineRow
 from marlaas.engine.store.queries.timeline import StageSample
 
-from ..driving import SIZES, assert_snapshot, driving
+from ..driving import SIZES, assert_snapshot, driving, looks
 from ..filling import NOW, Filling
 from ..filling_machine import PID, fill_cards, fill_hostile_machine, fill_machine, same_machine
 
@@ -39,8 +39,7 @@ def asked(home: Home) -> list[str]:
         return [kind for (kind,) in connection.execute("SELECT kind FROM commands ORDER BY id")]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", FILLS)
+@pytest.mark.parametrize(("kind", "size"), looks(FILLS))
 async def test_engine(home: Home, kind: str, size: tuple[int, int]) -> None:
     FILLS[kind](home)
     async with driving(home, size) as driver:

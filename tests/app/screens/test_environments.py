@@ -20,7 +20,7 @@ from marlaas.app.widgets.environments.table import EnvironmentsTable
 from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.engine.home.paths import Home
 
-from ..driving import SIZES, assert_snapshot, driving
+from ..driving import SIZES, assert_snapshot, driving, looks
 from ..filling import Filling
 from ..filling_environments import fill_broken, fill_environments, fill_hostile_environments
 
@@ -32,8 +32,7 @@ FILLS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", FILLS)
+@pytest.mark.parametrize(("kind", "size"), looks(FILLS))
 async def test_environments(home: Home, kind: str, size: tuple[int, int]) -> None:
     FILLS[kind](home.database)
     async with driving(home, size) as driver:

@@ -9,6 +9,7 @@ import pytest
 from marlaas.app.screens.dialogs.findings import Findings
 from marlaas.engine.home.paths import Home
 
+from ...seldom import often
 from ..driving import SIZES, driving
 from ..filling import HOSTILE, Filling
 from ..filling_rollouts import fill_rollouts
@@ -80,7 +81,7 @@ async def test_hostile_replies_are_text(filling: Filling, home: Home) -> None:
 ADVICE = "Begin a new task with a third of the `learning_rate` or less, or with more groups per step"
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 50)])
+@pytest.mark.parametrize("size", often([(80, 24)], [(80, 24), (120, 36), (200, 50)]))
 async def test_the_advice_is_whole_in_both_views(filling: Filling, home: Home, size: tuple[int, int]) -> None:
     fill_rollouts(filling, 10)
     found(filling, [3])

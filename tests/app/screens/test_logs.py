@@ -10,7 +10,7 @@ import pytest
 from marlaas.app.widgets.logs.log_list import LogList
 from marlaas.engine.home.paths import Home
 
-from ..driving import SIZES, assert_snapshot, driving
+from ..driving import assert_snapshot, driving, looks
 from ..filling import Filling
 from ..filling_machine import fill_hostile_machine, fill_machine
 
@@ -32,8 +32,7 @@ def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", FILLS)
+@pytest.mark.parametrize(("kind", "size"), looks(FILLS))
 async def test_logs(home: Home, kind: str, size: tuple[int, int]) -> None:
     FILLS[kind](home)
     async with driving(home, size) as driver:

@@ -16,7 +16,7 @@ from marlaas.app.widgets.task.small_multiples import SmallMultiples
 from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 from marlaas.engine.home.paths import Home
 
-from ..driving import SIZES, Driver, assert_snapshot, driving
+from ..driving import SIZES, Driver, assert_snapshot, driving, looks
 from ..filling import HOSTILE, NOW, Filling, fill_hostile
 from ..filling_task import fill_task
 
@@ -37,8 +37,7 @@ def first(driver: Driver) -> str:
     return driver.text().splitlines()[2]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", FILLS)
+@pytest.mark.parametrize(("kind", "size"), looks(FILLS))
 async def test_task(home: Home, kind: str, size: tuple[int, int]) -> None:
     FILLS[kind](home.database)
     async with driving(home, size) as driver:

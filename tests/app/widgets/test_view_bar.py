@@ -6,11 +6,12 @@ import pytest
 
 from marlaas.engine.home.paths import Home
 
+from ...seldom import seldom
 from ..driving import driving
 from ..filling import Filling
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(80, 24), seldom((120, 40))])
 async def test_the_view_of_a_task_names_it(home: Home, filling: Filling, size: tuple[int, int]) -> None:
     filling.task(made=1)
     filling.task(made=1)

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from ...seldom import seldom
 from ..conftest import Lab, consumed_once
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
@@ -25,8 +26,9 @@ def test_a_killed_engine_goes_on_from_the_last_commit(lab: Lab) -> None:
     consumed_once(lab.home, task)
 
 
-@pytest.mark.parametrize("worker", ["rollout", "training", "marlaas.plugins.host"])
+@pytest.mark.parametrize("worker", [seldom("rollout"), "training", "marlaas.plugins.host"])
 def test_a_killed_worker_is_replaced(lab: Lab, worker: str) -> None:
+    """Every day a sampler is killed in ``fleet/test_side_by_side``."""
     task = lab.submit("sums", steps=25)
     lab.until(task, 2)
     victims = lab.worker_pids(worker)

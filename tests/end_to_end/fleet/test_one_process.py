@@ -8,43 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from .. import conftest
-from ..conftest import Lab, configured, consumed_once
+from ..conftest import Lab, consumed_once
+from .on_vllm import MARKS, TRAIN, learned, on_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
-TRAIN = {"groups_per_step": 4, "group_size": 8}
-SETTINGS = """
-[engine]
-tasks = 4
-[rollout]
-sampler = "vllm"
-sequences = 64
-context = 256
-largest_rank = 16
-[resources]
-share = "{share}"
-"""
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module", params=["base", "sleep"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with configured(tmp_path_factory.mktemp("shared"), SETTINGS.format(share=request.param)) as lab:
+    with on_vllm(tmp_path_factory.mktemp("shared"), f'[resources]\nshare = "{request.param}"\n') as lab:
         yield lab
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "PATIENCE", 400.0)
-
-
 def test_a_task_learns(lab: Lab) -> None:
-    task = lab.submit("learns", steps=30, train=TRAIN, eval={"prompts": 64, "every": 15})
-    lab.marlaas("wait", str(task))
-    shown = lab.show(task)
-    assert (shown["state"], shown["step"]) == ("done", 30)
-    scores = [entry["score"] for entry in shown["eval"]]
-    assert scores[-1] > scores[0] + 0.1
-    consumed_once(lab.home, task)
+    learned(lab)
     assert len(lab.worker_pids("rollout")) == 1 and not lab.worker_pids("training")
 
 

@@ -11,31 +11,16 @@ from typing import Any
 
 import pytest
 
-from .. import conftest
-from ..conftest import Lab, configured, consumed_once
+from ..conftest import Lab, consumed_once
+from .on_vllm import MARKS, TRAIN, learned, on_vllm
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
-TRAIN = {"groups_per_step": 4, "group_size": 8}
-SETTINGS = """
-[engine]
-tasks = 4
-[rollout]
-sampler = "vllm"
-sequences = 64
-context = 256
-largest_rank = 16
-"""
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with configured(tmp_path_factory.mktemp("vllm"), SETTINGS) as lab:
+    with on_vllm(tmp_path_factory.mktemp("vllm")) as lab:
         yield lab
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conftest, "PATIENCE", 400.0)
 
 
 def steps(lab: Lab, task: int) -> list[dict[str, Any]]:
@@ -45,13 +30,7 @@ def steps(lab: Lab, task: int) -> list[dict[str, Any]]:
 
 
 def test_a_task_learns(lab: Lab) -> None:
-    task = lab.submit("learns", steps=30, train=TRAIN, eval={"prompts": 64, "every": 15})
-    lab.marlaas("wait", str(task))
-    shown = lab.show(task)
-    assert (shown["state"], shown["step"]) == ("done", 30)
-    scores = [entry["score"] for entry in shown["eval"]]
-    assert scores[-1] > scores[0] + 0.1
-    consumed_once(lab.home, task)
+    task = learned(lab)
     made = steps(lab, task)
     assert len(made) == 30
     assert max(row["gap_max"] for row in made) < 1e-4  # float32 on both sides

@@ -19,7 +19,7 @@ from ..conftest import Lab, configured, consumed_once
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 
-ROUNDS = 3
+ROUNDS = 1
 
 
 @pytest.fixture

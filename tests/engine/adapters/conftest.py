@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.training.tiny_qwen import save_tiny_qwen
-
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    from tests.engine.training.tiny_qwen import save_tiny_qwen  # not above: each process of the suite loads this file
+
     return save_tiny_qwen(Path(tmp_path_factory.mktemp("base")))

@@ -27,7 +27,7 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.store.store import Store
-from tests.engine.rollout.asking import request
+from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]

@@ -6,7 +6,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.renderer import Renderer
 from tools.random_base.make import make_base
 
-from .asking import State
+from .contract.asking import State
 from .random_base import write_adapter, write_base
 from .talking import DEEP, FAMILIES, write_template
 

@@ -15,7 +15,7 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from .asking import State, alone, request
+from .contract.asking import State, alone, request
 
 
 @pytest.fixture(params=["llama.cpp", "torch"])

@@ -4,8 +4,8 @@ import pytest
 
 from marlaas.engine.rollout.protocol import Sampler
 
-from .asking import State, request
-from .contract import PositionalContract
+from .contract.asking import State, request
+from .contract.whole import PositionalContract
 from .fake import FakeSampler
 
 

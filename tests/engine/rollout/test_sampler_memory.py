@@ -16,13 +16,13 @@ from marlaas.engine.fleet.worker_specs import TORCH
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.workers.launcher import LocalLauncher
 
-from .asking import request
+from .contract.asking import request
 from .random_base import write_adapter
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")]
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 async def test_a_step_without_memory_tells_every_turn_why(tmp_path: Path) -> None:
     base = load_base("tiny")
     adapter = write_adapter(tmp_path / "adapter", base, 0)

@@ -22,7 +22,7 @@ from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.engine.rollout.wishes import Wishes
 
-from .asking import alone, extras_of, same
+from .contract.asking import alone, extras_of, same
 from .random_base import write_adapter
 
 END = 1

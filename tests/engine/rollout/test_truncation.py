@@ -9,7 +9,7 @@ from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.sampling import choose
 from marlaas.engine.rollout.truncation import WHOLE, Cuts, Truncation
 
-from .keeping import kept_tokens
+from .contract.keeping import kept_tokens
 
 SIZES = (2, 50, 3000, 151_936)
 SOME = (

@@ -26,6 +26,7 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
 
+from ...seldom import seldom
 from ..rollout.endpoints import endpoint
 
 CONFIG = PolicyConfig(denominator=64.0)
@@ -151,7 +152,7 @@ async def test_honest_steps_raise_no_alarm(
     "weights", [TORCH, FLOAT], indirect=True
 )  # in eight bits, rounding hides such a step of a small base
 @pytest.mark.parametrize(("rate", "words"), [(1e-4, "away from the trainer's"), (1e-6, "0% arrived")])
-@pytest.mark.parametrize("since", [0, 9])
+@pytest.mark.parametrize("since", [seldom(0), 9])
 async def test_the_version_before_is_found_at_a_small_learning_rate(
     base: BaseModel,
     trainer: TorchTrainer,
@@ -209,7 +210,7 @@ class Wrong(Late):
 
 
 @pytest.mark.parametrize("weights", [TORCH], indirect=True)
-@pytest.mark.parametrize("since", [1, 3])
+@pytest.mark.parametrize("since", [1, seldom(3)])
 @pytest.mark.parametrize("fault", list(FAULTS))
 async def test_what_was_not_trained_is_found_at_once(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, fault: str, since: int

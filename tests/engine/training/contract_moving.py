@@ -12,6 +12,7 @@ from marlaas.engine.training.memory.training_state import MovedState
 from marlaas.engine.training.protocol import PolicyConfig, Trainer
 from marlaas.engine.workers.wire import Answer, pack
 
+from ...seldom import seldom
 from .contract import CONFIG, NewTrainer
 from .samples import group
 
@@ -36,8 +37,7 @@ class MovingContract:
         """Makes a trainer over the base in the folder ``base``."""
         raise NotImplementedError
 
-    @pytest.mark.parametrize("config", [CONFIG, EPOCHS])
-    @pytest.mark.parametrize("slots", [0, 1])
+    @pytest.mark.parametrize(("config", "slots"), [seldom(CONFIG, 0), (CONFIG, 1), (EPOCHS, 0), seldom(EPOCHS, 1)])
     async def test_a_policy_that_moves_ends_as_one_that_stays(
         self, new_trainer: NewTrainer, tmp_path: Path, config: PolicyConfig, slots: int
     ) -> None:

@@ -78,7 +78,7 @@ def run(folder: Path, mebibytes: int, answer: int = 60) -> dict[str, object]:
 
 
 @pytest.mark.processes
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 def test_what_does_not_fit_trains_in_smaller_passes(tmp_path: Path) -> None:
     found = run(tmp_path, 60)

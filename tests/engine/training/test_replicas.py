@@ -14,7 +14,7 @@ from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.protocol import Job, PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
-from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .contract import CONFIG, NewTrainer, StepContract, TrainerContract, train
 from .contract_losses import LossContract
 from .contract_sharing import POLICIES
 from .samples import group
@@ -41,19 +41,27 @@ def new_pair(base: str, tmp_path: Path) -> Iterator[NewTrainer]:
         trainer.shutdown()
 
 
-class TestContract(TrainerContract):
+class TestSteps(StepContract):
     @pytest.fixture
     def new_trainer(self, new_pair: NewTrainer) -> NewTrainer:
         return new_pair
 
 
+@pytest.mark.slow
+class TestContract(TestSteps, TrainerContract):
+    """All of it: besides its steps, the pair's code is that of one device."""
+
+
+@pytest.mark.slow
 class TestLosses(LossContract):
+    """Every day each mean is met in the updates below, and each loss in ``test_torch_trainer``."""
+
     @pytest.fixture
     def new_trainer(self, new_pair: NewTrainer) -> NewTrainer:
         return new_pair
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 @pytest.mark.parametrize("name", sorted(POLICIES))
 async def test_the_update_and_its_statistics_are_those_of_one_device(
     new_pair: NewTrainer, tmp_path: Path, name: str
@@ -77,7 +85,7 @@ async def test_the_update_and_its_statistics_are_those_of_one_device(
             np.testing.assert_allclose(stats.weights[number], weights, atol=2e-3)
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 async def test_the_same_call_gives_the_same_bits(new_pair: NewTrainer, tmp_path: Path) -> None:
     checksums = set()
     for _ in range(2):

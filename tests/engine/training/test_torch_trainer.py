@@ -124,13 +124,18 @@ class TestSharing(SharingContract):
             yield new
 
 
-class TestContractThroughPeft(TrainerContract):
+class TestStepsThroughPeft(StepContract):
     """The same for bases that the decoder does not know."""
 
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer, monkeypatch: pytest.MonkeyPatch) -> NewTrainer:
         monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")
         return new_torch_trainer
+
+
+@pytest.mark.slow
+class TestContractThroughPeft(TestStepsThroughPeft, TrainerContract):
+    """All of the contract: passes are PEFT's, and all else is the code of every day."""
 
 
 async def test_a_state_of_another_base_is_refused(base: str, new_torch_trainer: NewTrainer, tmp_path: Path) -> None:

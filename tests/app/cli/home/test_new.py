@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from marlaas.app.cli.main import build_parser
 from marlaas.engine.home.paths import Home
 
+from ....seldom import often
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
 
@@ -76,8 +78,10 @@ def test_every_verb_refuses_a_mistyped_home(lab: Path, marlaas: Commander, engin
     assert engine.asked == [] and sorted(lab.parent.iterdir()) == before
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("by", ["option", "variable"])
+@pytest.mark.parametrize(
+    ("by", "verb"),
+    [*(("option", verb) for verb in VERBS), *often([("variable", "list")], product(["variable"], VERBS), several=True)],
+)
 def test_every_verb_refuses_a_file_as_home(
     lab: Path, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, by: str, verb: str
 ) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.base.chat import vetting
-from marlaas.engine.base.chat.template import ChatTemplate, load_template
+from marlaas.engine.base.chat.loading import load_template
+from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.home.paths import TINY_BASE
 

@@ -16,7 +16,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.plugins.data import Source
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.nodes.conftest import Nodes
-from tests.engine.environments.test_several_processes import Model, begun
+from tests.engine.environments.process.test_several_processes import Model, begun
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 

@@ -19,7 +19,7 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.workers.handle import WorkerHandle
 from marlaas.engine.workers.launcher import LocalLauncher
 
-from ...rollout.asking import alike, request
+from ...rollout.contract.asking import alike, request
 from ...rollout.random_base import write_base
 
 pytestmark = [

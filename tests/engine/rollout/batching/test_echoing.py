@@ -18,7 +18,7 @@ from marlaas.engine.rollout.torch_sampler.context import TorchContext
 from marlaas.engine.rollout.torch_sampler.sampler import SMALL
 from marlaas.engine.rollout.wishes import Wishes
 
-from ..asking import VOCABULARY, State, alone, extras_of, request, same
+from ..contract.asking import VOCABULARY, State, alone, extras_of, request, same
 
 SPARE = 3
 LONG = [1 + n * n % 41 for n in range(700)]

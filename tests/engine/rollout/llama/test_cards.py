@@ -19,8 +19,8 @@ from marlaas.engine.rollout.llama.opening import fewer, open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 
-from ..asking import State, alike, request
-from ..contract import SamplerContract
+from ..contract.asking import State, alike, request
+from ..contract.whole import SamplerContract
 from ..random_base import write_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -35,7 +35,7 @@ from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from tools.random_base.make import make_base
 
-from ..asking import State, alone, request, same
+from ..contract.asking import State, alone, request, same
 from ..random_base import write_base
 
 PROMPT = 7

@@ -13,7 +13,7 @@ from marlaas.engine.rollout.llama.base_file import base_file
 from marlaas.engine.rollout.llama.model import load_model
 from marlaas.engine.rollout.llama.opening import fewer, open_base
 
-from ..asking import State
+from ..contract.asking import State
 
 CHILD = """
 import asyncio, json, resource, sys

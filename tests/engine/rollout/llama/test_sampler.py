@@ -16,9 +16,10 @@ from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
-from ..asking import LONG, State, alike, alone, request, same, until_sampled
-from ..contract import PositionalContract
-from ..contract_repeatable import RepeatableContract
+from ....seldom import often
+from ..contract.asking import LONG, State, alike, alone, request, same, until_sampled
+from ..contract.repeatable import RepeatableContract
+from ..contract.whole import PositionalContract
 from ..random_base import write_adapter, write_base
 
 
@@ -48,16 +49,17 @@ async def llama(
     await llama.close()
 
 
-@pytest.mark.parametrize("kind", ["exact", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS)])
+@pytest.mark.parametrize("kind", often(["exact"], ["exact", *KINDS]))
 class TestLlamaSampler(PositionalContract):
-    """The other kinds keep all of the contract in ``make test-slow``, and the part that depends on them every day."""
+    """The other kinds keep all of it in ``make test-slow``; two of them, between which each trait is met, keep
+    the part that depends on the kind every day."""
 
     @pytest.fixture
     async def sampler(self, llama: Sampler) -> Sampler:
         return llama
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", often(["fast", "large, one by one"], KINDS))
 class TestOtherKinds(RepeatableContract):
     @pytest.fixture
     async def sampler(self, llama: Sampler) -> Sampler:

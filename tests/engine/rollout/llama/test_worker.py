@@ -13,7 +13,7 @@ from marlaas.engine.rollout.protocol import Heard, Sampler
 from marlaas.engine.rollout.wishes import Wishes
 from marlaas.engine.workers.launcher import LocalLauncher
 
-from ..asking import State, alone, request, same
+from ..contract.asking import State, alone, request, same
 
 pytestmark = pytest.mark.processes
 FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"

@@ -17,9 +17,8 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from ..asking import State, alike, alone, request, same
-from ..contract import PositionalContract
-from ..contract_repeatable import RepeatableContract
+from ..contract.asking import State, alike, alone, request, same
+from ..contract.whole import PositionalContract
 from ..random_base import write_adapter, write_base
 
 
@@ -37,16 +36,16 @@ class TestTorchSampler(PositionalContract):
     async def sampler(self, torch_sampler: TorchSampler) -> Sampler:
         return torch_sampler
 
-    @pytest.mark.usefixtures("each_library")
+    @pytest.mark.usefixtures("main_library")
     async def test_late_joiners_change_nothing(self, sampler: Sampler) -> None:
         await super().test_late_joiners_change_nothing(sampler)
 
-    @pytest.mark.usefixtures("each_library")
+    @pytest.mark.usefixtures("main_library")
     async def test_other_versions_change_nothing(self, sampler: Sampler) -> None:
         await super().test_other_versions_change_nothing(sampler)
 
 
-@pytest.mark.usefixtures("each_library")
+@pytest.mark.usefixtures("main_library")
 @pytest.mark.parametrize("tokens", [[7], [3, 1, 4], list(range(1, 40))])
 async def test_it_agrees_with_llama_cpp(
     torch_sampler: TorchSampler, base: BaseModel, state: State, tmp_path: Path, tokens: list[int]
@@ -101,12 +100,6 @@ class TestRoundedSampler(PositionalContract):
 
     apart = rounding = 5e-2  # other parts have other sums, and each layer rounds them to 8 bits
 
-    @pytest.fixture
-    async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
-        return rounded_sampler
-
-
-class TestRepeatableInBfloat16(RepeatableContract):
     @pytest.fixture
     async def sampler(self, rounded_sampler: TorchSampler) -> Sampler:
         return rounded_sampler

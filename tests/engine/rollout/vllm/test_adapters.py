@@ -16,7 +16,7 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import PrivateFolder
 from marlaas.engine.rollout.vllm.adapters import FolderAdapters
 
-from ..asking import State
+from ..contract.asking import State
 
 
 class Reader:

@@ -18,8 +18,8 @@ from marlaas.engine.rollout.vllm.engine import Engine, Progress
 from marlaas.engine.rollout.vllm.sampler import EngineSampler
 from marlaas.engine.rollout.vllm.settings import VllmSettings
 
-from ..asking import LONG, State, alike, alone, request, until_sampled
-from ..contract import SamplerContract
+from ..contract.asking import LONG, State, alike, alone, request, until_sampled
+from ..contract.whole import SamplerContract
 from ..random_base import write_adapter, write_base
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]

@@ -91,20 +91,24 @@ def by_chance(share: Callable[[random.Random], float], rng: random.Random, group
         yield [plays(own, rng) for _ in range(8)]
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(("share", "most"), [(0.5, 16), (0.2, 16), (0.05, 64), (0.02, 320)])
 def test_replies_that_make_it_fail_are_found(share: float, most: int) -> None:
-    for seed in range(20):
+    for seed in range(examples(4)):
         result = found(by_reply(share, random.Random(seed), most))
         assert result is not None and result[0] >= math.log(ENOUGH) / math.log(MOST), f"seed {seed}"
         assert place_of(FAILED) == PLACE == (result[1].failure.file, result[1].failure.line)
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(("share", "most"), [(0.3, 160), (0.2, 160), (0.05, 480)])
 def test_they_are_found_where_most_replies_are_alike(share: float, most: int) -> None:
     """Of a group whose members all say what fails, chance explains everything, and that says little for it."""
-    for seed in range(20):
+    for seed in range(examples(3)):
         assert found(alike(share, random.Random(seed), most)) is not None, f"seed {seed}"
-    alarms = sum(found(alike(share, random.Random(seed), 60, by_chance=True)) is not None for seed in range(50))
+    alarms = sum(
+        found(alike(share, random.Random(seed), 60, by_chance=True)) is not None for seed in range(examples(5))
+    )
     assert alarms <= 1, "as few as of different replies"
 
 
@@ -136,6 +140,7 @@ def test_under_chance_a_factor_is_at_most_one(replies: list[int], p: float, fail
     assert expected <= 1 + 1e-9  # rounding of some 256 terms
 
 
+@pytest.mark.properties
 @pytest.mark.parametrize(
     "share",
     [lambda rng: 0.02, lambda rng: 0.2, lambda rng: 0.6, lambda rng: rng.random() ** 3, lambda rng: rng.choice((0, 1))],
@@ -143,8 +148,8 @@ def test_under_chance_a_factor_is_at_most_one(replies: list[int], p: float, fail
 )
 def test_chance_is_hardly_ever_blamed_on_replies(share: Callable[[random.Random], float]) -> None:
     """At most one task in 1,000 is promised: in 300 of 60 groups each, one alarm would have a probability of 26 %, and
-    three one of 0.4 %."""
-    alarms = sum(found(by_chance(share, random.Random(seed), 60)) is not None for seed in range(300))
+    three one of 0.4 %. Every day a tenth of them is drawn."""
+    alarms = sum(found(by_chance(share, random.Random(seed), 60)) is not None for seed in range(examples(30)))
     assert alarms <= 2
 
 

@@ -15,8 +15,8 @@ from marlaas.engine.rollout.torch_sampler.kernel.context import CompiledContext
 from marlaas.engine.rollout.torch_sampler.kernel.library import Library
 from marlaas.engine.rollout.torch_sampler.sampler import SMALL, TorchSampler
 
-from ...asking import State, alone, request, same
-from ...contract import PositionalContract
+from ...contract.asking import State, alone, request, same
+from ...contract.whole import PositionalContract
 
 
 def sampler_of(base: BaseModel, library: Library) -> BatchingSampler:

@@ -1,0 +1,180 @@
+"""What lies in the plugins folder and is no ordinary file: each is shown with a sentence, and nothing else suffers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import watchfiles
+
+from marlaas.engine.environments.files import watch
+from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import EnvironmentMissing
+
+from ..conftest import ECHO, World
+
+pytestmark = pytest.mark.processes
+WORSE = ECHO.replace("reply.text == word", "0.25")
+
+
+def shown(world: World, name: str) -> EnvironmentInfo:
+    (found,) = (info for info in world.service.infos() if info.name == name)
+    return found
+
+
+async def test_two_plugins_of_one_name_are_shown(world: World) -> None:
+    (world.folder / "echo").mkdir()
+    (world.folder / "echo" / "__init__.py").write_text(WORSE)
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    told = await world.until("hidden", "echo")
+    assert (await world.play("echo")).rewards == {"agent": 1.0}
+    hidden = shown(world, "echo (echo, hidden)")
+    assert (hidden.state, hidden.failure, hidden.version) == ("hidden", told.failure, "")
+    assert told.failure is not None and "echo.py has its name; rename one of them" in told.failure.message
+    for _ in range(3):
+        await world.service.scan()
+    assert [event.kind for event in world.told].count("hidden") == 1
+    (world.folder / "echo.py").unlink()
+    await world.until("loaded", "echo")
+    await world.until("loaded", "echo")
+    assert (await world.play("echo")).rewards == {"agent": 0.25}
+    assert [info.name for info in world.service.infos()] == ["echo/echo"]
+
+
+async def test_a_renamed_plugin_goes_on_under_its_new_name(world: World) -> None:
+    world.save("old.py", ECHO)
+    await world.service.start()
+    lease = await world.service.bind("old/echo")
+    (world.folder / "old.py").rename(world.folder / "new.py")
+    removed = await world.until("removed", "old")
+    assert removed.failure is not None and removed.failure.message == "the same content is served as new"
+    await world.until("loaded", "new")
+    assert world.service.resolve("echo").name == "new/echo", "the short name goes on"
+    with pytest.raises(EnvironmentMissing, match="The plugin of 'old/echo' was renamed"):
+        world.service.resolve("old/echo")
+    lease.release()
+    (world.folder / "new.py").rename(world.folder / "old.py")
+    await world.until("loaded", "old")
+    assert world.service.resolve("old/echo").version == lease.environment_version
+
+
+async def test_a_half_saved_file_leaves_the_last_good_version(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    with open(world.folder / "echo.py", "w") as file:  # as editors do that do not replace files
+        for half in (WORSE[: len(WORSE) // 2], WORSE[len(WORSE) // 2 :]):
+            await world.service.scan()
+            assert (await world.play("echo")).rewards == {"agent": 1.0}
+            file.write(half)
+            file.flush()
+    while (await world.play("echo")).rewards != {"agent": 0.25}:
+        await world.until("loaded", "echo")
+
+
+async def test_links(world: World) -> None:
+    work = world.folder.parent / "work"
+    work.mkdir()
+    (work / "__init__.py").write_text(ECHO)
+    (world.folder / "linked").symlink_to(work)
+    (world.folder / "dangling.py").symlink_to(work / "nothing.py")
+    (world.folder / "endless.py").symlink_to("x" * 300)
+    (world.folder / "echo").mkdir()
+    (world.folder / "echo" / "__init__.py").write_text(ECHO)
+    (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
+    await world.service.start()
+    await world.until("loaded", "linked")
+    assert [info.name for info in world.service.infos()] == ["dangling", "echo", "endless", "linked/echo"]
+    assert all(shown(world, name).state == "broken" for name in ("dangling", "endless"))
+    failure = shown(world, "echo").failure
+    assert failure is not None and "echo/passwd is a link that leads out of the plugin" in failure.message
+    assert not [path for path in (world.scratch / "snapshots").rglob("passwd")]
+    (work / "__init__.py").write_text(WORSE)  # nobody watches there: it is seen at the next look
+    await world.until("loaded", "linked")
+    assert (await world.play("linked/echo")).rewards == {"agent": 0.25}
+    (world.folder / "echo" / "passwd").unlink()
+    good = (await world.until("loaded", "echo")).version
+    (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
+    await world.until("rejected", "echo")
+    assert (shown(world, "echo/echo").state, shown(world, "echo/echo").version) == ("stale", good)
+    (world.folder / "echo" / "passwd").unlink()
+    assert (await world.until("loaded", "echo")).version == good
+    assert shown(world, "echo/echo").state == "ready"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x = '\xff'\n", b"\0", b"# coding: nonsense\n"])
+async def test_what_is_no_text_is_refused_with_its_place(world: World, content: bytes) -> None:
+    (world.folder / "odd.py").write_bytes(content)
+    await world.service.start()
+    info = shown(world, "odd")
+    assert info.state == "broken" and info.failure is not None and info.failure.message.isprintable()
+
+
+async def test_odd_names_are_shown_as_text(world: World) -> None:
+    for name in (b"a\xff.py", b"a\x1b[31m.py"):
+        Path(os.fsdecode(os.fsencode(world.folder) + b"/" + name)).write_text(ECHO)
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    for info in world.service.infos():
+        texts = (info.name, info.path, info.failure.message if info.failure else "")
+        assert all(text.isprintable() for text in texts)
+    assert [info.state for info in world.service.infos()] == ["broken", "broken", "ready"]
+
+
+async def test_a_file_that_cannot_be_read_is_shown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.save("echo.py", ECHO)
+    world.save("locked.py", ECHO)
+    opened = Path.open
+
+    def refuse(path: Path, *arguments: object, **more: object) -> object:
+        if path.name == "locked.py":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *arguments, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refuse)
+    await world.service.start()
+    failure = shown(world, "locked").failure
+    assert failure is not None and "Permission denied" in failure.message and failure.file == "locked.py"
+    assert (await world.play("echo/echo")).status == "ok"
+    monkeypatch.undo()
+    await world.until("loaded", "locked")
+
+
+async def test_a_folder_that_cannot_be_read_for_once_removes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, scandir = world.folder.parent / "earlier", os.scandir
+    earlier.mkdir()
+    (earlier / "echo.py").write_text(WORSE)
+    world.save("echo.py", ECHO)
+    world.service = EnvironmentService([earlier, world.folder], world.scratch)
+    await world.service.start()
+
+    def refuse(folder: Path) -> Any:
+        if folder == world.folder:
+            raise OSError(24, "Too many open files", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    await asyncio.gather(*(await world.service.scan()))
+    assert (await world.play("echo")).rewards == {"agent": 1.0}, "nor does what it hides take its place"
+
+
+async def test_folders_of_another_machine_are_looked_through(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def spy(*folders: Path, **settings: Any) -> object:
+        asked.append(settings["force_polling"])
+        return watchfiles.awatch(*folders, **settings)
+
+    monkeypatch.setattr(watch, "awatch", spy)
+    monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
+    (world.folder / "endless.py").symlink_to("x" * 300)  # which no poll can look at
+    await world.service.start()
+    world.save("echo.py", ECHO)
+    await world.until("loaded", "echo")
+    assert asked and all(polling is True for polling in asked)

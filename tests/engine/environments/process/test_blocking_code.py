@@ -1,0 +1,281 @@
+"""Environments whose code blocks, in every way we know: it costs nobody but the episode that uses up its own time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments import playing, sizing
+from marlaas.engine.environments.budget import PER_CORE
+from marlaas.engine.environments.process import child, pulse
+from marlaas.engine.environments.sizing import Workers
+from marlaas.plugins.messages import Ask, Reply, ToolCall
+
+from ..conftest import Slow, World, a_spec, echoing
+
+pytestmark = pytest.mark.processes
+
+BLOCKING = """
+import re, subprocess, threading, time
+from marlaas.plugins import env
+
+asleep = threading.Barrier(8, timeout=50)
+
+@env
+async def sleeps(ep, seconds: float = 1.2):
+    await ep.ask("x")
+    time.sleep(seconds)
+    return 1
+
+@env
+async def computes(ep, seconds: float = 0.05):
+    await ep.ask("x")
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+    return 1
+
+@env
+async def matches(ep):
+    await ep.ask("x")
+    return bool(re.match("(a+)+$", "a" * 64 + "b"))
+
+@env
+def matches_apart(ep):
+    ep.ask("x")
+    return bool(re.match("(a+)+$", "a" * 64 + "b"))
+
+@env
+async def meets(ep):
+    def meet():
+        "Waits for seven other episodes."
+        return asleep.wait() >= 0
+    return (await ep.agent(tools=[meet]).act("x")).text == "done"
+
+@env
+def plain(ep):
+    return ep.ask("x").text == "x"
+"""
+
+SPREAD = """
+# /// script
+# [tool.marlaas]
+# workers = {workers}
+# ///
+import os, time
+from marlaas.plugins import env
+
+@env
+async def reads(ep, pipe: str, first: float = 0.0):
+    time.sleep(first)
+    await ep.ask("x")
+    with open(pipe) as file:  # until somebody writes
+        return float(file.read())
+
+@env
+async def quick(ep):
+    await ep.ask("x")
+    return os.getpid()
+
+@env
+async def asks(ep):
+    await ep.ask("first")
+    return (await ep.ask("second")).text == "second"
+"""
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(BLOCKING.splitlines(), 1) if text in line)
+
+
+@pytest.fixture
+async def blocking(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(child, "BEAT", 0.2)
+    world.save("b.py", BLOCKING)
+    await world.service.start()
+    return world
+
+
+async def test_code_that_blocks_the_loop_is_no_error(blocking: World) -> None:
+    """With a beat of 0.2 s, sleeping 1.2 s kept six beats from being answered, which was a death."""
+    before = blocking.pids()
+    with await blocking.service.bind("sleeps") as asleep, await blocking.service.bind("computes") as busy:
+        outcomes = await asyncio.gather(
+            *(blocking.service.play(asleep, a_spec(), echoing) for _ in range(2)),
+            *(blocking.service.play(busy, a_spec(member=member), echoing) for member in range(40)),
+        )
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 42
+    assert set(before) <= set(blocking.pids()), "more may have been started beside it"
+
+
+async def test_time_of_siblings_is_not_charged(blocking: World) -> None:
+    """Together they compute for four times as long as each of them may."""
+    with await blocking.service.bind("computes") as lease:
+        spec = a_spec(seconds=0.1, timeout=0.5)
+        outcomes = await asyncio.gather(*(blocking.service.play(lease, spec, echoing) for _ in range(20)))
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("sleeps", "time.sleep(seconds)"), ("computes", "while time.thread_time() < until:"), ("matches", "return bool")],
+)
+async def test_its_own_time_limit_ends_it_at_its_line(
+    blocking: World, name: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulse, "INTERRUPTED_AFTER", 0.3)
+    before, model = blocking.pids(), Slow()
+    with await blocking.service.bind("plain") as lease:
+        neighbour = asyncio.create_task(blocking.service.play(lease, a_spec(timeout=0.2), model))
+        with await blocking.service.bind(name) as late:
+            settings = {} if name == "matches" else {"seconds": 3600.0}
+            outcome = await blocking.service.play(late, a_spec(timeout=0.2, **settings), echoing)
+        model.go.set()
+        assert (await neighbour).status == "ok"
+    assert outcome.status == "timeout" and outcome.failure is not None and not outcome.overloaded
+    assert outcome.failure.message == "the episode took longer than 0.2 s"
+    assert outcome.failure.file == "b.py"
+    assert outcome.failure.line in (line_of(line), line_of(line) + 1)
+    assert set(before) <= set(blocking.pids()), "more may have been started beside it"
+
+
+async def test_compiled_code_in_a_thread_is_found(blocking: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "HUNG_AFTER", 1.0)
+    outcome = await blocking.play("matches_apart", timeout=0.2)
+    assert outcome.status == "error" and outcome.failure is not None
+    assert outcome.failure.message == child.HUNG
+    last = max(number for number, line in enumerate(BLOCKING.splitlines(), 1) if "re.match" in line)
+    assert (outcome.failure.file, outcome.failure.line) == ("b.py", last)
+    await blocking.until("restarted", "b")
+    assert (await blocking.play("plain")).status == "ok"
+
+
+async def test_a_plain_tool_delays_nobody(blocking: World) -> None:
+    """Each waits for all the others: on the loop, the first would wait for ever."""
+
+    async def model(ask: Ask) -> Reply:
+        return Reply("", "tool", 0, (ToolCall("meet", {}),)) if ask.tools else Reply("done", "stop", 1)
+
+    with await blocking.service.bind("meets") as lease:
+        outcomes = await asyncio.gather(*(blocking.service.play(lease, a_spec(), model) for _ in range(8)))
+    assert [outcome.rewards for outcome in outcomes] == [{"agent": 1.0}] * 8
+
+
+async def test_many_plain_episodes_are_no_threads_left_behind(blocking: World) -> None:
+    everybody, here = asyncio.Event(), 0
+
+    async def together(ask: Ask) -> Reply:
+        nonlocal here
+        here += 1
+        if here == 512:
+            everybody.set()
+        await everybody.wait()
+        return await echoing(ask)
+
+    with await blocking.service.bind("plain") as lease:
+        outcomes = await asyncio.gather(*(blocking.service.play(lease, a_spec(), together) for _ in range(512)))
+    assert [outcome.status for outcome in outcomes] == ["ok"] * 512
+
+
+async def test_a_process_says_how_busy_it_is(blocking: World) -> None:
+    with await blocking.service.bind("computes") as lease:
+        serving = lease.serving
+        playing = asyncio.gather(
+            *(blocking.service.play(lease, a_spec(seconds=0.3), echoing) for _ in range(8)),
+        )
+        seen = []
+        while not playing.done():
+            await asyncio.wait((playing,), timeout=0.1)
+            seen += [child.load for child in serving.children]
+    assert max(load.late for load in seen) > 0.1, "a step takes three times as long as the timer's interval"
+    assert max(load.busy for load in seen) > 0.0
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """What an episode waits for, until somebody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+async def spread(world: World, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "BEAT", 0.1)
+    world.save("s.py", SPREAD.format(workers=workers))
+    await world.service.start()
+
+
+async def test_a_blocked_loop_delays_its_own_process_alone(
+    world: World, pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Siblings in the other process go on; one in the same is delayed, and has spent no time of its own."""
+    await spread(world, 2, monkeypatch)
+    model = Slow()
+    with await world.service.bind("s/quick") as lease, await world.service.bind("s/reads") as blocking:
+        while len(lease.serving.children) < 2:
+            await asyncio.sleep(0.01)
+        beside, elsewhere = (
+            asyncio.create_task(world.service.play(lease, a_spec(timeout=0.3), model)) for _ in range(2)
+        )
+        reading = asyncio.create_task(world.service.play(blocking, a_spec(pipe=str(pipe)), echoing))
+        kept, free = lease.serving.children
+        while kept.load.late < 1.0:
+            await asyncio.sleep(0.01)
+        model.go.set()
+        others = [await world.service.play(lease, a_spec(index=n), echoing) for n in range(16)]
+        assert {outcome.rewards["agent"] for outcome in (await elsewhere, *others)} == {float(free.pid)}
+        assert not beside.done() and kept.load.asleep > 0.5 and free.load.late < kept.load.late
+        await asyncio.to_thread(pipe.write_text, "2")
+        assert (await reading).rewards == {"agent": 2.0}
+        outcome = await beside
+    assert outcome.status == "ok" and outcome.rewards == {"agent": float(kept.pid)}
+
+
+async def test_what_was_asked_does_not_wait_for_a_block(
+    world: World, pipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both go on in one turn of the loop. The first asks, then the second blocks until that ask was answered."""
+    await spread(world, 1, monkeypatch)
+    both, go, here = asyncio.Event(), asyncio.Event(), 0
+
+    async def model(ask: Ask) -> Reply:
+        nonlocal here
+        if ask.messages[-1].content == "second":
+            await asyncio.to_thread(pipe.write_text, "2")
+        else:
+            here += 1
+            if here == 2:
+                both.set()
+            await go.wait()
+        return await echoing(ask)
+
+    with await world.service.bind("s/asks") as lease, await world.service.bind("s/reads") as blocking:
+        asking = asyncio.create_task(world.service.play(lease, a_spec(), model))
+        reads = a_spec(pipe=str(pipe), first=1.2)  # the process learns that its loop is kept
+        reading = asyncio.create_task(world.service.play(blocking, reads, model))
+        await both.wait()
+        go.set()
+        assert (await asking).rewards == {"agent": 1.0} and (await reading).rewards == {"agent": 2.0}
+
+
+@pytest.mark.parametrize(("name", "seconds", "alone"), [("sleeps", 0.3, False), ("computes", 0.1, True)])
+async def test_code_that_waits_inline_gets_more_processes_than_cores(
+    blocking: World, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float, alone: bool
+) -> None:
+    """On a machine with one core, at default settings: what computes there gains nothing by a second process."""
+    monkeypatch.setattr(playing, "LOOK", 0.2)
+    monkeypatch.setattr(sizing, "LEAST_PRICE", 0.0)
+    with await blocking.service.bind(name) as lease:
+        pool = lease.serving._playing
+        pool._bounds, pool._budget.cores = Workers(1, 1), 1
+        most, spec = 1, a_spec(seconds=seconds)
+        episodes = {asyncio.create_task(blocking.service.play(lease, spec, echoing)) for _ in range(32)}
+        while episodes:
+            ended, episodes = await asyncio.wait(episodes, return_when=asyncio.FIRST_COMPLETED)
+            assert {task.result().status for task in ended} == {"ok"}
+            most = max(most, len(lease.serving.children))
+            if not alone and most < 4:
+                episodes.add(asyncio.create_task(blocking.service.play(lease, spec, echoing)))
+    assert (most == 1) is alone and most <= PER_CORE

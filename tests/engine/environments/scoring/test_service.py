@@ -1,0 +1,244 @@
+"""Scoring in processes of its own: what a score function does harms itself and nobody who plays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments import recorder
+from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, Ranking
+from marlaas.engine.environments.scoring import pool
+from marlaas.plugins.messages import Ask, Reply
+
+from ..conftest import World, a_spec, echoing
+
+pytestmark = pytest.mark.processes
+
+JUDGED = """
+import os
+from marlaas.plugins import Invalid, Score, env
+
+async def play(ep, how: str = "right", marker: str = ""):
+    ep.task = {"how": how, "marker": marker}
+    reply = await ep.ask(how)
+    ep.log(said=reply.text)
+    ep.reward(0.25)
+    if how == "returns":
+        return 1.0
+    if how == "invalid":
+        raise Invalid("no move", reward=-1)
+    if how == "unsendable":
+        ep.task = object()
+
+judged = env(name="judged")(play)
+hasty = env(name="hasty", score_timeout=0.4)(play)
+
+@judged.score
+@hasty.score
+def score(task, transcript):
+    match task["how"]:
+        case "spins":
+            while "no end":
+                pass
+        case "stubborn":
+            while True:
+                try:
+                    while True:
+                        pass
+                except BaseException:
+                    pass
+        case "waits":
+            while not os.path.exists(task["marker"]):
+                pass
+        case "exits":
+            os._exit(3)
+        case "exits once" if not os.path.exists(task["marker"]):
+            open(task["marker"], "w").close()
+            os._exit(3)
+        case "nan":
+            return float("nan")
+        case "raises":
+            raise KeyError("lost")
+    return Score(float(transcript.text == task["how"]), process=os.getpid())
+
+@env
+async def plain(ep):
+    return (await ep.ask("x")).text == "x"
+
+@env
+async def compared(ep, keep: int = 2):
+    ep.task = keep
+    reply = await ep.ask("x" * (1 + ep.noise.randrange(100)))
+    ep.log(length=len(reply.text))
+    return Score(1.0, own=0.5)
+
+@compared.group
+async def rank(episodes):
+    assert {(one.reward, one.parts["own"]) for one in episodes} == {(1.0, 0.5)}
+    return [-one.logged["length"] / len(one.transcript.text) for one in episodes][:episodes[0].task]
+"""
+
+
+@pytest.fixture
+async def judged(world: World) -> World:
+    world.save("p.py", JUDGED)
+    await world.service.start()
+    return world
+
+
+def line_of(text: str) -> int:
+    return next(number for number, line in enumerate(JUDGED.splitlines(), 1) if text in line)
+
+
+async def test_a_score_comes_from_another_process_that_is_kept(judged: World) -> None:
+    with await judged.service.bind("judged") as lease:
+        assert lease.serving.pids == [lease.serving.pid], "none is started before it is needed"
+        first, second = [await judged.service.play(lease, a_spec(), echoing) for _ in range(2)]
+        assert (first.status, first.rewards, first.metrics) == ("ok", {"agent": 1.25}, {"said": "right"})
+        assert first.parts == second.parts
+        assert lease.serving.pids == [lease.serving.pid, first.parts["process"]]
+        assert judged.service.processes() == [("p", pid) for pid in lease.serving.pids]
+    broken = await judged.play("judged", how="invalid")
+    assert (broken.status, broken.rewards, broken.invalid) == ("ok", {"agent": -0.75}, "no move")
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "status", "says", "place"),
+    [
+        ("hasty", "spins", "timeout", "the score of hasty took longer than 0.4 s", "while"),
+        ("hasty", "stubborn", "timeout", "its score took longer than 0.4 s and did not stop", ""),
+        ("judged", "exits", "error", "by itself with code 3", ""),
+        ("judged", "raises", "error", "KeyError: 'lost'", "raise KeyError"),
+        ("judged", "nan", "error", "the reward must be finite", "def score"),
+        ("judged", "returns", "error", "judged itself must return nothing, not 1.0", "async def play"),
+        ("judged", "unsendable", "error", "its task must be a value that JSON can hold", "async def play"),
+    ],
+)
+async def test_what_goes_wrong_has_no_reward(
+    judged: World, name: str, how: str, status: str, says: str, place: str
+) -> None:
+    with await judged.service.bind("judged") as lease:
+        playing = lease.serving.pid
+        outcome = await judged.play(name, how=how)
+        assert outcome.status == status and outcome.rewards == {}
+        assert outcome.failure is not None and says in outcome.failure.message
+        if place == "while":
+            assert outcome.failure.line in (line_of("no end"), line_of("no end") + 1)
+        elif place:
+            assert (outcome.failure.file, outcome.failure.line) == ("p.py", line_of(place))
+        assert (await judged.play("judged")).rewards == {"agent": 1.25}
+        assert lease.serving.pid == playing, "who plays has noticed nothing"
+
+
+async def test_an_endless_score_holds_up_nobody(judged: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PATIENCE", 0.0)
+    marker = tmp_path / "marker"
+    endless = asyncio.create_task(judged.play("judged", how="waits", marker=str(marker)))
+    plain = await asyncio.gather(*(judged.play("plain") for _ in range(50)))
+    assert {outcome.status for outcome in plain} == {"ok"}
+    others = await asyncio.gather(*(judged.play("judged") for _ in range(5)))
+    assert not endless.done() and {outcome.status for outcome in others} == {"ok"}
+    marker.touch()
+    outcome = await endless
+    assert outcome.status == "ok" and outcome.parts["process"] not in {one.parts["process"] for one in others}
+
+
+async def test_an_episode_gives_its_place_back_before_it_is_scored(judged: World, tmp_path: Path) -> None:
+    marker, over = tmp_path / "marker", asyncio.Event()
+    with await judged.service.bind("judged") as lease:
+        spec = a_spec(how="waits", marker=str(marker))
+        scored = asyncio.create_task(judged.service.play(lease, spec, Answering(echoing, over.set)))
+        await over.wait()
+        assert lease.serving.crew.live == 0 and not scored.done()
+        marker.touch()
+        assert (await scored).status == "ok"
+
+
+async def test_who_loses_the_process_is_tried_once_more(judged: World, tmp_path: Path) -> None:
+    outcome = await judged.play("judged", how="exits once", marker=str(tmp_path / "marker"))
+    assert outcome.status == "ok"
+    died = await judged.until("died", "p")
+    assert died.failure is not None and died.failure.message.startswith("its scoring process: ")
+    os.kill(int(outcome.parts["process"]), signal.SIGKILL)
+    again = await judged.play("judged")
+    assert again.status == "ok" and again.parts != outcome.parts
+
+
+async def test_what_is_too_long_is_not_scored(judged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "LARGEST", 3)
+    outcome = await judged.play("judged")
+    assert outcome.failure is not None and "more was said in the episode than can be scored" in outcome.failure.message
+    monkeypatch.setattr(recorder, "LARGEST", 1 << 30)
+
+    async def long_winded(ask: Ask) -> Reply:
+        return Reply("x" * (2 << 20), "stop", 0)
+
+    with await judged.service.bind("judged") as lease:
+        outcome = await judged.service.play(lease, a_spec(how="y" * (1 << 20)), long_winded)
+    assert outcome.status == "error" and outcome.failure is not None and "over the limit" in outcome.failure.message
+
+
+async def test_members_of_a_group_are_compared(judged: World) -> None:
+    with await judged.service.bind("compared") as lease:
+        members = [await judged.service.play(lease, a_spec(member=member), echoing) for member in range(3)]
+        assert [(one.rewards, one.task) for one in members] == [({"agent": 1.0}, 2)] * 3
+        assert await judged.service.rank(lease, members[:2]) == Ranking(({"agent": -1.0}, {"agent": -1.0}))
+        failed = await judged.service.rank(lease, members)
+    assert isinstance(failed, EpisodeOutcome) and failed.status == "error" and failed.failure is not None
+    assert "the ranking returned 2 rewards for 3 episodes" in failed.failure.message
+    assert (failed.failure.file, failed.failure.line) == ("p.py", line_of("async def rank"))
+
+
+async def test_a_failed_ranking_overturns_counted_outcomes(judged: World) -> None:
+    service = judged.service
+    with await service.bind("compared") as lease:
+        await service.play(lease, a_spec(), echoing)  # on purpose, by a check
+        members = [await service.play(lease, a_spec(member=member), echoing, counts=True) for member in range(3)]
+        await service.rank(lease, members[:2], counts=True)
+        await service.rank(lease, members)
+        counted = service.outcomes.take()
+        assert {(one.environment, one.status) for one in counted.outcomes} == {("p/compared", "ok")}
+        assert sum(one.episodes for one in counted.outcomes) == 3 and counted.failures == ()
+        await service.rank(lease, members, counts=True)
+    counted = service.outcomes.take()
+    assert sum(one.episodes for one in counted.outcomes if one.status == "error") == 3
+    assert sum(one.episodes for one in counted.outcomes) == 0
+    assert counted.failures[0].failure.line == line_of("async def rank")
+
+
+async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World) -> None:
+    lease = await judged.service.bind("judged")
+    outcome = await judged.service.play(lease, a_spec(), echoing)
+    judged.save("p.py", JUDGED + "# edited\n")
+    await judged.until("loaded", "p")
+    await judged.until("loaded", "p")
+    old = set(lease.serving.pids)
+    assert outcome.parts["process"] in old
+    lease.release()
+    await lease.serving.settle()
+    assert not old & set(judged.pids())
+
+
+async def test_an_episode_cannot_end_as_a_ranking(world: World) -> None:
+    world.save(
+        "forger.py",
+        """
+        import os, struct, sys
+        from marlaas.plugins import env
+
+        @env
+        async def forger(ep, episode: int = 2):
+            await ep.ask("x")
+            body = b'{"op":"ranked","episode":%d,"rewards":[{"agent":1}]}' % episode
+            os.write(int(sys.orig_argv[4]), struct.pack("<I", len(body)) + body)
+            await ep.ask("never answered")
+        """,
+    )
+    await world.service.start()
+    outcome = await world.play("forger")
+    assert outcome.status == "error" and outcome.failure is not None
+    assert "broke the protocol: episode 2 ended as something else" in outcome.failure.message
