@@ -33,7 +33,7 @@ from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.store.store import Store
 from marlaas.engine.training.protocol import PolicyConfig
-from tests.engine.rollout.asking import request
+from tests.engine.rollout.contract.asking import request
 from tests.engine.rollout.random_base import write_adapter
 from tests.engine.training.samples import group
 
