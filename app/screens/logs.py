@@ -139,6 +139,8 @@ w shows a line as a whole, enter opens its task."""
 
     def why_not(self, action: str) -> str:
         """Why an action is refused: files know no tasks, and an empty list has nothing to copy."""
+        if action.startswith("turn") and not self._others():
+            return "There is no log file yet: the first engine writes them."
         if action == "everything":
             if self._source != EVENTS:
                 return "Log files are not about tasks; / filters by words and level."
@@ -195,12 +197,8 @@ w shows a line as a whole, enter opens its task."""
 
     def action_turn(self, by: int) -> None:
         """Show the next log, or the one before."""
-        others = self._others()
-        if others:
-            self._source = others[0 if by > 0 else -1]
-            self._again()
-        else:
-            self.marlaas.say("There is no log file yet: the first engine writes them.", bad=True)
+        self._source = self._others()[0 if by > 0 else -1]
+        self._again()
 
     def action_whole(self) -> None:
         """Show or hide the whole line under the cursor."""

@@ -48,6 +48,8 @@ _LOW = 20
 """Lines below which there is no room for all panes."""
 _HIGH = {True: 26, False: 34}
 """Lines from which on small charts stand below the large one, by whether the screen is wide."""
+_FURTHER = 8
+"""Diagnostics at hand for the room that small charts leave in their last line."""
 _NORMAL, _WIDE = 100, 160
 """Columns at which the panes' places change, as in the application's style sheet."""
 
@@ -227,8 +229,13 @@ tab goes from pane to pane, z enlarges one."""
         steps = task.steps if task is not None else 1
         alone = self.has_class("-grid")  # else the large chart has the reward and its scores
         shown = first if alone else [name for name in first if name not in (REWARD, HELD_OUT)]
-        drawn = ((name, sample_plot(name, tracks[name], steps, self._look.weight)) for name in shown)
-        small.charts = tuple(SmallChart(name, words(name).title, newest_text(name, newest), own) for name, own in drawn)
+        diagnostics = [name for name in listed if name not in first][:_FURTHER]
+
+        def chart(name: str) -> SmallChart:
+            curve = sample_plot(name, tracks[name], steps, self._look.weight)
+            return SmallChart(name, words(name).title, newest_text(name, newest), curve)
+
+        small.charts, small.further = tuple(map(chart, shown)), tuple(map(chart, diagnostics))
         self.set_class(not shown, "-bare")
 
     def _show_versions(self, answer: TaskAnswer) -> None:

@@ -17,3 +17,9 @@ from .lock import (
 from .main import (
     run as run,
 )
+from .processes import (
+    Seen as Seen,
+)
+from .stage_meter import (
+    ENGINE as ENGINE,
+)

@@ -37,15 +37,17 @@ class Heartbeat:
         outcomes: OutcomeCounts,
         account: Callable[[], None],
         note: Callable[[], str] = str,
+        look: Callable[[Iterable[tuple[str, int]]], list[Seen]] | None = None,
     ) -> None:
-        """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine."""
+        """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine; ``look``
+        measures processes otherwise than by the system (``Processes.look``)."""
         self._store = store
         self._ledger = ledger
         self._outcomes = outcomes
         self._account = account
         self._note = note
         self._meter = StageMeter(ledger)
-        self._processes = Processes()
+        self._look = look or Processes().look
         self._thin = 0.0
         """When old samples are merged next."""
         self._last = monotonic()
@@ -73,7 +75,7 @@ class Heartbeat:
 
     def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
-        processes, now = self._processes.look(supervisor.processes()), wall_time()
+        processes, now = self._look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
         self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)

@@ -7,8 +7,9 @@ that gains, as measured (``fusing``). It serves the policies that it is given: w
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clock import monotonic
@@ -239,7 +240,7 @@ class SharedTrainer:
         elapsed = self._now() - began
         self._learn([call for call, _ in calls], results, elapsed)
         self._shares.passed()
-        for (call, serving), result in zip(calls, results, strict=True):
+        for (call, serving), result in zip(calls, _told(calls, results), strict=True):
             self._charge(call, serving, result, elapsed)
 
     async def _results(self, calls: list[Call]) -> Sequence[Any]:
@@ -273,6 +274,20 @@ class SharedTrainer:
         tokens = result.measured if isinstance(result, GroupStats) else 0
         self._ledger.training(call.payer.task, tokens, seconds, self.name)
         call.succeed(result)
+
+
+def _told(calls: Served, results: Sequence[Any]) -> Sequence[Any]:
+    """The results, of which each accumulation says which part of the call it was."""
+    passed = any(call.piece is None or call.piece.tokens for call, _ in calls)
+    if passed and len(calls) == 1:
+        return results
+    seconds = math.fsum(result.seconds for result in results if isinstance(result, GroupStats)) if passed else 0.0
+    return [
+        replace(result, calls=result.seconds / seconds if seconds else 0.0)
+        if isinstance(result, GroupStats)
+        else result
+        for result in results
+    ]
 
 
 def _nothing() -> None:

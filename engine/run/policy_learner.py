@@ -15,7 +15,7 @@ from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share
 from ..store import Version
-from ..training import ClosedGroup, train_group
+from ..training import ClosedGroup, teaches, train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .evaluation.mixed import measuring
@@ -162,8 +162,10 @@ class PolicyLearner:
             ready = await self.pool.take_ready(wanted, one_by_one=apart)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
-            # in a deterministic run the canary's tokens are in no pass with groups: a restart would choose others
-            probe = None if apart else self._canary.probe(ready)
+            # the canary's tokens go with a pass that is made anyway: groups of equal rewards have none. In a
+            # deterministic run they are in no pass with groups: a restart would choose others
+            passes = not wanted or any(map(teaches, groups))
+            probe = self._canary.probe(ready) if passes and not apart else None
             # the last groups and the step are one call; in a deterministic run the canary speaks between them
             last = path if not (wanted or apart) else ""
             stats = await services.trainer.accumulate(self._key, groups, probe, last)

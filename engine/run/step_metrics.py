@@ -106,6 +106,7 @@ class StepTally:
             "on_error": float(sum(episode.status == "ok" and episode.failure is not None for episode in episodes)),
             "update_seconds": result.seconds,
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
+            "trainer_calls": math.fsum(stats.calls for stats in self.stats),
             "seconds": seconds,
             **_dropped(self.groups, sum(lengths) / max(1, len(episodes))),
         } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from random import Random
 
 from ..errors import WorkerDied
+from .engine_time import EngineTime
 from .network import Network
 
 
 class Device:
     """A simulated worker's device on a node, reached over the network."""
 
-    def __init__(self, name: str, node: str, network: Network, seed: int) -> None:
+    def __init__(self, name: str, node: str, network: Network, seed: int, engine: EngineTime) -> None:
         self.name = name
         self.node = node
+        self.engine = engine
+        """Its time passes where the engine asks, and hears."""
         self._network = network
         self._loop = asyncio.get_running_loop()
         self._random = Random(f"{seed}/{name}")

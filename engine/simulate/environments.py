@@ -6,7 +6,7 @@ Members of a group are drawn from one recorded group: what an instance asks for,
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -17,7 +17,8 @@ from marlaas.plugins.messages import Answer, Ask
 from ..environments import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, OutcomeCounts
 from ..errors import EnvironmentMissing
 from ..trajectories import Failure
-from .profile import Profile, RecordedEnvironment, RecordedEpisode, config_key
+from .engine_time import EngineTime
+from .profile import Profile, RecordedEnvironment, RecordedEpisode, RecordedFailures, config_key
 from .renderer import message
 from .sampler import REPLY
 
@@ -59,15 +60,32 @@ class Declared:
     rows: str = ""
 
 
+class Host:
+    """The process of an environment, which does one thing after the other."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+
+    async def work(self, seconds: float) -> None:
+        """Let it do something that takes so long, once it has done what came before."""
+        if seconds > 0:
+            now = asyncio.get_running_loop().time()
+            self._free = max(self._free, now) + seconds
+            await asyncio.sleep(self._free - now)
+
+
 @dataclass
 class SimulatedEnvironments:
     """What the engine uses of ``EnvironmentService``."""
 
     profile: Profile
     seed: int
+    engine: EngineTime
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
     """How often an episode was played: one that failed is played again, and goes otherwise."""
+    _hosts: defaultdict[str, Host] = field(default_factory=lambda: defaultdict(Host))
+    """By environment."""
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """See ``EnvironmentService``."""
@@ -130,14 +148,19 @@ class SimulatedEnvironments:
         began, key = loop.time(), f"{self.seed}/{_about(lease, spec)}/{spec.seed}/{spec.member}"
         self._plays[key] += 1
         random = Random(f"{key}/{self._plays[key]}")
-        failures = lease.recorded.failures
+        recorded = lease.recorded
+        failures = recorded.failures if spec.split == "train" else recorded.held_out_failures
+        if counts:
+            self.engine.episode()
+        await self._hosts[lease.environment].work(self.profile.hosts.episode)
         if random.random() < failures.share:
-            outcome = await _failed(random, lease.recorded)
+            outcome = await _failed(random, failures)
         else:
             outcome = await self._played(self._member(random, lease, spec, self._plays[key]), lease, spec, answer)
         rewards = outcome.rewards if counts else dict.fromkeys(outcome.rewards, 0.0)  # constant answers earn nothing
         outcome = EpisodeOutcome(outcome.status, rewards, failure=outcome.failure, seconds=loop.time() - began)
         if counts:
+            self.engine.episode()
             self.outcomes.add(lease.environment, lease.environment_version, outcome)
         return outcome
 
@@ -148,13 +171,15 @@ class SimulatedEnvironments:
         loop = asyncio.get_running_loop()
         replied: list[asyncio.Future[None]] = [loop.create_future() for _ in recorded.turns]
         spoken: set[str] = set()
+        host, busy = self._hosts[lease.environment], self.profile.hosts.turn
 
         async def ask(place: int) -> None:
             turn = recorded.turns[place]
             if turn.after >= 0:
                 await replied[turn.after]
-            if turn.delay:
-                await asyncio.sleep(turn.delay)
+            if turn.delay > busy:
+                await asyncio.sleep(turn.delay - busy)
+            await host.work(busy)
             given = turn.given
             if turn.agent not in spoken:  # the members of a group share their first prompt
                 shared = next((one for one in opened.turns if one.agent == turn.agent), turn)
@@ -205,8 +230,7 @@ def _about(lease: SimulatedLease, spec: EpisodeSpec) -> str:
     return f"{lease.environment}/{spec.split}/{spec.index}"
 
 
-async def _failed(random: Random, recorded: RecordedEnvironment) -> EpisodeOutcome:
-    failures = recorded.failures
+async def _failed(random: Random, failures: RecordedFailures) -> EpisodeOutcome:
     await asyncio.sleep(random.choice(failures.seconds) if failures.seconds else 0.0)
     ended = "timeout" if random.random() < failures.timeouts else "error"
     return EpisodeOutcome(ended, failure=Failure("It failed as often as was recorded."))  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ KEPT = 512
 def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tuple[float, ...]:
     """The factors, none below 0, with which the columns of ``rows`` add up best to ``wanted``; 0 without rows.
 
-    Every set of columns is tried: there are three at most.
+    Every set of columns is tried: there are four at most.
     """
     if not rows:
         return ()

@@ -70,12 +70,14 @@ class RecordedEnvironment:
     held_out: tuple[tuple[RecordedEpisode, ...], ...] = ()
     """Groups of evaluations, which may take another time; empty: as in training."""
     failures: RecordedFailures = RecordedFailures()
+    held_out_failures: RecordedFailures = RecordedFailures()
+    """Those of evaluations."""
 
 
 @dataclass(frozen=True)
 class SamplerRates:
     """What a sampler takes: a pass over n conversations ``a_pass + n * row`` seconds, after which each is one token
-    further, and each token that is read ``read``."""
+    further, each token that is read ``read``, and each turn that begins ``turn``."""
 
     a_pass: float
     row: float
@@ -87,12 +89,13 @@ class SamplerRates:
     context: int = 4096
     cores: int = 1
     """Cores that it had; 0: it was on a card."""
+    turn: float = 0.0
 
 
 @dataclass(frozen=True)
 class TrainerRates:
-    """What a trainer takes: ``group + tokens * token`` seconds for a group whose rewards differ, times a draw of
-    ``noise``."""
+    """What a trainer takes: a call with groups whose rewards differ ``a_pass + groups * group + tokens * token``
+    seconds, times a draw of ``noise``; those of several policies may be in one call."""
 
     group: float
     token: float
@@ -101,6 +104,31 @@ class TrainerRates:
     """Seconds of optimizer updates, as they were."""
     cores: int = 1
     """Cores that it had; 0: it was on cards."""
+    a_pass: float = 0.0
+    """0 where calls were not recorded: what is fixed is then in ``group``."""
+
+
+@dataclass(frozen=True)
+class EngineRates:
+    """Processor seconds of the engine's own process, in which its loop does nothing else."""
+
+    turn: float = 0.0
+    """For each turn."""
+    episode: float = 0.0
+    """For each episode beside its turns, the part of its group that is stored included."""
+    call: float = 0.0
+    """For each call of a trainer, the commits that follow included."""
+    beat: float = 0.0
+    """Once a second."""
+
+
+@dataclass(frozen=True)
+class HostRates:
+    """Processor seconds of a process that plays an environment's episodes, one thing after the other."""
+
+    turn: float = 0.0
+    episode: float = 0.0
+    """Beside its turns."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +148,8 @@ class Profile:
     """Seconds in which workers start."""
     base: str = ""
     """The base's name, as the home had it; empty: the shipped one."""
+    engine: EngineRates = EngineRates()
+    hosts: HostRates = HostRates()
     cards: bool = False
     """Whether samplers and trainers computed on cards."""
     format: int = field(default=VERSION)
@@ -139,7 +169,7 @@ class Profile:
             return next(iter(exact or own), None)
         merged = tuple(group for one in own for group in one.groups)
         held_out = tuple(group for one in own for group in one.held_out)
-        return RecordedEnvironment(environment, config, merged, held_out, own[0].failures)
+        return RecordedEnvironment(environment, config, merged, held_out, own[0].failures, own[0].held_out_failures)
 
 
 def config_key(config: dict[str, Any]) -> str:

@@ -18,6 +18,8 @@ from ..home import Home
 from ..store import Reader, timings
 from .fitting import non_negative, thinned
 from .profile import (
+    EngineRates,
+    HostRates,
     Profile,
     RecordedEnvironment,
     RecordedEpisode,
@@ -33,6 +35,12 @@ GROUPS = 400
 FASTEST = 4
 """One in so many turns counts for what a turn takes beside its passes, the fastest: the others also waited for a slot,
 or shared passes with many, which a simulation adds itself."""
+
+
+TRIES = 3
+"""How often an episode of an evaluation is played until it counts as failed."""
+UNHINDERED = 2
+"""One in so many publishes counts for what a sampler takes to load a version, likewise."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +65,29 @@ def record(home: Home) -> Profile:
                 where=str(home.root),
             )
         turns: list[_Spoken] = []
-        environments = _environments(timed, turns, _failures(timings.outcome_counts(reader)))
+        failures = _failures(timings.outcome_counts(reader))
+        shares = _shares(timings.failed_plays(reader), 1)
+        held_out = _shares(timings.failed_evaluations(reader), TRIES)
+        environments = _environments(timed, turns, failures, shares, held_out)
         steps = timings.step_times(reader)
         base, kinds, _, said = timings.engines_said(reader)
         sizes = timings.state_sizes(reader)
-        publish = thinned([step.publish for step in steps if step.publish is not None])
-        sampler = _sampler(reader, turns, kinds, said)
+        publish = sorted(step.publish for step in steps if step.publish is not None)
+        windows = timings.engine_windows(reader)
+        engine = _engine(windows)
+        sampler = _sampler(reader, turns, kinds, said, engine.turn)
         trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
             sampler=sampler,
             trainer=trainer,
-            publish=publish or (0.0,),
+            publish=thinned(publish[: -(-len(publish) // UNHINDERED)]) or (0.0,),
             state_bytes=sizes[len(sizes) // 2] if sizes else 0,
             start=_start(said),
             base=base,
+            engine=engine,
+            hosts=_hosts(windows),
             cards=not (sampler.cores and trainer.cores),
         )
 
@@ -81,8 +96,14 @@ def _environments(
     episodes: Iterable[Sequence[timings.TimedTrajectory]],
     turns: list[_Spoken],
     failures: dict[str, RecordedFailures],
+    shares: dict[tuple[str, str], float],
+    held_out_shares: dict[tuple[str, str], float],
 ) -> tuple[RecordedEnvironment, ...]:
-    """All that was played, by environment and parameters; adds to ``turns``."""
+    """All that was played, by environment and parameters; adds to ``turns``.
+
+    ``failures`` are by the last part of an environment's name; both ``shares``, of training and of evaluations, say for
+    some parameters how many they are.
+    """
     plays: defaultdict[tuple[str, str], defaultdict[int, list[RecordedEpisode]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -102,7 +123,8 @@ def _environments(
             parameters,
             _newest(groups),
             _newest(held_out[name, parameters]),
-            failures.get(name.rpartition("/")[2], RecordedFailures()),
+            _of_parameters(failures.get(name.rpartition("/")[2]), shares.get((name, parameters))),
+            _of_parameters(failures.get(name.rpartition("/")[2]), held_out_shares.get((name, parameters), 0.0)),
         )
         for (name, parameters), groups in sorted(plays.items())
     )
@@ -167,29 +189,71 @@ def _failures(counts: Iterable[tuple[str, str, int, int]]) -> dict[str, Recorded
     }
 
 
-def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequence[str]) -> SamplerRates:
-    """What samplers took for a pass, for each conversation in it, for what they read, and what turns took besides."""
+def _shares(known: Iterable[timings.FailedPlays], tries: int) -> dict[tuple[str, str], float]:
+    """Which part of all plays failed, by environment and parameters; of tasks that play one alone. Those count as
+    failed whose ``tries`` have all failed."""
+    failed, plays = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for task in known:
+        config = json.loads(task.config)
+        if not config.get("mixture"):
+            key = _played(config, "")
+            failed[key] += round(task.failed)
+            plays[key] += round(task.members + (task.failed if tries == 1 else 0.0))
+    return {key: (failed[key] / count) ** (1 / tries) for key, count in plays.items() if count}
+
+
+def _of_parameters(failures: RecordedFailures | None, share: float | None) -> RecordedFailures:
+    """An environment's failures, as often as they were with some parameters, where that is known."""
+    known = failures or RecordedFailures()
+    return known if share is None else replace(known, share=share)
+
+
+def _engine(windows: Sequence[timings.EngineWindow]) -> EngineRates:
+    """What the engine's process took for what it did; a second costs at most what the idlest took."""
+    if not windows:
+        return EngineRates()
+    rows = [(float(window.turns), float(window.episodes), float(window.calls), window.wall) for window in windows]
+    beat = non_negative(rows, [window.busy for window in windows])[3]
+    beat = min(beat, *(window.busy / window.wall for window in windows))
+    left = [max(0.0, window.busy - beat * window.wall) for window in windows]
+    turn, episode, call = non_negative([row[:3] for row in rows], left)
+    return EngineRates(turn, episode, call, beat)
+
+
+def _hosts(windows: Sequence[timings.EngineWindow]) -> HostRates:
+    """What the environments' processes took for what they played."""
+    rows = [(float(window.turns), float(window.episodes)) for window in windows]
+    return HostRates(*(non_negative(rows, [window.hosts for window in windows]) or (0.0, 0.0)))
+
+
+def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequence[str], engine: float) -> SamplerRates:
+    """What samplers took for a pass, for each conversation in it, for what they read, and what turns took besides;
+    ``engine``: seconds of its own that the engine took for a turn."""
     windows = timings.sampler_windows(reader)
-    rows = [(float(window.passes), float(window.tokens), float(window.read)) for window in windows]
-    a_pass, row, read = non_negative(rows, [window.busy for window in windows]) or (0.0, 0.0, 0.0)
-    shared = sum(window.read for window in windows) / max(1, sum(turn.given for turn in turns))
-    alone = a_pass + row
-    beside = sorted(max(0.0, turn.seconds - alone * turn.said - read * shared * turn.given) for turn in turns)
+    rows = [(float(one.passes), float(one.tokens), float(one.read), float(one.ended)) for one in windows]
+    a_pass, row, read, turn = non_negative(rows, [one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
+    shared = sum(window.read for window in windows) / max(1, sum(one.given for one in turns))
+    alone, fixed = a_pass + row, turn + engine
+    beside = sorted(max(0.0, one.seconds - fixed - alone * one.said - read * shared * one.given) for one in turns)
     around = thinned(beside[: max(1, len(beside) // FASTEST)])
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
-    return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT))
+    return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT), turn)
 
 
 def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
     known = [step for step in steps if step.training is not None and step.groups]
-    passes = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
-    group, token = non_negative([(step.groups, step.tokens) for step in known], passes) or (0.0, 0.0)
-    expected = [group * step.groups + token * step.tokens for step in known]
-    noise = [took / wanted for took, wanted in zip(passes, expected, strict=True) if wanted > 0]
+    took = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
+    told = any(step.calls for step in known)  # else what is fixed in a call is taken to be fixed in a group
+    rows = [(step.calls or 0.0, 0.0 if told else float(step.groups), float(step.tokens)) for step in known]
+    rates = non_negative(rows, took) or (0.0, 0.0, 0.0)
+    expected = [math.fsum(rate * count for rate, count in zip(rates, row, strict=True)) for row in rows]
+    noise = [one / wanted for one, wanted in zip(took, expected, strict=True) if wanted > 0]
     mean = math.fsum(noise) / len(noise) if noise else 1.0
     update = thinned([step.update for step in steps if step.update is not None])
-    return TrainerRates(group, token, thinned([one / mean for one in noise]) or (1.0,), update or (0.0,))
+    a_pass, group, token = rates
+    noise = [one / mean for one in noise] or [1.0]
+    return TrainerRates(group, token, thinned(noise), update or (0.0,), a_pass=a_pass)
 
 
 def _cores(reader: Reader, stage: str) -> int:

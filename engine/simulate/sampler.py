@@ -18,6 +18,7 @@ from ..errors import AdapterError
 from ..rollout import Finish, Hear, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trajectories import Logprobs, Tokens
 from .device import Device
+from .engine_time import EngineTime
 from .network import Network
 from .profile import Profile
 from .state_files import StateFiles
@@ -29,7 +30,7 @@ STOP = 0
 ENVELOPE = 512
 """Bytes of a call or an answer beside its arrays."""
 NOTHING = 1e-9
-"""Tokens that count as none: sums are rounded."""
+"""Seconds and tokens that count as none: sums are rounded."""
 
 
 class _Row:
@@ -52,15 +53,17 @@ class SimulatedSampler(Device):
         node: str,
         network: Network,
         seed: int,
+        engine: EngineTime,
         profile: Profile,
         states: StateFiles,
         speed: float,
         sequences: int,
         context: int,
     ) -> None:
-        super().__init__(name, node, network, seed)
+        super().__init__(name, node, network, seed, engine)
         rates = profile.sampler
-        self._pass, self._row, self._read = (one / speed for one in (rates.a_pass, rates.row, rates.read))
+        self._pass, self._row = rates.a_pass / speed, rates.row / speed
+        self._read, self._turn = rates.read / speed, rates.turn / speed
         self._around = rates.around
         self._publish = profile.publish
         self._states = states
@@ -77,6 +80,8 @@ class SimulatedSampler(Device):
         """Tokens that each conversation under way was made longer by since the start."""
         self._debt = 0.0
         """Seconds for which it still reads."""
+        self._loading = 0.0
+        """Seconds for which it still loads versions, which hold up what it computes and do not count as busy."""
         self._seen = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._sampled = self._prefilled = 0
@@ -91,7 +96,10 @@ class SimulatedSampler(Device):
         state = self._states.get(path)
         if self._states.first(self.node, state.checksum):
             await self.carry(state.size)
-        await self.rest(self.draw(self._publish))
+        self._advance()
+        self._loading += self.draw(self._publish)
+        self._arm()
+        await self.rest(self._loading)
         self._versions[version] = state.checksum
         return state.checksum
 
@@ -103,6 +111,7 @@ class SimulatedSampler(Device):
         """See ``Sampler``."""
         checksum = self._serving(request.version)
         context = len(request.tokens)
+        await self.engine.ask()
         await self.carry(ENVELOPE + 4 * context)
         wanted = max(1, min(REPLY.get(request.max_tokens), request.max_tokens, self._limits.context - context))
         known, opened = self._held.get(request.conversation, (0, (request.version, b"")))
@@ -111,7 +120,7 @@ class SimulatedSampler(Device):
             known = context - 1 if self._prompts[opened] else 0
             self._prompts[opened] += 1
         read = context - known
-        row = self._begin(read, wanted)
+        row = self._begin(self._turn + read * self._read, wanted)
         self._held[request.conversation] = context + wanted, opened
         self._running[request.conversation] = row
         try:
@@ -123,6 +132,7 @@ class SimulatedSampler(Device):
         self._prefilled += read
         await self.rest(self.draw(self._around))
         await self.carry(ENVELOPE + 8 * made)
+        self.engine.answer()
         tokens = np.ones(made, np.int32)
         tokens[:1] = 2 + self._random.getrandbits(16)  # replies differ, as those of a model do
         ended = made == wanted
@@ -150,7 +160,7 @@ class SimulatedSampler(Device):
         """See ``Sampler``: all log-probabilities are 0, as the trainer's are."""
         self._serving(version)
         await self.carry(ENVELOPE + 4 * len(tokens))
-        await self.until(self._begin(len(tokens), 0).wait)
+        await self.until(self._begin(len(tokens) * self._read, 0).wait)
         await self.carry(ENVELOPE + 4 * len(tokens))
         return np.zeros(len(tokens) - start, np.float32)
 
@@ -173,27 +183,44 @@ class SimulatedSampler(Device):
             raise AdapterError(f"The version {version!r} is not served.")
         return self._versions[version]
 
-    def _begin(self, read: int, wanted: int) -> _Row:
+    def _begin(self, reading: float, wanted: int) -> _Row:
+        """Begin a turn for which it first reads for so many seconds."""
         if self.dead:
             raise self.death()
         self._advance()
-        self._debt += read * self._read
+        self._debt += reading
         row = _Row(self._made, self._made + wanted, self._loop.create_future())
         heapq.heappush(self._rows, (row.end, next(self._numbers), row))
         self._arm()
         return row
 
     def _advance(self) -> None:
-        """Count what was computed since this was called last."""
+        """Count what was computed since this was called last, and end the turns that were done meanwhile."""
         now = self._loop.time()
         passed, self._seen = now - self._seen, now
+        loaded = min(passed, self._loading)
+        self._loading -= loaded
+        passed -= loaded
         read = min(passed, self._debt)
         self._debt -= read
         self._busy += read
-        if self._rows and passed > read:
+        passed -= read
+        while self._rows and self._debt <= NOTHING:
             each = self._pass + len(self._rows) * self._row
-            self._made = self._made + (passed - read) / each if each else self._rows[0][0]
-            self._busy += passed - read
+            left = max(0.0, self._rows[0][0] - self._made)
+            if each * left > passed + NOTHING:
+                self._made += passed / each
+                self._busy += passed
+                return
+            self._made = max(self._made, self._rows[0][0])  # sums are rounded
+            self._busy += each * left
+            passed = max(0.0, passed - each * left)
+            self._end_first()
+
+    def _end_first(self) -> None:
+        row = heapq.heappop(self._rows)[2]
+        if not row.wait.done():
+            row.wait.set_result(None)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -202,15 +229,9 @@ class SimulatedSampler(Device):
         if self._rows:
             left = max(0.0, self._rows[0][0] - self._made)
             each = self._pass + len(self._rows) * self._row
-            self._timer = self._loop.call_later(self._debt + left * each, self._wake)
+            self._timer = self._loop.call_later(self._loading + self._debt + left * each, self._wake)
 
     def _wake(self) -> None:
         self._timer = None
         self._advance()
-        if self._debt <= NOTHING and self._rows:
-            self._made = max(self._made, self._rows[0][0])  # the timer was set for it; sums are rounded
-        while self._rows and self._rows[0][0] <= self._made + NOTHING:
-            row = heapq.heappop(self._rows)[2]
-            if not row.wait.done():
-                row.wait.set_result(None)
         self._arm()

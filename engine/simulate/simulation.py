@@ -26,6 +26,7 @@ from ..scheduler import Scheduler
 from ..store import Store, open_database, submit
 from .cluster_file import SHIPPED, Case, ChanceSpec
 from .device import Device
+from .engine_time import EngineTime
 from .environments import SimulatedEnvironments
 from .figures import Figures, measure
 from .layout import Layout, layout, settings_of
@@ -35,7 +36,7 @@ from .renderer import SimulatedRenderer
 from .sampler import SimulatedSampler
 from .state_files import StateFiles
 from .trainer import SimulatedTrainer
-from .virtual import run_virtually
+from .virtual import VirtualLoop, run_virtually
 from .workers import SimulatedWorkers
 
 YOUNG_OBJECTS = 100_000
@@ -114,7 +115,10 @@ class World:
         self._base = case.base
         self._settings = settings_of(case.profile, case.spec.at_once)
         self._store = store
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop = loop
+        self._engine = EngineTime(loop, case.profile.engine)
         self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
         self.lost = 0
         self.ended = 0.0
@@ -134,7 +138,7 @@ class World:
         """Run all tasks to their end, or up to the time at which the file ends."""
         case, store = self._case, self._store
         ledger = Ledger()
-        environments = SimulatedEnvironments(case.profile, self._seed)
+        environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
         supervisor = WorkerSupervisor(
             self._home,
             self._settings,
@@ -150,7 +154,9 @@ class World:
             renderer=cast(Renderer, SimulatedRenderer()),
         )
         scheduler = Scheduler(store, supervisor, case.spec.at_once, tell=self._told)
-        heartbeat = Heartbeat(store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note)
+        heartbeat = Heartbeat(
+            store, ledger, environments.outcomes, scheduler.account, lambda: scheduler.note, self._engine.look
+        )
         store.serve(0.0)
         await supervisor.start()
         try:
@@ -160,6 +166,7 @@ class World:
                         scheduler.run(),
                         supervisor.run(),
                         heartbeat.run(supervisor),
+                        self._engine.beats(),
                         self._over.wait(),
                         self._arrivals(),
                         self._failures(supervisor),
@@ -228,7 +235,7 @@ class World:
         site, case = self._layout.sites[name], self._case
         if site.node in self._away:
             raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
-        known = name, site.node, self.network, self._seed, case.profile, self._states, site.speed
+        known = name, site.node, self.network, self._seed, self._engine, case.profile, self._states, site.speed
         if name.startswith("training"):
             return SimulatedTrainer(*known)
         return SimulatedSampler(*known, sequences=site.sequences, context=site.context)

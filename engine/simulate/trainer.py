@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..errors import AdapterError
 from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Logprobs, Tokens
 from .device import Device
+from .engine_time import EngineTime
 from .network import Network
 from .profile import Profile
 from .state_files import StateFiles, Written
@@ -35,9 +37,17 @@ class SimulatedTrainer(Device):
     """``training.Trainer`` without a model. Refuses what a trainer must never be given."""
 
     def __init__(
-        self, name: str, node: str, network: Network, seed: int, profile: Profile, states: StateFiles, speed: float
+        self,
+        name: str,
+        node: str,
+        network: Network,
+        seed: int,
+        engine: EngineTime,
+        profile: Profile,
+        states: StateFiles,
+        speed: float,
     ) -> None:
-        super().__init__(name, node, network, seed)
+        super().__init__(name, node, network, seed, engine)
         self._rates = profile.trainer
         self._speed = speed
         self._states = states
@@ -50,29 +60,49 @@ class SimulatedTrainer(Device):
         seconds = self._update()
         await self.rest(seconds)
         self._policies[policy] = _Open(config, state.step if state else 0)
+        self.engine.call()
         return self._result(state or self._states.write(policy, 0, config, path), path, seconds)
 
     async def accumulate(
         self, policy: str, groups: tuple[TrainGroup, ...], probe: Probe | None = None, path: str = ""
     ) -> GroupStats:
         """See ``Trainer``."""
-        known = self._known(policy)
-        numbers = [group.number for group in groups]
-        if len({*numbers, *known.pending}) < len(numbers) + len(known.pending):
-            raise AdapterError(f"A group of {policy} came twice.")
-        await self.carry(ENVELOPE + ARRAYS * sum(map(_tokens, groups)))
-        seconds = self._seconds(groups)
-        await self.rest(seconds)
-        await self.carry(ENVELOPE)
-        taken = self._taken(known, groups, probe, seconds)
-        return replace(taken, step=await self.step(policy, path)) if path else taken
+        return (await self._pass((Job(policy, groups, probe, path),)))[0]
 
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """See ``Trainer``: what is shared in one pass is not known, so it takes as long as one after the other."""
-        return tuple([await self.accumulate(job.policy, job.groups, job.probe, job.path) for job in jobs])
+        """See ``Trainer``: what a pass takes beside its tokens and groups, it takes once."""
+        return tuple(await self._pass(jobs))
+
+    async def _pass(self, jobs: tuple[Job, ...]) -> list[GroupStats]:
+        """A pass over the groups of all jobs, then the steps that these complete; its seconds are divided by tokens."""
+        known = [self._known(job.policy) for job in jobs]
+        for own, job in zip(known, jobs, strict=True):
+            numbers = [group.number for group in job.groups]
+            if len({*numbers, *own.pending}) < len(numbers) + len(own.pending):
+                raise AdapterError(f"A group of {job.policy} came twice.")
+        tokens = [sum(map(_tokens, job.groups)) for job in jobs]
+        await self.carry(ENVELOPE + ARRAYS * sum(tokens))
+        seconds, total = self._seconds([group for job in jobs for group in job.groups]), max(1, sum(tokens))
+        await self.rest(seconds)
+        await self.carry(ENVELOPE)
+        taken = [
+            self._taken(own, job.groups, job.probe, seconds * count / total)
+            for own, job, count in zip(known, jobs, tokens, strict=True)
+        ]
+        found = []
+        for stats, job in zip(taken, jobs, strict=True):
+            found.append(replace(stats, step=await self._step(job.policy, job.path)) if job.path else stats)
+            self.engine.call()
+        return found
 
     async def step(self, policy: str, path: str) -> StepResult:
-        """See ``Trainer``: the state file travels to the head before it is committed."""
+        """See ``Trainer``."""
+        made = await self._step(policy, path)
+        self.engine.call()
+        return made
+
+    async def _step(self, policy: str, path: str) -> StepResult:
+        """Make a step; its state file travels to the head before it is committed."""
         known = self._known(policy)
         batch = len(known.pending)
         first = known.step * batch
@@ -112,13 +142,14 @@ class SimulatedTrainer(Device):
             raise AdapterError(f"The policy {policy!r} is not open.")
         return self._policies[policy]
 
-    def _seconds(self, groups: tuple[TrainGroup, ...]) -> float:
-        """What the passes over groups take; those of equal rewards need none."""
-        rates, seconds = self._rates, 0.0
-        for group in groups:
-            if any(sequence.advantage for sequence in group.sequences):
-                seconds += (rates.group + rates.token * _tokens(group)) * self.draw(rates.noise)
-        return seconds / self._speed
+    def _seconds(self, groups: Sequence[TrainGroup]) -> float:
+        """What a pass over groups takes; those of equal rewards need none."""
+        rates = self._rates
+        passed = [group for group in groups if any(sequence.advantage for sequence in group.sequences)]
+        if not passed:
+            return 0.0
+        mean = rates.a_pass + len(passed) * rates.group + rates.token * sum(map(_tokens, passed))
+        return mean * self.draw(rates.noise) / self._speed
 
     def _update(self) -> float:
         return self.draw(self._rates.update) / self._speed

@@ -40,6 +40,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """See ``asyncio``."""
         return self.now
 
+    def occupy(self, seconds: float) -> None:
+        """Let time pass in the middle of what runs: what is due meanwhile comes late, as in a loop that computes."""
+        self.now += seconds
+
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], R], *args: *Ts
     ) -> asyncio.Future[R]:

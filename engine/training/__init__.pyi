@@ -63,6 +63,7 @@ from .rooms import (
 )
 from .signal import (
     pass_tokens as pass_tokens,
+    teaches as teaches,
 )
 from .torch_trainer import (
     TorchTrainer as TorchTrainer,

@@ -163,6 +163,9 @@ class GroupStats:
     """Of the probe, if there was one: by sequence, float32 (T-start,), at the policy's temperature."""
     step: StepResult | None = field(default=None, compare=False)
     """The step that the groups completed, if it was asked for."""
+    calls: float = field(default=1.0, compare=False)
+    """Calls of a trainer that passed over the groups: of one that several policies shared, the part that this one's
+    seconds are. Whoever shares out a trainer says so (``fleet/trainer.py``); a trainer does not know."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,12 @@ from .protocol import PolicyConfig, TrainGroup, TrainSequence
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
     """Whether the group's gradient can differ from zero."""
-    return config.kl > 0.0 or config.entropy > 0.0 or any(map(_pulls, group.sequences))
+    return config.kl > 0.0 or config.entropy > 0.0 or teaches(group)
+
+
+def teaches(group: TrainGroup) -> bool:
+    """Whether any of its sampled tokens has an advantage."""
+    return any(map(_pulls, group.sequences))
 
 
 def pass_tokens(groups: Iterable[TrainGroup], config: PolicyConfig) -> int:

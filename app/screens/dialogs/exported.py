@@ -21,7 +21,6 @@ class Exported(Reading):
     """Shows the lines; y copies them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("y", "copy", "copy", id="exported.copy")]
-    DEFAULT_CSS = "Exported VerticalScroll { scrollbar-gutter: stable; }"  # so that the bar leaves the width as it is
 
     def __init__(self, folder: Path, text: str) -> None:
         """``text`` is that of ``USE.md`` in the folder."""

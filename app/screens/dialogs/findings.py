@@ -5,7 +5,7 @@ The rollouts are read in a thread, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -17,12 +17,15 @@ from marlaas.engine.home import Home
 from marlaas.engine.store import TaskRow
 
 from ...reading.opening import opened
-from ...rollouts.records import episode_text
+from ...rollouts.document import Block
+from ...rollouts.reading import episode_blocks
+from ...rollouts.records import joined
+from ...rollouts.shading import TURNS, Shading
 from ...words.format import excerpt
 from ...words.learning import MARK, Told, findings
 from .reading import Reading
 
-_LINES, _CHARACTERS = 24, 2000
+LINES, CHARACTERS = 24, 2000
 """What is shown of a rollout at most; the rollouts view has all of it."""
 _GONE = "It is not stored any more."
 
@@ -35,7 +38,7 @@ class Findings(Reading):
     def __init__(self, home: Home, task: TaskRow) -> None:
         super().__init__()
         self._home, self._number, self._findings = home, task.id, findings(task)
-        self._said: Mapping[int, str] = {}
+        self._said: Mapping[int, Content] = {}
 
     def heading(self) -> str:
         """Which task it is about."""
@@ -50,23 +53,36 @@ class Findings(Reading):
         self.run_worker(partial(self._read), thread=True, exit_on_error=False)
 
     def _read(self) -> None:
-        said: dict[int, str] = {}
+        said: dict[int, Content] = {}
         wanted = [rollout for finding in self._findings for rollout in finding.rollouts]
         try:
             with opened(self._home) as reader:
                 for rollout in wanted:
                     found = reader.episode(rollout)
-                    said[rollout] = excerpt(episode_text(found), _CHARACTERS, _LINES) if found else _GONE
+                    said[rollout] = beginning(episode_blocks(found, Shading(TURNS), None)) if found else Content(_GONE)
         except MarlaasError as error:
-            said = dict.fromkeys(wanted, str(error))
+            said = dict.fromkeys(wanted, Content(str(error)))
         self.app.call_from_thread(self._came, said)
 
-    def _came(self, said: Mapping[int, str]) -> None:
+    def _came(self, said: Mapping[int, Content]) -> None:
         self._said = said
         self.draw()
 
 
-def drawn(findings: list[Told], said: Mapping[int, str]) -> Content:
+def beginning(blocks: Sequence[Block]) -> Content:
+    """The first lines of a rollout, in the colours of the rollouts view; it says how much is left out."""
+    text = joined(blocks)
+    shown = excerpt(text, CHARACTERS, LINES)
+    kept, _, left_out = (shown, "", "") if shown == text else shown.rpartition("\n")
+    parts, place = [], 0
+    for block in blocks:
+        if place <= len(kept):
+            parts.append(Content.styled(kept[place:][: len(block.text)], block.style))
+        place += len(block.text) + 1
+    return Content("\n").join([*parts, Content.styled(left_out, "$text-muted")] if left_out else parts)
+
+
+def drawn(findings: list[Told], said: Mapping[int, Content]) -> Content:
     """All findings, each with its rollouts; ``said`` has those that were read, by id."""
     parts: list[Content] = []
     for finding in findings:
@@ -77,7 +93,7 @@ def drawn(findings: list[Told], said: Mapping[int, str]) -> Content:
             parts.append(Content(f"What to do: {finding.advice}"))
         for rollout in finding.rollouts:
             parts.append(Content.styled(f"\nrollout {rollout}", "$text-muted"))
-            parts.append(Content(said.get(rollout, "Reading …")))
+            parts.append(said.get(rollout, Content("Reading …")))
         parts.append(Content(""))
     return Content("\n").join(parts)
 

@@ -82,8 +82,8 @@ class KeysHelp(Reading):
         Binding("question_mark", "dismiss", "close", show=False, id="help.close"),
     ]
     DEFAULT_CSS = """
-    KeysHelp > Vertical { width: 78; max-width: 100%; }
-    KeysHelp.-wide > Vertical { width: 116; }
+    KeysHelp > Vertical { width: 80; max-width: 100%; }
+    KeysHelp.-wide > Vertical { width: 118; }
     """
     TALL = False
 

@@ -29,7 +29,7 @@ class Reading(Dialog[None]):
     DEFAULT_CSS = """
     Reading > Vertical { width: 96%; max-width: 130; height: 92%; }
     Reading #legend { height: 1; color: $text-muted; }
-    Reading VerticalScroll { height: 1fr; }
+    Reading VerticalScroll { height: 1fr; scrollbar-gutter: stable; }
     Reading.-fitted > Vertical { height: auto; max-height: 100%; }
     Reading.-fitted VerticalScroll { height: auto; }
     Reading #text { width: 100%; }
@@ -53,6 +53,15 @@ class Reading(Dialog[None]):
         with VerticalScroll():
             yield Static(id="text", markup=False)
 
+    @property
+    def _scrolls(self) -> bool:
+        """Whether the text is longer than what is seen of it."""
+        return self.is_mounted and self.query_one(VerticalScroll).max_scroll_y > 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave out the keys that scroll where nothing does."""
+        return action != "scroll" or self._scrolls
+
     def on_resize(self, event: Resize) -> None:
         """Make the text anew for the new width."""
         self.call_after_refresh(self.draw)
@@ -65,6 +74,7 @@ class Reading(Dialog[None]):
         scrolled.styles.max_height = max(1, self.size.height - _AROUND - bool(legend.plain))
         width = scrolled.scrollable_content_region.width
         self.query_one("#text", Static).update(self.text(max(1, width)))
+        self.call_after_refresh(self.refresh_bindings)  # by then it is known whether the text scrolls
 
     def action_scroll(self, lines: int) -> None:
         """Scroll by some lines."""

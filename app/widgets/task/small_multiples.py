@@ -49,6 +49,8 @@ class SmallMultiples(Widget, can_focus=True):
     """
 
     charts: reactive[tuple[SmallChart, ...]] = reactive(())
+    further: reactive[tuple[SmallChart, ...]] = reactive(())
+    """Charts for what the last line has left of room."""
     chosen: reactive[str] = reactive("")
 
     def __init__(self, **options: Any) -> None:
@@ -58,9 +60,10 @@ class SmallMultiples(Widget, can_focus=True):
     def action_move(self, by: int, line: bool = False) -> None:
         """Choose the chart beside, above or below."""
         columns, _ = self._grid()
-        if self.charts:
-            place = min(len(self.charts) - 1, max(0, self._place() + by * (columns if line else 1)))
-            self.post_message(MetricList.Chosen(self.charts[place].name))
+        shown = self._shown()
+        if shown:
+            place = min(len(shown) - 1, max(0, self._place() + by * (columns if line else 1)))
+            self.post_message(MetricList.Chosen(shown[place].name))
 
     def on_click(self, event: Click) -> None:
         """Choose the chart under the mouse."""
@@ -70,18 +73,18 @@ class SmallMultiples(Widget, can_focus=True):
             return
         width, height = self._size_of_one(columns, rows)
         column, row = min(columns - 1, offset.x // (width + _GAP)), min(rows - 1, offset.y // height)
-        place = self._first(columns, rows) + row * columns + column
-        if place < len(self.charts):
-            self.post_message(MetricList.Chosen(self.charts[place].name))
+        place, shown = self._first(columns, rows) + row * columns + column, self._shown()
+        if place < len(shown):
+            self.post_message(MetricList.Chosen(shown[place].name))
 
     def render(self) -> Content:
         """The charts, line by line."""
         columns, rows = self._grid()
         first = self._first(columns, rows)
         width, height = self._size_of_one(columns, rows)
-        lines: list[Content] = []
-        for begin in range(first, min(len(self.charts), first + columns * rows), columns):
-            drawn = [self._chart(chart, width, height) for chart in self.charts[begin : begin + columns]]
+        lines, shown = list[Content](), self._shown()
+        for begin in range(first, min(len(shown), first + columns * rows), columns):
+            drawn = [self._chart(chart, width, height) for chart in shown[begin : begin + columns]]
             lines += [Content(" " * _GAP).join(row) for row in zip(*drawn, strict=True)]
         return Content("\n").join(lines)
 
@@ -115,6 +118,11 @@ class SmallMultiples(Widget, can_focus=True):
         columns = max(1, min(columns, -(-len(self.charts) // rows)))
         return columns, rows
 
+    def _shown(self) -> tuple[SmallChart, ...]:
+        """The charts in their order, and further ones to the end of the last line."""
+        columns, _ = self._grid()
+        return *self.charts, *self.further[: -len(self.charts) % columns]
+
     def _size_of_one(self, columns: int, rows: int) -> tuple[int, int]:
         width, height = self.content_size
         return max(1, (width - _GAP * (columns - 1)) // columns), max(1, height // rows)
@@ -125,4 +133,4 @@ class SmallMultiples(Widget, can_focus=True):
         return max(0, below) * columns
 
     def _place(self) -> int:
-        return next((place for place, chart in enumerate(self.charts) if chart.name == self.chosen), 0)
+        return next((place for place, chart in enumerate(self._shown()) if chart.name == self.chosen), 0)

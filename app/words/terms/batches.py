@@ -60,6 +60,16 @@ TERMS = (
         source=_TALLY,
     ),
     Term(
+        "trainer calls",
+        "calls of the training worker for the step's groups; one that policies share counts by its parts",
+        kind="metric",
+        key="trainer_calls",
+        unit="count",
+        healthy="at most `groups_per_step`; a part of it where many tasks train",
+        otherwise="where it stays high beside many tasks, they share no passes: look at `fuse` under [training]",
+        source=_TALLY,
+    ),
+    Term(
         "worst",
         "the worst reward of a group, as the mean over the groups",
         names=("worst of a group", "reward min", "minimum reward"),

@@ -78,13 +78,16 @@ class Desk:
         wishes = how.wishes(echo)
         return request if wishes is None else request.wishing(wishes)
 
-    async def sampled(self, request: SampleRequest, ear: Ear | None) -> Sampled:
-        """Sample one choice, and free the samplers from it."""
+    async def sampled(self, request: SampleRequest, ear: Ear | None, where: str) -> Sampled:
+        """Sample one choice, and free the samplers from it. Raises ``Refusal`` of the parameter ``where`` for what no
+        sampler can do."""
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
         client = self.rollout.sampler_client(self.lent.replicas, "")
         try:
             return await sample(client, request, ear, self.text_of)
+        except ValueError as error:
+            raise refused(str(error), where) from error
         finally:
             client.leave()
 
@@ -104,7 +107,8 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
         hearing = _hearing(desk, how, renderer.thinks, opened, bool(offered))
         voice = _Voice(request.id, number, tell, hearing) if request.stream and not wanted else None
         ear = Ear(hearing, desk.text_of, voice.hear if voice else None) if voice or how.stops else None
-        sampled = await desk.sampled(desk.request(prompt, how, how.seed_of(0, number), echo=False), ear)
+        asked = desk.request(prompt, how, how.seed_of(0, number), echo=False)
+        sampled = await desk.sampled(asked, ear, how.schema_from if how.schema else "messages")
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
         made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
         text = "" if wanted and made else spoken.text if offered else spoken.shown
@@ -143,7 +147,8 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
         hears = how.stops or (voice is not None and not echoed)
         ear = Ear(hearing, desk.text_of, voice.hear if voice and not echoed else None) if hears else None
         seed = how.seed_of(place, which)
-        sampled = await desk.sampled(desk.request(prompt, how, seed, echoed), ear)
+        asked = desk.request(prompt, how, seed, echoed)
+        sampled = await desk.sampled(asked, ear, how.schema_from if how.schema else "prompt")
         text = before_stop(_text(desk, sampled.tokens), how.stops)
         shown = sampled.prompt + sampled.shown
         if voice is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first

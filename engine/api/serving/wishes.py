@@ -23,6 +23,7 @@ MOST_STOPS = 16
 LONGEST_STOP = 500
 """Characters of a text that ends a reply."""
 MOST_PENALTY = 2.0
+FORMAT = "response_format"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Manner:
     presence_penalty: float
     frequency_penalty: float
     schema: str
+    schema_from: str
+    """The parameter that the schema came with."""
     thinking: bool | None
 
     def seed_of(self, prompt: int, choice: int) -> int:
@@ -87,6 +90,7 @@ def manner(asked: Asked, schema: str = "") -> Manner:
         presence_penalty=_number(asked.presence_penalty, 0.0, -MOST_PENALTY, MOST_PENALTY, "presence_penalty"),
         frequency_penalty=_number(asked.frequency_penalty, 0.0, -MOST_PENALTY, MOST_PENALTY, "frequency_penalty"),
         schema=schema or _schema(asked.schema),
+        schema_from="tools" if schema else FORMAT,
         thinking=asked.thinking,
     )
 
@@ -116,5 +120,5 @@ def _schema(schema: str) -> str:
     except (ValueError, RecursionError):
         known = False
     if not known:
-        raise refused("The schema of the answer is no JSON object.", "response_format")
+        raise refused("The schema of the answer is no JSON object.", FORMAT)
     return schema

@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 from ..answerer import Refusal
 
-Form = Literal["openai", "anthropic"]
-"""Whose errors a client can read."""
+Form = Literal["openai", "responses", "anthropic"]
+"""Whose errors a client can read, and whose names of parameters it knows."""
+RESPONSES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
+"""Parameters of chat completions, by which the engine names what is wrong, in the interface of responses."""
 
 _OPENAI = {
     400: "invalid_request_error",
@@ -28,8 +30,13 @@ def body(refusal: Refusal, form: Form) -> dict[str, Any]:
         kind = _ANTHROPIC.get(refusal.status, _general(refusal.status))
         return {"type": "error", "error": {"type": kind, "message": refusal.message}}
     kind = _OPENAI.get(refusal.status, _general(refusal.status))
-    where, code = refusal.where or None, refusal.code or None
-    return {"error": {"message": refusal.message, "type": kind, "param": where, "code": code}}
+    where = parameter(refusal, form)
+    return {"error": {"message": refusal.message, "type": kind, "param": where, "code": refusal.code or None}}
+
+
+def parameter(refusal: Refusal, form: Form) -> str | None:
+    """The name of the parameter that is wrong, if one is."""
+    return (RESPONSES.get(refusal.where, refusal.where) if form == "responses" else refusal.where) or None
 
 
 def headers(refusal: Refusal) -> dict[str, str]:
@@ -41,8 +48,9 @@ def headers(refusal: Refusal) -> dict[str, str]:
 
 def form_of(path: str, headers: Any) -> Form:
     """Whose errors the client of this request can read."""
-    speaks = "anthropic-version" in headers or path.endswith(("/messages", "/messages/count_tokens"))
-    return "anthropic" if speaks else "openai"
+    if "anthropic-version" in headers or path.endswith(("/messages", "/messages/count_tokens")):
+        return "anthropic"
+    return "responses" if path.endswith("/responses") else "openai"
 
 
 def _general(status: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ..answerer import Answered, Refusal
 from ..wire import Choice, Piece, Token, ToolCall
 from . import likelihood
-from .errors import Form
+from .errors import Form, parameter
 from .exchange import Who, new_id
 from .reading import decode
 from .responses_input import ResponsesBody, ask
@@ -94,7 +94,8 @@ class Responses:
 
     def broken(self, refusal: Refusal) -> Iterable[Event]:
         """An error in place of an event."""
-        yield self._event("error", code=refusal.code or None, message=refusal.message, param=refusal.where or None)
+        where = parameter(refusal, "responses")
+        yield self._event("error", code=refusal.code or None, message=refusal.message, param=where)
 
     def _kind(self) -> str:
         return "" if self._open is None else str(self._open["type"])

@@ -56,6 +56,10 @@ class Answer(Generic[T]):
         """The call raises ``error``."""
         self._answers.put(self.future, None, error)
 
+    def flush(self) -> None:
+        """Deliver what is ready by now, of all callers."""
+        self._answers.flush()
+
     def say(self, heard: Callable[[Any], None], value: Any) -> None:
         """Before the call ends, ``heard`` is called with ``value``, in the event loop."""
         self._answers.say(self.future, heard, value)

@@ -1,7 +1,8 @@
 """Scores that ride with prompts: their few rows join a call that is made anyway, where the context ``joins``.
 
-A call of its own would cost several times as much on a small base, however few rows it has. One that finds no call to
-join within some calls, or while nothing is sampled, has one of its own. Everything here runs on the sampler's thread.
+A call that begins many operations costs several times as much on a small base, however few rows it has. (A compiled one
+begins none: there scores do not ride.) One that finds no call to join within some calls, or while nothing is sampled,
+has one of its own. Everything here runs on the sampler's thread.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from numpy.typing import NDArray
 from ...base import scored_rows
 from ...devices import as_shortage
 from ...trajectories import Logprobs, Tokens
-from ..sampling import Floats, logprobs_of
-from ..truncation import Cuts
+from ..sampling import logprobs_of
 from .answers import Answer
-from .context import Arrays, Context, DrawingContext, Handles, Ints, Logits
+from .context import Arrays, Context, Handles, Ints, Logits
 from .scoring import check_score, score
 
 PATIENCE = 4
@@ -182,36 +182,3 @@ class RidingContext:
     def close(self) -> None:
         """See the protocol."""
         self._context.close()
-
-
-class RidingDrawingContext(RidingContext):
-    """The same over a context that draws tokens itself."""
-
-    def __init__(self, context: Context, first: int, drawing: DrawingContext) -> None:
-        """``drawing`` is the other context, too."""
-        super().__init__(context, first)
-        self._drawing = drawing
-
-    def draw(
-        self,
-        tokens: Ints,
-        positions: Ints,
-        sequences: Ints,
-        temperatures: Floats,
-        noise: Floats,
-        cuts: Cuts | None,
-    ) -> tuple[Tokens, Logprobs]:
-        """See ``DrawingContext``."""
-        self._go_without()
-        return self._drawing.draw(tokens, positions, sequences, temperatures, noise, cuts)
-
-    def choose(self, logits: Logits, temperatures: Floats, noise: Floats, cuts: Cuts | None) -> tuple[Tokens, Logprobs]:
-        """See ``DrawingContext``."""
-        return self._drawing.choose(logits, temperatures, noise, cuts)
-
-
-def riding(context: Context, first: int) -> RidingContext:
-    """A context over ``context``, whose sequences from ``first`` on are for scores."""
-    if isinstance(context, DrawingContext):
-        return RidingDrawingContext(context, first, context)
-    return RidingContext(context, first)

@@ -13,9 +13,9 @@ from ...trajectories import Logprobs, Tokens
 from ..protocol import Hear, SampleRequest, SampleResult, SamplerLimits
 from ..schemas import Schemas
 from .answers import Answer
-from .context import Context
+from .context import Context, DrawingContext
 from .pace import Pace
-from .riding import Rider, RidingContext, riding
+from .riding import Rider, RidingContext
 from .scheduler import BatchScheduler
 from .scoring import score
 from .slots import Slots
@@ -47,7 +47,9 @@ class BatchingSampler(ThreadedSampler):
         self._context = context
         self._cores = cores
         self._schemas = Schemas(base.path, context.vocabulary)
-        self._riding = riding(context, limits.sequences) if context.joins else None
+        self._compiled = isinstance(context, DrawingContext)
+        rides = context.joins and not self._compiled
+        self._riding = RidingContext(context, limits.sequences) if rides else None
         slots = Slots(limits.sequences)
         self._batches = BatchScheduler(self._riding or context, versions, slots, limits.context, pace)
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
@@ -70,9 +72,9 @@ class BatchingSampler(ThreadedSampler):
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See the protocol."""
         if self._riding is None:
-            return await self._do(partial(self._score, version, tokens, start, temperature), pressing=True)
+            scoring = partial(self._score, version, tokens, start, temperature)
+            return await self._do(scoring, pressing=not self._compiled)  # compiled, a step is short: none is cut off
         answer: Answer[Logprobs] = Answer(self._answers)
-        self._pressing.append(None)  # the next prompts are computed at the beginning of a step
         self._post(partial(self._ride, self._riding, version, tokens, start, temperature, answer), answer)
         return await answer.future
 
@@ -85,7 +87,6 @@ class BatchingSampler(ThreadedSampler):
         temperature: float,
         answer: Answer[Logprobs],
     ) -> None:
-        self._pressing.pop()
         version = self._versions.serving(name)
         leave = partial(self._versions.leave, version)
         riding.add(Rider(version.handle, tokens, start, temperature, answer, leave, self._answers.flush))

@@ -167,6 +167,9 @@ class BatchScheduler:
             budget -= cost
             fresh += turns
         self._prefill(parts)
+        listened = next((turn for turn in fresh if turn.listened), None)
+        if listened is not None:  # on a large base the next tokens of all take as long as a short prompt
+            listened.answer.flush()
         return [turn for turn in fresh if turn in self._running]
 
     def _prefill(self, parts: list[Chunk]) -> None:

@@ -78,6 +78,11 @@ class Turn:
         self._noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
 
     @property
+    def listened(self) -> bool:
+        """Whether somebody hears its tokens as they are sampled."""
+        return self._heard is not None
+
+    @property
     def family(self) -> Family:
         """Turns of one family may begin with the same memory."""
         return self.key[:2]

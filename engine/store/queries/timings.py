@@ -38,6 +38,8 @@ SELECT s.policy, s.number, coalesce(x.groups, 0) AS groups, coalesce(x.tokens, 0
            AS training,
        (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'update_seconds')
            AS "update",
+       (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'trainer_calls')
+           AS calls,
        (SELECT value FROM metrics m WHERE m.policy = s.policy AND m.step = s.number AND m.name = 'publish_seconds')
            AS publish
 FROM steps s LEFT JOIN summed x ON x.policy = s.policy AND x.step = s.number ORDER BY s.id
@@ -101,6 +103,8 @@ class StepTimes:
     """Tokens of their trajectories, those that were read included."""
     training: float | None
     update: float | None
+    calls: float | None
+    """Calls of a trainer for its groups; of one that policies shared, the part that this one's seconds are."""
     publish: float | None
 
 
@@ -115,6 +119,32 @@ class DeviceUse:
     tokens: int
     read: int = 0
     passes: int = 0
+
+
+@dataclass(frozen=True)
+class EngineWindow:
+    """What the engine did between two heartbeats."""
+
+    busy: float
+    """Processor seconds of its process."""
+    hosts: float
+    """Processor seconds of the environments' processes."""
+    turns: int
+    episodes: int
+    calls: int
+    """Of trainers."""
+    wall: float
+
+
+@dataclass(frozen=True)
+class FailedPlays:
+    """What a task's steps or evaluations say of plays that failed."""
+
+    config: str
+    """The task file, as JSON."""
+    failed: float
+    members: float
+    """Of all groups, as the task file says; of evaluations, their episodes."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +224,42 @@ def sampler_windows(reader: Reader) -> list[DeviceUse]:
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < 5 ORDER BY id"
     )
     return [DeviceUse(**dict(row)) for row in reader.all(sql)]
+
+
+def engine_windows(reader: Reader) -> list[EngineWindow]:
+    """What the engine did between two heartbeats, where it did something; without its first, which has its start."""
+    sql = (
+        "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
+        " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"
+        " coalesce(sum(ended) FILTER (WHERE stage = 'rollout'), 0) AS turns,"
+        " coalesce(sum(ended) FILTER (WHERE stage = 'environment'), 0) AS episodes,"
+        " coalesce(sum(ended) FILTER (WHERE stage = 'training'), 0) AS calls, max(wall) AS wall"
+        " FROM stages JOIN (SELECT incarnation, min(begun) AS first FROM stages GROUP BY 1) USING (incarnation)"
+        " WHERE wall < 5 AND begun > first AND stage IN ('rollout', 'environment', 'training', 'engine')"
+        " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
+    )
+    return [EngineWindow(**dict(row)) for row in reader.all(sql)]
+
+
+def failed_plays(reader: Reader) -> list[FailedPlays]:
+    """How often members of the groups that tasks trained on had failed, by task."""
+    sql = (
+        "SELECT t.config, total((SELECT sum(value) FROM metrics m WHERE m.policy = s.policy AND m.step = s.number"
+        " AND m.name IN ('replayed', 'lost'))) AS failed, total(json_extract(t.config, '$.train.groups_per_step') *"
+        " json_extract(t.config, '$.train.group_size')) AS members"
+        " FROM steps s JOIN policies p ON p.id = s.policy JOIN tasks t ON t.id = p.task GROUP BY t.id ORDER BY t.id"
+    )
+    return [FailedPlays(**dict(row)) for row in reader.all(sql)]
+
+
+def failed_evaluations(reader: Reader) -> list[FailedPlays]:
+    """How many episodes of tasks' own evaluations had no reward after all tries, by task."""
+    sql = (
+        "SELECT t.config, total(e.failures) AS failed, total(e.n + e.failures) AS members"
+        " FROM evals e JOIN policies p ON p.id = e.policy JOIN tasks t ON t.id = p.task"
+        " WHERE e.suite = '' GROUP BY t.id ORDER BY t.id"
+    )
+    return [FailedPlays(**dict(row)) for row in reader.all(sql)]
 
 
 def device_use(reader: Reader, since: float = 0.0) -> list[DeviceUse]:

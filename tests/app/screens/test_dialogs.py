@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 
 from marlaas.app.home.configuration import Setting
@@ -149,3 +149,27 @@ async def test_what_is_chosen_differs_by_its_sign(home: Home) -> None:
         assert "●" in driver.text().split("this group")[0][-4:] and "○" in driver.text().split("all groups")[0][-4:]
         await driver.press("down", "space")
         assert "○" in driver.text().split("this group")[0][-4:] and "●" in driver.text().split("all groups")[0][-4:]
+
+
+async def test_keys_that_scroll_are_named_where_they_do(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        driver.app.push_screen(Exported(Path("/somewhere"), "\n".join(LONG.splitlines()[:30])))
+        await driver.settle()
+        await driver.settle()
+        assert "j k scroll" in driver.text()
+        await driver.pilot.resize_terminal(80, 60)
+        await driver.settle()
+        await driver.settle()
+        assert "j k scroll" not in driver.text() and "esc close" in driver.text()
+
+
+@pytest.mark.parametrize("name", ["configuration", "exported", "findings", "rates"])
+async def test_a_bar_leaves_the_text_its_width(home: Home, name: str) -> None:
+    """Whether the text scrolls or not, it was made for the cells that it has."""
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        await opened(driver, home, name)
+        scrolled = driver.app.screen.query_one(VerticalScroll)
+        bar = scrolled.styles.scrollbar_size_vertical
+        assert scrolled.scrollable_content_region.width == scrolled.container_size.width - bar

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, strategies as st
 
-from marlaas.app.screens.dialogs.findings import Findings
+from marlaas.app.rollouts.document import Block
+from marlaas.app.rollouts.records import joined
+from marlaas.app.screens.dialogs.findings import CHARACTERS, LINES, Findings, beginning
+from marlaas.app.words.format import excerpt
 from marlaas.engine.home.paths import Home
 
 from ...seldom import often
@@ -98,3 +102,14 @@ async def test_without_a_finding_the_keys_are_as_ever(filling: Filling, home: Ho
     async with driving(home, (120, 36)) as driver:
         await driver.press("enter")
         assert "findings" not in driver.text() and "evidence" not in driver.text()
+
+
+@given(
+    st.lists(st.tuples(st.text("ab\n", max_size=90), st.sampled_from(["", "bold"])), min_size=1, max_size=40),
+)
+def test_what_is_shown_of_a_rollout_keeps_its_colours(parts: list[tuple[str, str]]) -> None:
+    blocks = [Block(text, style) for text, style in parts]
+    shown = beginning(blocks)
+    assert shown.plain == excerpt(joined(blocks), CHARACTERS, LINES)
+    bold = "".join(shown.plain[span.start : span.end] for span in shown.spans if span.style == "bold")
+    assert shown.plain != joined(blocks) or bold == "".join(text for text, style in parts if style)

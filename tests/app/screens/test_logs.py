@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from marlaas.app.widgets.key_bar import KeyBar
 from marlaas.app.widgets.logs.log_list import LogList
 from marlaas.engine.home.paths import Home
 
@@ -132,3 +133,15 @@ async def test_a_hundred_thousand_lines_are_no_more_than_twenty(filling: Filling
         await driver.press("g", "pagedown")
         assert "line 30" in driver.text()
         assert len(driver.app.screen.query_one(LogList).rows()) < 1000
+
+
+async def test_without_log_files_the_key_says_so(home: Home) -> None:
+    fill_machine(home)
+    for file in home.logs.glob("*.log"):
+        file.unlink()
+    async with driving(home) as driver:
+        await driver.press(KEY)
+        keys = {key.display: key.enabled for key in driver.app.screen.query_one(KeyBar).keys}
+        assert keys["]"] is False
+        await driver.press("right_square_bracket")
+        assert "There is no log file yet" in driver.notices() and "events of task" in driver.text()

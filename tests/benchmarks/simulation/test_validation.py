@@ -19,8 +19,9 @@ def pair(predicted: float, measured: float) -> Pair:
         idle = {"rollout on core 0": 0.5, "training on core 1": 0.25}
         return Figures(2, 2, 6, 8, 9, makespan, 0.1, 0.2, idle, {"rollout": shares})
 
-    result = Result(figures(predicted, {"a": 0.5, "b": 0.3, "c": 0.2}), ProcessorTime(), 1.0, 0, 0.0, 1, 0)
-    return Pair(figures(measured, {"a": 0.5, "b": 0.4, "c": 0.1}), result.figures, result)
+    seeds = [figures(predicted + off, {"a": 0.5, "b": 0.3, "c": 0.2}) for off in (-1.0, 1.0)]
+    results = tuple(Result(one, ProcessorTime(), 1.0, 0, 0.0, 1, 0) for one in seeds)
+    return Pair(figures(measured, {"a": 0.5, "b": 0.4, "c": 0.1}), results)
 
 
 def test_predictions_stand_beside_what_was_measured() -> None:

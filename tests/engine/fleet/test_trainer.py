@@ -284,6 +284,7 @@ async def test_policies_in_line_share_a_pass_where_that_gains() -> None:
     await settle()
     await bench.finish(*held, *calls)
     assert bench.device.calls == ["a0+b0+a1+b1"]
+    assert [call.result().calls for call in (*held, *calls)] == [1.0, *[0.25] * 4], "one is shared by four"
 
 
 async def test_what_takes_no_fixed_time_shares_no_pass() -> None:

@@ -183,10 +183,24 @@ def scrambled(adapter: dict[str, Any]) -> dict[str, Any]:
     return {name: adapter[before(name)] for name in adapter}
 
 
+def of_another(adapter: dict[str, Any]) -> dict[str, Any]:
+    """As large as this one, and trained for something else."""
+    random = np.random.default_rng(0)
+    return {name: random.permutation(value.ravel()).reshape(value.shape) for name, value in adapter.items()}
+
+
+def one_spoilt(adapter: dict[str, Any]) -> dict[str, Any]:
+    """The values of a single matrix are in another order."""
+    name = next(name for name in adapter if name.endswith("B"))
+    return adapter | {name: of_another({name: adapter[name]})[name]}
+
+
 FAULTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "blank": lambda adapter: {name: 0 * value for name, value in adapter.items()},
     "scrambled layers": scrambled,
     "one layer is missing": lambda adapter: {n: 0 * v if ".layers.1." in n else v for n, v in adapter.items()},
+    "another tenant's": of_another,
+    "one matrix is spoilt": one_spoilt,
     "rows in another order": lambda adapter: {n: v[::-1].copy() if n.endswith("B") else v for n, v in adapter.items()},
     "half of its strength": lambda adapter: {n: v / 2 if n.endswith("B") else v for n, v in adapter.items()},
 }

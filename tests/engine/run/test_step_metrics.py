@@ -102,6 +102,7 @@ def test_means_are_over_what_was_measured() -> None:
         "on_error": 1.0,
         "update_seconds": 0.5,
         "training_seconds": 1.5,
+        "trainer_calls": 2.0,
         "seconds": 2.0,
     }
     assert tally.signal and tally.numbers == [4, 5]

@@ -11,6 +11,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.simulate.cluster_file import ChanceSpec, read_case
+from marlaas.engine.simulate.profile import EngineRates
 from marlaas.engine.simulate.simulation import Result, simulate
 
 from .made_up import NODES, TASK, TASKS, cluster
@@ -76,6 +77,15 @@ def test_faster_samplers_wait_less(tmp_path: Path) -> None:
     assert fast.figures.idle_of("rollout") > slow.figures.idle_of("rollout")
     assert set(fast.figures.idle) == {"rollout on core 0", "training on core 1"}
     assert sum(fast.figures.shares["rollout"].values()) == pytest.approx(1.0)
+
+
+def test_what_the_engine_computes_delays_replies(tmp_path: Path) -> None:
+    """Members of a group are asked at once, and the loop turns to one after the other."""
+    case = read_case(cluster(tmp_path, NODES + TASKS, failing=0.0))
+    slow = replace(case, profile=replace(case.profile, engine=EngineRates(turn=0.05)))
+    quick, slowed = (simulate(one, tmp_path / name).figures for one, name in ((case, "quick"), (slow, "slow")))
+    assert slowed.reply_wait >= quick.reply_wait + 2 * 0.05, "beside its own turn, that of another member at least"
+    assert slowed.gaps == slowed.beyond == 0 and slowed.done == 4
 
 
 def test_nodes_fail_by_chance(tmp_path: Path) -> None:

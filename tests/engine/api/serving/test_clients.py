@@ -175,7 +175,7 @@ async def test_prompts_in_a_batch(clientele: Clientele) -> None:
         (complete("1", ()), "invalid_request", "prompt"),
         (complete("1", (-1,)), "invalid_request", "prompt"),
         (complete("1", (2**40,)), "invalid_request", "prompt"),
-        (complete("1", (2**31 - 1,)), "invalid_request", ""),
+        (complete("1", (2**31 - 1,)), "invalid_request", "prompt"),
         (complete("1", *[(1,)] * 20, n=64), "invalid_request", "prompt"),
         (complete("1", "x", tool_choice="required"), "invalid_request", "tool_choice"),
         (chat("1", thinking=True), "invalid_request", "thinking"),

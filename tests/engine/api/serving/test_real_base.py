@@ -11,7 +11,7 @@ import pytest
 
 from marlaas.engine.api.serving.clients import Serving
 from marlaas.engine.base.model import load_base
-from marlaas.engine.gateway.answerer import Answerer
+from marlaas.engine.gateway.answerer import Answerer, Refusal
 from marlaas.engine.gateway.wire import Choice, Token
 from marlaas.engine.home.paths import TINY_BASE
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
@@ -146,3 +146,19 @@ async def test_a_call_can_be_forced(answerer: Answerer) -> None:
         (call,) = answered.choices[0].tool_calls
         assert call.name == "add" and json.loads(call.arguments)["a"] in (1, 2)
         assert (answered.choices[0].text, answered.choices[0].finish) == ("", "tool")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_schema_that_cannot_be_followed_is_named(answerer: Answerer, stream: bool) -> None:
+    pytest.importorskip("llguidance")
+    from msgspec import structs
+
+    unmet: dict[str, object] = {"type": "object", "not": {"type": "object"}}
+    tool = {"type": "function", "function": {"name": "add", "parameters": unmet}}
+    forcing = structs.replace(chat("base", stream=stream, tool_choice="required"), tools=(tool,))
+    formed = chat("base", stream=stream, schema=json.dumps(unmet))
+    prompted = complete("base", "a", stream=stream, schema=json.dumps(unmet))
+    for request, where in ((formed, "response_format"), (prompted, "response_format"), (forcing, "tools")):
+        with pytest.raises(Refusal, match="The JSON schema cannot be followed") as refused:
+            await talk(answerer, request)
+        assert (refused.value.status, refused.value.where) == (400, where)

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.gateway import wire
 from marlaas.engine.gateway.interfaces.responses import Responses
 
-from ..scripted import echo, gateway, refusal_of, tool
+from ..scripted import Engine, echo, gateway, refusal_of, tool
 
 PATH = "/v1/responses"
 ADD = {"type": "function", "name": "add", "parameters": {"type": "object"}, "strict": True}
@@ -111,3 +111,15 @@ async def test_an_answer_that_was_cut_is_incomplete() -> None:
 )
 def test_what_is_wrong_is_named(change: dict[str, Any], where: str) -> None:
     assert refusal_of(Responses, {"model": "base", "input": "x", **change}).where == where
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_engines_refusals_name_its_parameters(stream: bool) -> None:
+    async def refuses(engine: Engine, request: Any) -> None:
+        before = (wire.Piece(request.id, 0, text="he"),) if stream else ()
+        engine.say(*before, wire.Refused(request.id, 400, "invalid_request", "No.", "response_format"))
+
+    async with gateway(refuses) as client:
+        body = {"model": "base", "input": "Add", "stream": stream}
+        told = (await client.stream(PATH, body))[-1][1] if stream else (await client.post(PATH, body))[1]["error"]
+    assert (told["message"], told["param"]) == ("No.", "text.format")

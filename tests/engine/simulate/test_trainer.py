@@ -1,0 +1,58 @@
+"""A simulated trainer: what is fixed in a call is paid once, and its seconds are divided among the policies in it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.simulate.cluster_file import AT_THE_HEAD
+from marlaas.engine.simulate.engine_time import EngineTime
+from marlaas.engine.simulate.network import Network
+from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
+from marlaas.engine.simulate.state_files import StateFiles
+from marlaas.engine.simulate.trainer import SimulatedTrainer
+from marlaas.engine.simulate.virtual import VirtualLoop, run_virtually
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
+
+RATES = TrainerRates(group=0.5, token=0.25, a_pass=4.0)
+
+
+def group(tokens: int, advantage: float = 1.0) -> TrainGroup:
+    ones = np.ones(tokens)
+    sequence = TrainSequence(ones.astype(np.int32), ones.astype(np.uint8), ones.astype(np.float32), advantage)
+    return TrainGroup(0, (sequence,))
+
+
+def seconds_of(folder: Path, *groups: TrainGroup) -> tuple[float, list[float]]:
+    """How long a call takes with these groups, each of a policy of its own; and the seconds of each."""
+
+    async def main() -> tuple[float, list[float]]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        profile = Profile("made up", (), SamplerRates(0.0, 0.0, 0.0), RATES)
+        known = Network(AT_THE_HEAD, {}), 0, EngineTime(loop, EngineRates()), profile, StateFiles(0, "base"), 1.0
+        trainer = SimulatedTrainer("training", "here", *known)
+        jobs = tuple(Job(f"policy {number}", (one,)) for number, one in enumerate(groups))
+        for job in jobs:
+            await trainer.open(job.policy, PolicyConfig(), str(folder / job.policy), False)
+        began = loop.time()
+        results = await trainer.accumulate_together(jobs)
+        return loop.time() - began, [one.seconds for one in results if isinstance(one, GroupStats)]
+
+    return run_virtually(main)
+
+
+def test_what_is_fixed_is_paid_once(tmp_path: Path) -> None:
+    alone, _ = seconds_of(tmp_path, group(4))
+    together, parts = seconds_of(tmp_path, group(4), group(12))
+    assert alone == pytest.approx(4.0 + 0.5 + 1.0)
+    assert together == pytest.approx(4.0 + 2 * 0.5 + 4.0)
+    assert parts == pytest.approx([together / 4, 3 * together / 4]), "by their tokens"
+
+
+def test_groups_of_equal_rewards_take_nothing(tmp_path: Path) -> None:
+    assert seconds_of(tmp_path, group(4, advantage=0.0)) == (0.0, [0.0])
+    assert seconds_of(tmp_path, group(4), group(4, advantage=0.0))[0] == pytest.approx(5.5)
