@@ -18,7 +18,7 @@ from marlaas.engine.simulate.cluster_file import DevicesSpec, NodeSpec
 from marlaas.engine.simulate.recording import record
 from marlaas.engine.store.queries.nodes import node_rows
 from marlaas.engine.store.queries.reader import Reader
-from tests.slow.cluster.ray_nodes import ONE_CORE, VARIABLES, RayNodes
+from tools.ray_nodes import ONE_CORE, VARIABLES, RayNodes
 
 from ..machinery.fleet import Fleet, fleet
 from ..report.figures import Section, Unmeasurable
