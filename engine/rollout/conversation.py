@@ -175,11 +175,11 @@ class Conversation:
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
-            forked._now.hear(self._now.tokens, (), self.order)
+            forked._now.add_context(self._now.tokens, (), self.order)
         else:
             end = self._ends[turns - 1]
             forked._history = self._history[: end.history]
-            forked._now.hear(end.part.tokens[: end.tokens], (), self.order)
+            forked._now.add_context(end.part.tokens[: end.tokens], (), self.order)
         return forked
 
     def sampled(self, turn: int) -> Sampled | None:
@@ -246,7 +246,7 @@ class Conversation:
             if not self._ends:
                 raise overfull(f"at least {error.tokens}", self.context) from error
             self._full = True
-            self._now.hear((), [_excerpt(message, self.context) for message in ask.messages], self.order)
+            self._now.add_context((), [_excerpt(message, self.context) for message in ask.messages], self.order)
             return
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
@@ -254,7 +254,7 @@ class Conversation:
             await sampler.release(self.name)
             self._parts.append(Part())
         self._history.extend(ask.messages)
-        self._now.hear(new, ask.messages, self.order)
+        self._now.add_context(new, ask.messages, self.order)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
         """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
@@ -320,7 +320,7 @@ class Part:
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
 
-    def hear(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
+    def add_context(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
         """Append what was given to the model."""
         roles = {PLAIN: "user"}
         self.turns.extend((roles.get(message.role, message.role), message.content) for message in messages)

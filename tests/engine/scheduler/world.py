@@ -35,7 +35,7 @@ from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
@@ -98,7 +98,7 @@ class LossySampler(FakeSampler):
         await super().retire(version)
         await self._workers.turn()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self._coming[request.conversation] = False
         try:
             await self._workers.turn()
@@ -106,7 +106,7 @@ class LossySampler(FakeSampler):
             released = self._coming.pop(request.conversation)
         if released:
             return self._finish(request, request.tokens, [], "abort")
-        result = await super().generate(request, heard=heard)
+        result = await super().generate(request, stream_to=stream_to)
         await self._workers.turn()
         return result
 
