@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel
+from ..base import SAMPLERS, BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
@@ -115,7 +115,7 @@ class ServicesFactory:
             machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
             endpoints.append(open_endpoint(sampler, limits, assignment, stored, line, machine))
             tolerances[assignment.name] = tolerance
-            if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
+            if self.settings.rollout.gguf and SAMPLERS[assignment.kind].gguf:
                 await self._compare(endpoints[-1], trainer, tolerance)
         samplers = placement_plan.placement.samplers
         rates = rates_at(samplers, placement_plan.machine_at)
