@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ..errors import WorkerDied
 from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
@@ -45,22 +46,32 @@ class SamplerClient:
     async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to`` as it is sampled.
 
-        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
+        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
+        the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
+        ``heard`` may have heard a part of it.
         """
         payer = self.payer
         if self._held != request.conversation:
             self._forget()
-        reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
-        here = self._endpoint if self._held else None
-        endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
-        if endpoint is not self._endpoint:
-            self._slots.leave(self)
-            self._endpoint = endpoint
-        if not self._held:
-            self._prompt = request.tokens.tobytes()
-            self._replicas.begin(endpoint, self._prompt)
-        with endpoint.backlog.turn(unread, reply):
-            return await self._sample(request, stream_to)
+        while True:
+            reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
+            here = self._endpoint if self._held else None
+            endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
+            if endpoint is not self._endpoint:
+                self._slots.leave(self)
+                self._endpoint = endpoint
+            if not self._held:
+                self._prompt = request.tokens.tobytes()
+                self._replicas.begin(endpoint, self._prompt)
+            try:
+                with endpoint.backlog.turn(unread, reply):
+                    return await self._sample(request, stream_to)
+            except WorkerDied:
+                endpoint.lost = True
+                if stream_to is not None or self._replicas.lost:
+                    raise
+                self._slots.leave(self)
+                self._forget()
 
     async def _sample(self, request: SampleRequest, stream_to: OnTokens | None) -> SampleResult:
         await self._slots.take(self)

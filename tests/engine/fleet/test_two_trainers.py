@@ -127,7 +127,7 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(
     after = dict(supervisor.processes())
     assert [name for name in before if before[name] != after[name]] == [there["b"]]
     assert await train(task, "b", tmp_path) == expected, "at its successor, or at the other"
-    assert len(told) == 1 and "A new one takes its place; other trainers go on." in told[0]
+    assert len(told) == 1 and "A new one takes its place. All other workers go on." in told[0]
 
 
 async def test_when_all_trainers_die_all_workers_begin_anew(supervisor: WorkerSupervisor, tmp_path: Path) -> None:
