@@ -26,6 +26,9 @@ SAMPLERS = {
     "llama.cpp": SamplerTraits(weights=PRECISIONS, gguf=True),
     "torch": SamplerTraits(weights=(BFLOAT16,), conversations=384),
 }
-"""By the names that the settings have. A pass of the torch sampler costs little more with many rows than with few, and a
-conversation that keeps its slot while its environment waits for a tool is not read anew: with 32 tasks of slow tools 384
-took half the processor time of 128, and more gained nothing."""
+"""By the names that the settings have.
+
+A pass of the torch sampler costs little more with many rows than with few, and a conversation that keeps its slot while
+its environment waits for a tool is not read anew: with 32 tasks of slow tools 384 took half the processor time of 128,
+and more gained nothing.
+"""

@@ -48,7 +48,7 @@ class SamplerClient:
 
         Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
         the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
-        ``heard`` may have heard a part of it.
+        ``stream_to`` may have got a part of it.
         """
         payer = self.payer
         if self._held != request.conversation:
