@@ -148,7 +148,7 @@ class Conversation:
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
-            await self._hear(ask, sampler, rendering)
+            await self._append_ask(ask, sampler, rendering)
             if not self._ends and len(self._now.tokens) >= self.context:
                 raise overfull(str(len(self._now.tokens)), self.context)
         room = 0 if self._full else max(0, min(self.sampling.max_tokens, self.context - len(self._now.tokens)))
@@ -196,7 +196,7 @@ class Conversation:
 
         ``cut``: whether another conversation of the agent was cut off; all its trajectories are then marked as cut.
         """
-        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._heard())
+        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""
@@ -222,7 +222,7 @@ class Conversation:
     def _now(self) -> Part:
         return self._parts[-1]
 
-    def _heard(self) -> list[Part]:
+    def _spoken_parts(self) -> list[Part]:
         """The parts in which the model spoke; the first one where it never did."""
         return [part for part in self._parts if part.spans] or self._parts[:1]
 
@@ -231,7 +231,7 @@ class Conversation:
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
-    async def _hear(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
+    async def _append_ask(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
         thinking, anew = self.sampling.thinking, False
         new: Sequence[int]
         try:

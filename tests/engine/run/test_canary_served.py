@@ -78,9 +78,9 @@ class Run:
         path = str(self.folder / str(self.step))
         await self.trainer.step("policy", path)
         await self.sampler.load(f"v{self.step}", path)
-        heard = await self.canary.hear(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
+        served = await self.canary.ask_samplers(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
         await self.train(())
-        return await self.canary.judge(f"v{self.step}", asked, heard)
+        return await self.canary.judge(f"v{self.step}", asked, served)
 
     async def train(self, groups: tuple[ClosedGroup, ...]) -> None:
         """Pass groups, with what the canary asks of the trainer."""
