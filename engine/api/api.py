@@ -39,7 +39,7 @@ class Api:
         self._desk.figures = figures
 
     async def run(self) -> None:
-        """OnTokens people's commands and write down what keys use, until cancelled."""
+        """Hear people's commands and write down what keys use, until cancelled."""
         await until_first(self._switch.run(), self._tallies.run())
 
     async def stop(self) -> None:

@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     store.close()
 
 
-class NewTokens:
+class Heard:
     """A command, and what the engine was told of its failures."""
 
     def __init__(self, home: Home, tmp_path: Path, script: str, limit: float = 20, more: str = "") -> None:
@@ -62,7 +62,7 @@ class NewTokens:
 
 
 async def test_a_line_for_each_event_in_turn(home: Home, tmp_path: Path) -> None:
-    heard = NewTokens(home, tmp_path, HEARS)
+    heard = Heard(home, tmp_path, HEARS)
     lines = await heard.of(("done", 1), ("stalled", 2), ("failed", 99))
     assert [(line["event"], line["id"]) for line in lines] == [("done", 1), ("stalled", 2), ("failed", 99)]
     assert lines[0]["home"] == str(home.root) and lines[0]["reason"] == 'as "quoted" and\nbroken'
@@ -72,7 +72,7 @@ async def test_a_line_for_each_event_in_turn(home: Home, tmp_path: Path) -> None
 
 
 async def test_failures_are_said_once_until_it_works_again(home: Home, tmp_path: Path) -> None:
-    heard = NewTokens(home, tmp_path, "import sys; print('no route', file=sys.stderr); sys.exit(3)")
+    heard = Heard(home, tmp_path, "import sys; print('no route', file=sys.stderr); sys.exit(3)")
     await heard.of(("done", 1), ("done", 1))
     assert [line.split(": ", 1)[1] for line in heard.log] == [
         "it ended with code 3: no route. This is not said again until it works."
@@ -92,7 +92,7 @@ child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(6
 open(sys.argv[1], "w").write(f"{child.pid}\\n")
 time.sleep(60)
 """
-    heard = NewTokens(home, tmp_path, hangs, limit=2)
+    heard = Heard(home, tmp_path, hangs, limit=2)
     (child,) = await heard.of(("done", 1))
     assert "it took longer than 2 s and was ended" in heard.log[0]
     async with asyncio.timeout(50):
@@ -109,7 +109,7 @@ def _runs(pid: int) -> bool:
 
 
 async def test_it_need_not_read(home: Home, tmp_path: Path) -> None:
-    heard = NewTokens(home, tmp_path, "import sys; sys.stdin.close()")
+    heard = Heard(home, tmp_path, "import sys; sys.stdin.close()")
     await heard.of(("done", 1))
     assert not heard.log
     await heard.notifier.stop()
@@ -135,7 +135,7 @@ async def test_a_home_of_nobody(home: Home) -> None:
 
 async def test_no_shell_reads_the_command(home: Home, tmp_path: Path) -> None:
     says = "import json, sys; open(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
-    quoted = NewTokens(home, tmp_path, says, more=" ~not-a-user; $(id)")
+    quoted = Heard(home, tmp_path, says, more=" ~not-a-user; $(id)")
     assert await quoted.of(("done", 1)) == [["~not-a-user;", "$(id)"]] and not quoted.log
     await quoted.notifier.stop()
 
@@ -153,7 +153,7 @@ async def test_a_command_that_is_too_slow_fills_no_memory(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifier, "MOST", 2)
-    heard = NewTokens(home, tmp_path, HEARS)
+    heard = Heard(home, tmp_path, HEARS)
     for _ in range(5):
         heard.notifier.tell("done", 1)
     assert len(heard.log) == 1 and "more than 2 events wait" in heard.log[0]
@@ -162,7 +162,7 @@ async def test_a_command_that_is_too_slow_fills_no_memory(
 
 
 async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: Path) -> None:
-    heard = NewTokens(home, tmp_path, HEARS)
+    heard = Heard(home, tmp_path, HEARS)
     heard.notifier.tell("done", 1)
     await heard.notifier.stop()
     assert len(heard.path.read_text().splitlines()) == 1

@@ -31,12 +31,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REVIEW", 0.002)
 
 
-NewTokens = list[tuple[str, int, str]]
+Heard = list[tuple[str, int, str]]
 """Event, task, and the state that the store had at that moment."""
 
 
 @asynccontextmanager
-async def telling(world: World, clock: Time, heard: NewTokens) -> AsyncIterator[Scheduler]:
+async def telling(world: World, clock: Time, heard: Heard) -> AsyncIterator[Scheduler]:
     def tell(event: str, task: int) -> None:
         heard.append((event, task, world.store.tasks.state(task)))
 
@@ -49,7 +49,7 @@ async def telling(world: World, clock: Time, heard: NewTokens) -> AsyncIterator[
 
 async def test_ends_are_told_and_what_a_person_did_is_not(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC, others=(replace(SPEC, name="second"),))
-    heard: NewTokens = []
+    heard: Heard = []
     (second,) = world.others
     command(world.home.database, "cancel", second)
     async with telling(world, Time(), heard):
@@ -60,7 +60,7 @@ async def test_ends_are_told_and_what_a_person_did_is_not(tmp_path: Path) -> Non
 async def test_a_task_that_paused_itself_has_stalled(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, train=replace(SPEC.train, patience=1)))
     world.environments.score = lambda spec: 0.5
-    heard: NewTokens = []
+    heard: Heard = []
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "paused")
     assert heard == [("stalled", world.task, "paused")]
@@ -68,7 +68,7 @@ async def test_a_task_that_paused_itself_has_stalled(tmp_path: Path) -> None:
 
 async def test_a_finding_is_told_once(tmp_path: Path) -> None:
     world = cheated(CHEATED, tmp_path)
-    heard: NewTokens = []
+    heard: Heard = []
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "done")
     assert heard == [("finding", world.task, "running"), ("done", world.task, "done")]
@@ -76,7 +76,7 @@ async def test_a_finding_is_told_once(tmp_path: Path) -> None:
 
 async def test_a_finding_pauses_a_task_until_it_is_resumed(tmp_path: Path) -> None:
     world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",))), tmp_path)
-    heard: NewTokens = []
+    heard: Heard = []
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "paused")
         command(world.home.database, "resume", world.task)
@@ -88,7 +88,7 @@ async def test_a_finding_pauses_a_task_until_it_is_resumed(tmp_path: Path) -> No
 async def test_a_task_that_cannot_be_read_has_failed(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     change(world.home.database, "UPDATE tasks SET config = json_set(config, '$.nonsense', 1)")
-    heard: NewTokens = []
+    heard: Heard = []
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "failed")
     assert heard == [("failed", world.task, "failed")]
@@ -96,7 +96,7 @@ async def test_a_task_that_cannot_be_read_has_failed(tmp_path: Path) -> None:
 
 async def test_a_task_that_is_blocked_for_long_is_told_of_once(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, environment="broken"))
-    clock, heard = Time(), NewTokens()
+    clock, heard = Time(), Heard()
     async with telling(world, clock, heard):
         await until(world, lambda state, reason: "blocked" in reason or "broken" in reason)
         clock.now += 59
