@@ -85,10 +85,10 @@ class Pair:
         asked = self.canary.ask({one.name for one in endpoints})
         self.trained, self.sampler.value = trained, served
         self.second.value = self.second.value if second is None else second
-        served = await self.canary.ask_samplers("new", "old", endpoints, asked)
+        scores = await self.canary.ask_samplers("new", "old", endpoints, asked)
         if asked.chosen:
             self.pass_(self.canary, trained, [])
-        report = await self.canary.judge("new", asked, served)
+        report = await self.canary.judge("new", asked, scores)
         self.sampler.before, self.second.before = self.sampler.value, self.second.value
         return report
 
