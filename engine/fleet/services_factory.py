@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel
+from ..base import SAMPLERS, BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
@@ -131,7 +131,7 @@ class ServicesFactory:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
         endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
-        if trainer is not None and self.settings.rollout.gguf and assignment.kind == "llama.cpp":
+        if trainer is not None and self.settings.rollout.gguf and SAMPLERS[assignment.kind].gguf:
             await self._compare(endpoint, trainer, tolerance)
         return endpoint
 

@@ -21,7 +21,7 @@ from .assignments import (
     trainer_assignment,
 )
 from .beside import ROWS, beside
-from .cards import Card, look
+from .cards import KINDS, Card, look
 from .division import shared_speed
 from .limits import plans_on, trainer_plan
 from .links import sampling_kept, training_kept
@@ -37,9 +37,6 @@ from .speed import (
 )
 from .trainers import with_trainers
 from .wishes import Choices, Times, Wishes, checked
-
-KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
-"""Samplers on cards, the preferred one first."""
 
 Placer = Callable[[UsableNode, Choices, Times], Placement]
 """Places both stages on one node, as on the only machine."""

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...base import FLOAT, REPEATABLE, BaseModel, MemoryPlan, parameters
+from ...base import FLOAT, REPEATABLE, SAMPLERS, BaseModel, MemoryPlan, parameters
 from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
 from ...fairness import Line, SharedClock
 from ...home import Settings
@@ -169,7 +169,7 @@ def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:
     """Whether a sampler repeats a result to the last bit, whatever else it is asked: not on a card, and not vLLM."""
-    return assignment.kind != "vllm" and not assignment.place.gpus and stored in REPEATABLE
+    return SAMPLERS[assignment.kind].repeats and not assignment.place.gpus and stored in REPEATABLE
 
 
 def precision(

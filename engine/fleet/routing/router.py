@@ -173,12 +173,12 @@ class Router:
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
         """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
-        heard = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
-        if not heard:
+        seen = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
+        if not seen:
             return []
         demands = []
         for policy, names in routed.policies.items():
-            said = [heard[name] for name in names if name in heard]
+            said = [seen[name] for name in names if name in seen]
             read, written = (routed.under_way * math.fsum(tokens) for tokens in zip((0.0, 0.0), *said, strict=True))
             turns = routed.under_way * math.fsum(mixes[name].turns_of_one for name in names if name in mixes)
             demands.append(Demand(_key(task, policy), read, written, routed.only, bool(routed.only), turns))

@@ -21,7 +21,8 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.training.protocol import GroupStats, Probe, TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Probe
 from marlaas.engine.training.signal import teaches
 
 from ...examples import examples

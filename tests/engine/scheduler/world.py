@@ -35,7 +35,7 @@ from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
@@ -44,16 +44,8 @@ from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.training.protocol import (
-    GroupStats,
-    Job,
-    PolicyConfig,
-    Probe,
-    Refused,
-    StepResult,
-    Trainer,
-    TrainGroup,
-)
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
 
 from ..rollout.fake import FakeSampler
 from ..rollout.fake_renderer import FakeRenderer
@@ -104,7 +96,7 @@ class LossySampler(FakeSampler):
         await super().retire(version)
         await self._turn()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self._coming[request.conversation] = False
         try:
             await self._turn()
@@ -112,7 +104,7 @@ class LossySampler(FakeSampler):
             released = self._coming.pop(request.conversation)
         if released:
             return self._finish(request, request.tokens, [], "abort")
-        result = await super().generate(request, heard=heard)
+        result = await super().generate(request, stream_to=stream_to)
         await self._turn()
         return result
 

@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.trajectories import Tokens
@@ -24,8 +24,8 @@ class Mortal(FakeSampler):
 
     dies = False
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
-        result = await super().generate(request, heard=heard)
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        result = await super().generate(request, stream_to=stream_to)
         if self.dies:
             raise WorkerDied("The sampler died.")
         return result
@@ -91,7 +91,7 @@ async def test_who_heard_a_part_is_told_of_the_death() -> None:
     pair.samplers[0].dies = True
     request = SampleRequest("c", "v1", pair.tokens, 4, 1.0, (), 7)
     with pytest.raises(WorkerDied):
-        await pair.client.generate(request, heard=lambda said: None)
+        await pair.client.generate(request, stream_to=lambda new: None)
     assert pair.endpoints[0].lost and not pair.endpoints[1].lost
     assert (await pair.client.generate(request)).tokens.size == 4
 
