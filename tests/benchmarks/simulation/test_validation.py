@@ -49,3 +49,11 @@ def test_a_small_cluster_runs_for_some_seconds(tmp_path: Path) -> None:
     assert result.simulated == pytest.approx(10.0 + 3.0 + 1.0)
     assert result.figures.tasks == scale.TASKS_A_NODE and not result.figures.reasons
     assert result.figures.gaps == result.figures.beyond == 0 and result.head_bytes > 0
+
+
+def test_short_tasks_are_simulated_to_their_end() -> None:
+    ended = {12: scale.simulated(1, scale.FOREVER, [scale.short(number) for number in range(12)])}
+    (row,) = scale.rows_to_the_end(ended)
+    assert row.ours.middle > 0 and ended[12].figures.steps == 12 * scale.SHORT
+    with pytest.raises(RuntimeError, match="Of 13 tasks 12 ended"):
+        list(scale.rows_to_the_end({13: ended[12]}))
