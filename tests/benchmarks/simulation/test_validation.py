@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.simulation import over_nodes, scale, validation
 from benchmarks.simulation.validation import MIXES, Pair, rows, worst_tenant
+from marlaas.engine.simulate.cluster_file import FOREVER
 from marlaas.engine.simulate.figures import Figures
 from marlaas.engine.simulate.processor import ProcessorTime
 from marlaas.engine.simulate.simulation import Result
@@ -52,7 +53,7 @@ def test_a_small_cluster_runs_for_some_seconds(tmp_path: Path) -> None:
 
 
 def test_short_tasks_are_simulated_to_their_end() -> None:
-    ended = {12: scale.simulated(1, scale.FOREVER, [scale.short(number) for number in range(12)])}
+    ended = {12: scale.simulated(1, FOREVER, [scale.short(number) for number in range(12)])}
     (row,) = scale.rows_to_the_end(ended)
     assert row.ours.middle > 0 and ended[12].figures.steps == 12 * scale.SHORT
     with pytest.raises(RuntimeError, match="Of 13 tasks 12 ended"):
