@@ -69,10 +69,11 @@ test-slow-processors: dev
 test-slow-pythons: dev
 	@$(BIN)/python -m tools.pythons
 
-# Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random.
+# Several machines, as nodes of Ray on this one: bits, files, deaths; ends things KILLS_OF_NODES times at random. Says which
+# tests could not be run here, and why: two of the docs' workstations need network namespaces, which are root's.
 test-slow-cluster: dev
 	@$(BIN)/python -m tools.cluster
-	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -m cluster
+	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -rs -m cluster
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev

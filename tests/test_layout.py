@@ -18,6 +18,7 @@ SOURCES = sorted(
 )
 MOST_LINES = 500
 MOST_FILES = 25
+MOST_TESTS = 28
 LONGEST_TEST_NAME = 60
 DATA = {"bundled", "templates"}
 """Folders of plugins that are read and copied, never imported."""
@@ -45,6 +46,9 @@ def test_a_folder_has_no_more_files_than_one_reads() -> None:
     folders = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
     full = {name(folder): files for folder, files in folders.items() if files > MOST_FILES}
     assert not full, f"a folder has at most {MOST_FILES} files; those about one thing have a folder of their own"
+    folders = Counter(path.parent for path in (ROOT / "tests").rglob("*.py") if path.name != "__init__.py")
+    full = {name(folder): files for folder, files in folders.items() if files > MOST_TESTS}
+    assert not full, f"a folder of tests has at most {MOST_TESTS} files; they mirror the program's tree"
 
 
 def test_names_of_tests_are_short() -> None:

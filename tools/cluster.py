@@ -18,6 +18,8 @@ BESIDE = "beside.pth"
 
 def main() -> int:
     """Make the environment, unless it is there."""
+    if sys.platform != "linux":
+        return fail("Ray joins several machines on Linux only.", "Run this on Linux, or in a container.")
     stamp = VENV / ".installed"
     if stamp.exists() and stamp.read_text(encoding="utf-8") == fingerprint():
         return 0

@@ -1,7 +1,7 @@
 """A conversation beside the screen: a thread with an event loop and a sampler of its own.
 
-The screen's thread hands over what a person says. What is heard, and what becomes of the sampler, goes to ``tell``,
-which is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
+The screen's thread hands over what a person says. Replies, and what becomes of the sampler, go to ``tell``, which
+is called in this thread. The sampler starts with the first message and ends with the thread, or after a while
 without a message; what was said is kept, and the next sampler reads it anew.
 """
 
@@ -25,7 +25,7 @@ IDLE = 600.0
 
 
 @dataclass(frozen=True)
-class Told:
+class SamplerNotice:
     """The sampler's state, in a sentence."""
 
     text: str
@@ -35,7 +35,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Heard:
+class PartialReply:
     """What a side has said, so far or completely; ``problem`` instead where it could not."""
 
     side: int
@@ -50,7 +50,7 @@ class TurnOver:
     said: bool
 
 
-Event = Told | Heard | TurnOver
+Event = SamplerNotice | PartialReply | TurnOver
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class ChatThread:
         try:
             await work
         except MarlaasError as error:
-            self._tell(Told(str(error), bad=True))
+            self._tell(SamplerNotice(str(error), bad=True))
         except (OSError, ValueError) as error:
-            self._tell(Told(f"{type(error).__name__}: {error}", bad=True))
+            self._tell(SamplerNotice(f"{type(error).__name__}: {error}", bad=True))
         else:
             return True
         return False
@@ -129,16 +129,16 @@ class ChatThread:
     async def _look(self) -> None:
         """Tell what a sampler would take, before anything is taken."""
         plan = self._planned()
-        self._tell(Told(f"{cost_of(plan)} Your first message starts it."))
+        self._tell(SamplerNotice(f"{cost_of(plan)} Your first message starts it."))
 
     def _planned(self) -> LonePlan:
-        self._tell(Told("Looking at the base …", under_way=True))
+        self._tell(SamplerNotice("Looking at the base …", under_way=True))
         return plan_alone(load_settings(self._home))
 
     async def _serve(self, message: Message) -> None:
         """Start a sampler, and answer as long as somebody talks."""
         plan = self._planned()
-        self._tell(Told(f"{cost_of(plan)} Starting it …", under_way=True))
+        self._tell(SamplerNotice(f"{cost_of(plan)} Starting it …", under_way=True))
         try:
             async with talking(self._home, plan, self._sides) as lone:
                 try:
@@ -148,16 +148,16 @@ class ChatThread:
         finally:
             self._leaving = False
         minutes = self._idle / 60
-        self._tell(Told(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
+        self._tell(SamplerNotice(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
 
     async def _converse(self, lone: LoneSampler, message: Message) -> None:
         """Answer until nobody says anything for a while."""
         lone.rollout.check_thinking(message.manner.thinking)
         self._settle(lone)
         while True:
-            self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …", under_way=True))
+            self._tell(SamplerNotice("They answer …" if len(self._sides) > 1 else "It answers …", under_way=True))
             await self._answer(message)
-            self._tell(Told(""))
+            self._tell(SamplerNotice(""))
             try:
                 message = await asyncio.wait_for(self._said.get(), self._idle)
             except TimeoutError:
@@ -169,12 +169,12 @@ class ChatThread:
         self._talks = self._talks or [side.talk(lone, self._place) for side in self._sides]
 
     async def _answer(self, message: Message) -> None:
-        def hearing(side: int) -> Callable[[Speech], None]:
-            return lambda speech: self._tell(Heard(side, replace(speech, ended="")))
+        def tell_reply(side: int) -> Callable[[Speech], None]:
+            return lambda speech: self._tell(PartialReply(side, replace(speech, ended="")))
 
         self._turn = asyncio.gather(
             *(
-                talk.say(message.words, message.manner, hearing(place), message.system)
+                talk.say(message.words, message.manner, tell_reply(place), message.system)
                 for place, talk in enumerate(self._talks)
             ),
             return_exceptions=True,
@@ -190,9 +190,9 @@ class ChatThread:
             self._turn = None
         for place, answer in enumerate(answers):
             if isinstance(answer, Speech):
-                self._tell(Heard(place, answer))
+                self._tell(PartialReply(place, answer))
             elif isinstance(answer, Exception):
-                self._tell(Heard(place, Speech(ended="stop"), str(answer)))
+                self._tell(PartialReply(place, Speech(ended="stop"), str(answer)))
         for answer in answers:
             if isinstance(answer, WorkerDied):  # the next message starts another one
                 raise answer

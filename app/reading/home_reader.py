@@ -272,6 +272,9 @@ class HomeReader(Protocol):
     def nodes(self) -> list[NodeRow]:
         """The machines of the cluster, the engine's first; none where the engine knows of no cluster."""
 
+    def drained_nodes(self) -> frozenset[str]:
+        """Names of the machines that people drain, or have asked the next engine to drain."""
+
     def api_state(self) -> ApiRow | None:
         """Whether the API is open, as its engine wrote last; None where it was never asked for."""
 

@@ -65,6 +65,7 @@ class SqliteReader(Statistics, Recordings):
     given_names = given.given_names
     devices = cards.device_rows
     nodes = machines.node_rows
+    drained_nodes = machines.drained_nodes
     api_keys = api.api_keys
     api_state = api.api_state
 

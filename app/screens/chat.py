@@ -24,7 +24,7 @@ from marlaas.engine.store import TrajectoryRow
 
 from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of
-from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
+from ..chat.thread import ChatThread, Event, PartialReply, SamplerNotice, TurnOver
 from ..context.snapshot import Snapshot
 from ..home.exporting import task_prompt
 from ..reading.home_reader import HomeReader
@@ -158,13 +158,13 @@ ctrl+o: system message, temperature, length, top-p, top-k, min-p."""
             return
         columns = list(self.query(ChatColumn))
         match message.event:
-            case Told(text, bad, under_way):
+            case SamplerNotice(text, bad, under_way):
                 said = Content.styled(line(text, 400), "$text-error" if bad else "") if text else self._manner
                 told = self.query_one("#told", Elapsed)
                 told.show(said, under_way)
                 told.set_class(bad, "-bad")
-            case Heard(side, speech, problem):
-                columns[side].hear(speech, problem)
+            case PartialReply(side, speech, problem):
+                columns[side].show_reply(speech, problem)
             case TurnOver(said):
                 self._busy = False
                 if not said:

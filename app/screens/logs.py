@@ -126,9 +126,11 @@ w shows a line as a whole, enter opens its task."""
         self.query_one(WholeLine).show(lines.current_row)
 
     def _others(self) -> list[str]:
-        """The logs that ] leads to, in order."""
+        """The logs that ] leads to, in order: all of them where the shown file is gone."""
         logs = [EVENTS, *self._files]
-        place = logs.index(self._source) if self._source in logs else 0
+        if self._source not in logs:
+            return logs
+        place = logs.index(self._source)
         return [*logs[place + 1 :], *logs[:place]]
 
     # What the person chooses.

@@ -23,7 +23,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Un
 from marlaas.engine.home.paths import Home
 from marlaas.engine.run.group_pool import GroupPool
 from marlaas.engine.training.advantages import ClosedGroup
-from marlaas.engine.training.protocol import TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.workers import wire
 from marlaas.engine.workers.handle import WorkerHandle
 from marlaas.plugins.host.channel import Channel, Record

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from time import perf_counter
 
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Trainer, TrainGroup
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, Trainer
 
 from ..report.figures import Row, Series
 from ..trainer.cases import MEMBERS, Case

@@ -14,8 +14,8 @@ from marlaas.engine.devices import Precision
 from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
-from marlaas.engine.training.protocol import PolicyConfig
 
 from ..machinery.operations import operations
 from ..trainer.cases import MEMBERS, Case

@@ -30,8 +30,8 @@ from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.decoder.fused_attention import FusedAttention
 from marlaas.engine.training.group_pass import add_gradient
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
-from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 
 Stage = Literal["training", "sampling"]
 Way = Literal["tiles", "square"]

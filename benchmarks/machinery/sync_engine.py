@@ -16,6 +16,7 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout import SamplerEndpoint
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.policy_learner import PolicyLearner
 from marlaas.engine.run.serving.canary import Canary
@@ -60,9 +61,9 @@ def _delay(seconds: float) -> None:
     """Each sampler is asked to load a version so much later."""
     load = PublishedVersions._load_at
 
-    async def later(self: PublishedVersions, name: str, version: Version) -> None:
+    async def later(self: PublishedVersions, endpoint: SamplerEndpoint, version: Version) -> None:
         await asyncio.sleep(seconds)
-        await load(self, name, version)
+        await load(self, endpoint, version)
 
     PublishedVersions._load_at = later  # type: ignore[method-assign]
 

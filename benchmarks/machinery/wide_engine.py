@@ -30,7 +30,7 @@ def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
 def both_on_all_cores() -> None:
     """Let this process's engine give all cores to each worker: to one sampler, and to one trainer."""
     processor.on_cores = wide
-    trainers.with_trainers = lambda placement, asked, small: placement
+    trainers.with_trainers = lambda placement, asked, small, policies: placement
 
 
 if __name__ == "__main__":

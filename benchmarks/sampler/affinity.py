@@ -64,7 +64,7 @@ class Everywhere(Router):
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """See ``Router``."""
-        return tuple(Share(endpoint.name, 1 / len(self._endpoints)) for endpoint in self._endpoints)
+        return tuple(Share(name, 1 / len(self._endpoints)) for name in self._endpoints)
 
 
 class Lopsided(Router):
@@ -72,7 +72,7 @@ class Lopsided(Router):
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """See ``Router``."""
-        names = [endpoint.name for endpoint in self._endpoints]
+        names = list(self._endpoints)
         names = names if self._tasks[task].spec.environment == "chains" else names[:1]
         return tuple(Share(name, 1 / len(names)) for name in names)
 

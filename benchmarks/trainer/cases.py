@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.protocol import TrainGroup, TrainSequence
+from marlaas.engine.training.inputs import TrainGroup, TrainSequence
 
 GROUPS, MEMBERS = 8, 8
 

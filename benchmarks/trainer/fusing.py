@@ -13,7 +13,8 @@ from time import perf_counter
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Trainer
+from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.protocol import GroupStats, Job, Trainer
 from tools.random_base.make import make_base
 
 from ..machinery.cores import all_cores, pinned

@@ -16,7 +16,8 @@ from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
-from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import Trainer
 
 from ..report.figures import Row, Series
 from .cases import CASES

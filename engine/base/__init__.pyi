@@ -108,6 +108,9 @@ from .precision import (
     WRITTEN as WRITTEN,
     nearest as nearest,
 )
+from .samplers import (
+    SAMPLERS as SAMPLERS,
+)
 from .sealed import (
     ensure as ensure,
     forget_others as forget_others,

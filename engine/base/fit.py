@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..errors import BaseModelError
 from .needs import Wanted, needs, slot_bytes
 from .precision import BFLOAT16, PRECISIONS
+from .samplers import SAMPLERS
 from .sizes import FLOAT, PASS_BYTES
 
 SMALL = 64 << 20
@@ -21,11 +22,6 @@ CONTEXTS = (2048, 1024, 512)
 """Context lengths to choose from where the settings have none; those before the last only for bases made for long ones.
 
 Longer ones would fill the memory of a machine that others use, too: a person has to ask for them."""
-MOST = {"llama.cpp": 128, "torch": 384, "vllm": 128}
-"""The most conversations where the settings have no number. A pass of the torch sampler costs little more with many
-rows than with few, and a conversation that keeps its slot while its environment waits for a tool is not read anew: with
-32 tasks of slow tools 384 took half the processor time of 128, and more gained nothing. A large base, which it keeps in
-bfloat16, gets as many as with llama.cpp: there rows cost time, and conversations memory."""
 LEAST, STEP = 8, 8
 ENOUGH = 32
 """Conversations that a plan with a longer context than the shortest must have room for."""
@@ -132,7 +128,7 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
     """
     if wanted.sampler == "torch" and wanted.weights == BFLOAT16:
         return (BFLOAT16,)
-    if wanted.sampler != "llama.cpp" or wanted.gguf_bytes:
+    if not SAMPLERS[wanted.sampler].gguf or wanted.gguf_bytes:
         return ("f32",)
     if wanted.weights != "auto":
         return (wanted.weights,)
@@ -147,7 +143,8 @@ def _contexts(wanted: Wanted) -> tuple[int, ...]:
 
 
 def _sequences(wanted: Wanted) -> tuple[int, ...]:
-    most = MOST["llama.cpp" if wanted.weights == BFLOAT16 else wanted.sampler]
+    large = wanted.weights == BFLOAT16  # as many as with llama.cpp: rows cost time then, and conversations memory
+    most = SAMPLERS["llama.cpp" if large else wanted.sampler].conversations
     return (wanted.sequences,) if wanted.sequences else tuple(range(most, LEAST - 1, -STEP))
 
 
@@ -181,7 +178,7 @@ def _alternatives(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
         yield "`sequences = {plan.sequences}`", replace(wanted, sequences=0)
     if wanted.context:
         yield "`context = {plan.context}`", replace(wanted, context=0)
-    precise = wanted.weights != "auto" and wanted.sampler == "llama.cpp" and not wanted.gguf_bytes
+    precise = wanted.weights != "auto" and SAMPLERS[wanted.sampler].gguf and not wanted.gguf_bytes
     if precise:
         yield '`weights = "{plan.weights}"`', replace(wanted, weights="auto")
     if wanted.tasks > 1:

@@ -63,12 +63,12 @@ class NodeLink:
         self._connected = False
         self._ready = asyncio.ensure_future(self._connect())
 
-    async def child(self, begin: Begin, heard: Callable[[Event], None]) -> Ended:
-        """Start a child; ``heard`` is told what it does, in order. Returns when it has ended, or the host is lost."""
+    async def child(self, begin: Begin, on_event: Callable[[Event], None]) -> Ended:
+        """Start a child; ``on_event`` gets what it does, in order. Returns when it has ended, or the host is lost."""
         end: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
         if self.lost:
             return Ended(begin.child, None, self.lost)
-        self._children[begin.child] = heard, end
+        self._children[begin.child] = on_event, end
         self.tell(begin)
         try:
             return await end
@@ -111,7 +111,7 @@ class NodeLink:
             return self.lose(f"the node host cannot start: {type(error).__name__}: {error}")
         self._connected = True
         for _ in range(WINDOW):
-            self._do(self._hear())
+            self._do(self._receive())
         self._pump()
 
     async def _measure(self) -> None:
@@ -141,21 +141,21 @@ class NodeLink:
         self._under_way -= 1
         self._pump()
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         while not self.lost:
             _, (number, events) = cast(tuple[Any, tuple[int, tuple[Event, ...]]], await self._ask("give"))
             for event in self._arrived.accept(number, events):
                 self._hand_on(event)
 
     def _hand_on(self, event: Event) -> None:
-        heard, end = self._children.get(event.child, (None, None))
-        if heard is None or end is None:
+        on_event, end = self._children.get(event.child, (None, None))
+        if on_event is None or end is None:
             return  # of a child that the engine has given up
         if isinstance(event, Ended):
             if not end.done():
                 end.set_result(event)
         else:
-            heard(event)
+            on_event(event)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         async def guarded() -> None:

@@ -30,11 +30,11 @@ class NodeWorkers:
         answer: dict[str, Any] = await self.link(node).call("resolve", kwargs)
         return answer
 
-    async def start(self, node: str, begin: Begin, heard: Callable[[Event], None]) -> Ended:
-        """Start a child on a node, and return when it has ended; ``heard`` is told all that it does."""
+    async def start(self, node: str, begin: Begin, stream_to: Callable[[Event], None]) -> Ended:
+        """Start a child on a node, and return when it has ended; ``stream_to`` gets all that it does."""
         link = self._of[begin.child] = self.link(node)
         try:
-            return await link.child(begin, heard)
+            return await link.child(begin, stream_to)
         finally:
             self._of.pop(begin.child, None)
 

@@ -36,7 +36,7 @@ class RemoteChild:
         self._reason = ""
         self._ended = asyncio.Event()
         self._silence: asyncio.TimerHandle | None = None
-        self._running = bridge.call("start", node, begin, heard=self._hear)
+        self._running = bridge.call("start", node, begin, stream_to=self._receive)
         self._running.add_done_callback(self._end)
 
     def write(self, data: bytes) -> None:
@@ -65,7 +65,7 @@ class RemoteChild:
         if not self._ended.is_set():
             self._bridge.post("tell", event, haste=True)
 
-    def _hear(self, event: Event) -> None:
+    def _receive(self, event: Event) -> None:
         if self._ended.is_set():
             return
         if isinstance(event, Data):

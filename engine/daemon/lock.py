@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HomeLocked
+from ..locks import said_by_holder, taken
 
 ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
@@ -32,7 +32,7 @@ class EngineLock:
         does so; raises ``HomeLocked``, naming the holder, for any other."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         attempts = 0
-        while not _taken(file):
+        while not taken(file):
             holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
             attempts += not holder.endswith(PREPARES)
             if attempts >= ATTEMPTS:
@@ -69,14 +69,6 @@ class EngineLock:
         os.truncate(self._file, len(line))
 
 
-def _taken(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def holder(path: Path) -> int | None:
     """Process id of the engine that holds the lock, 0 until it has written it; None if no engine holds it."""
     text = _held(path)
@@ -93,14 +85,5 @@ def starts(path: Path) -> str:
 
 def _held(path: Path) -> str | None:
     """The first line of the lock's file, after which there may be a rest; None if nobody holds the lock."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except OSError:
-        return os.read(file, SIZE).decode(errors="replace").partition("\n")[0]
-    finally:
-        os.close(file)
+    said = said_by_holder(path, SIZE)
+    return None if said is None else said.partition("\n")[0]

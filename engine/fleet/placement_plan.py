@@ -58,10 +58,14 @@ class PlacementPlan:
         return self.machines[node].link if node in self.machines else Link()
 
     def bits_of(self, trainer: str) -> str:
-        """What the bits of a trainer follow from beside its threads: its node's processor; nothing on one machine."""
-        (node,) = (own.node for own in self.placement.trainers if own.name == trainer)
-        machine = self.machines[node].machine if node in self.machines else None
-        return (machine.cpu.name or node) if machine else ""
+        """What the bits of a trainer follow from beside its threads: its cards, or its node's processor; nothing for
+        the processor of one machine."""
+        (own,) = (own for own in self.placement.trainers if own.name == trainer)
+        machine = self.machine_at(own.node)
+        if own.place.gpus and machine:
+            names = {gpu.uuid: gpu.name for gpu in machine.gpus}
+            return " + ".join(names[uuid] for uuid in own.place.gpus)
+        return (machine.cpu.name or own.node) if machine and own.node in self.machines else ""
 
     def memory_of(self, number: int) -> MemoryPlan:
         """The plan for the trainer with this place among all."""
@@ -109,7 +113,7 @@ def _with_trainers(
     """The ``plan`` with several trainers where the settings ask for them, or where they pay and take no memory from the
     samplers. Raises what ``plan`` does."""
     asked = settings.training.trainers
-    several = training_workers.with_trainers(placement, asked, is_small(parameters(base)))
+    several = _staffed(base, settings, placement)
     if asked or len(several.trainers) == 1:
         return plan(several)
     one = plan(placement)
@@ -118,6 +122,11 @@ def _with_trainers(
     except BaseModelError:
         return one
     return more if _of_samplers(more) == _of_samplers(one) else one
+
+
+def _staffed(base: BaseModel, settings: Settings, placement: Placement) -> Placement:
+    asked, small = settings.training.trainers, is_small(parameters(base))
+    return training_workers.with_trainers(placement, asked, small, settings.engine.tasks)
 
 
 def _of_samplers(plan: PlacementPlan) -> list[tuple[int, int, str]]:
@@ -214,7 +223,7 @@ def placed(
         return on_machine(base, settings, usable.machine.cpu.memory, usable, software, times, without).placement
     except BaseModelError:  # it does not fit, which the engine says where it starts
         placement = _one_trainer(base, settings, usable, software, times, without)
-        return training_workers.with_trainers(placement, settings.training.trainers, is_small(parameters(base)))
+        return _staffed(base, settings, placement)
 
 
 def _one_trainer(

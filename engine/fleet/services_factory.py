@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel
+from ..base import SAMPLERS, BaseModel
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
@@ -103,24 +103,44 @@ class ServicesFactory:
         )
 
     async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
-        endpoints: list[SamplerEndpoint] = []
         clock: SharedClock[str] = SharedClock()
-        tolerances = {}
-        for assignment, plan in zip(placement_plan.placement.samplers, placement_plan.memory, strict=True):
-            sampler = sampler_at(handles, placement_plan, assignment, self.files())
-            stored, tolerance = precision(self.base, self.settings, assignment, plan, placement_plan.placement.trainer)
-            limits = await sampler.limits()
-            if limits.note:
-                self.log("worker", limits.note, "warning")
-            machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
-            endpoints.append(open_endpoint(sampler, limits, assignment, stored, line, machine))
-            tolerances[assignment.name] = tolerance
-            if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
-                await self._compare(endpoints[-1], trainer, tolerance)
         samplers = placement_plan.placement.samplers
+        tolerances = {own.name: self._precision(placement_plan, own.name)[1] for own in samplers}
+        endpoints = [await self.endpoint(handles, placement_plan, own.name, clock, trainer) for own in samplers]
         rates = rates_at(samplers, placement_plan.machine_at)
         links = {assignment.name: placement_plan.link_to(assignment.node) for assignment in samplers if assignment.node}
-        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links)
+        return SamplerEndpoints(endpoints, tolerances, self.base, rates, links, clock)
+
+    async def endpoint(
+        self,
+        handles: Handles,
+        placement_plan: PlacementPlan,
+        name: str,
+        clock: SharedClock[str],
+        trainer: Trainer | None = None,
+    ) -> SamplerEndpoint:
+        """The sampler of that name, with a line that goes by ``clock``; a ``trainer`` is to have the same base.
+
+        Raises what the workers raise, and ``BaseModelError`` for another base.
+        """
+        (assignment,) = (own for own in placement_plan.placement.samplers if own.name == name)
+        sampler = sampler_at(handles, placement_plan, assignment, self.files())
+        stored, tolerance = self._precision(placement_plan, name)
+        limits = await sampler.limits()
+        if limits.note:
+            self.log("worker", limits.note, "warning")
+        machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
+        endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
+        if trainer is not None and self.settings.rollout.gguf and SAMPLERS[assignment.kind].gguf:
+            await self._compare(endpoint, trainer, tolerance)
+        return endpoint
+
+    def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
+        placement = placement_plan.placement
+        ((own, plan),) = (
+            pair for pair in zip(placement.samplers, placement_plan.memory, strict=True) if pair[0].name == name
+        )
+        return precision(self.base, self.settings, own, plan, placement.trainer)
 
     async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""

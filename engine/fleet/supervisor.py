@@ -1,7 +1,7 @@
 """The rollout and training workers of one engine: started together, watched, and replaced when one dies.
 
-Tasks get ``Services`` with live workers. When a worker dies, ``lost`` is set; tasks then begin again from their last
-commit with the next incarnation.
+Tasks get ``Services`` with live workers. Where the others can go on when a worker dies, it alone is replaced
+(``replacements``). Else ``lost`` is set; tasks then begin again from their last commit with the next incarnation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..base import BaseModel
@@ -26,7 +26,7 @@ from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan
 from .processes import WorkerProcesses
-from .routing.endpoints import SamplerEndpoints
+from .replacements import RETRY, Live, Planned, Replacements, replaceable
 from .services import Load, Services
 from .services_factory import ServicesFactory
 from .until_compiled import loading, until_compiled
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """Tries at starting workers that die while they start."""
-RETRY = 2.0
-"""Seconds between attempts to bring dead workers back."""
-
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
 """Makes a plan for the machine as it is at the moment. It gets the ways of sharing a card that have failed, which it
 avoids, and what this engine holds, which counts as free."""
@@ -83,10 +80,8 @@ class WorkerSupervisor:
         """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
         """Set when the workers are to go over to other assignments."""
-        self._returned = asyncio.Event()
-        """Set when a trainer that had died alone has a successor."""
-        self._returning: dict[str, asyncio.Task[None]] = {}
-        """The starts of such trainers, by name."""
+        self._anew = asyncio.Event()
+        """Set when all workers are to begin anew, by a new plan."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
@@ -105,8 +100,9 @@ class WorkerSupervisor:
         self._worker_processes = processes or (
             WorkerProcesses(home.logs, nice, cluster.launcher) if cluster else WorkerProcesses(home.logs, nice)
         )
-        self._endpoints: SamplerEndpoints | None = None
-        self._services: Services | None = None
+        self._live: Live | None = None
+        planned = Planned(lambda: self.placement_plan, self._spec, self._moves_away, self._anew.set)
+        self._replacements = Replacements(self._worker_processes, self._opening, planned, log)
         self._preemptible = Preemptible()
         self._ready = asyncio.Event()
         self.place(placement_plan)
@@ -115,15 +111,18 @@ class WorkerSupervisor:
 
     def place(self, placement_plan: PlacementPlan) -> None:
         """Use this plan from the workers' next start on."""
-        self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self.hosts = placement_plan.placement.hosts
         """Where environments may run."""
+        self._follow(placement_plan)
+
+    def _follow(self, placement_plan: PlacementPlan) -> None:
+        self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
         """What each worker computes on, in words; that of another node as the settings name it, ``bob/core 0``."""
-        trainers = (assignment.name for assignment in placement_plan.placement.trainers)
-        self._apart = frozenset(trainers) & frozenset(self.devices)
-        """Trainers that are processes of their own."""
+
+    def _spec(self, name: str) -> WorkerSpec:
+        return next(spec for spec in self._specs if spec.name == name)
 
     def _place_of(self, spec: WorkerSpec) -> str:
         node = self.placement_plan.machines.get(spec.node)
@@ -203,6 +202,7 @@ class WorkerSupervisor:
 
     async def _start(self) -> None:
         self._moved.clear()
+        self._anew.clear()
         await until_compiled(self._specs, self._wait)
         self.waits = loading(self._specs)
         placement_plan = self.placement_plan  # ``move`` may set another meanwhile
@@ -210,7 +210,7 @@ class WorkerSupervisor:
             self.cluster.held = _held(placement_plan)
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)
-            self._services, self._endpoints = await self._opening.open(self._worker_processes.handles, placement_plan)
+            self._live = Live(*await self._opening.open(self._worker_processes.handles, placement_plan))
         except BaseException:
             await self.stop()
             raise
@@ -219,6 +219,7 @@ class WorkerSupervisor:
         self.lost = asyncio.Event()
         self.waits = ""
         self._ready.set()
+        self._replacements.note(0)
 
     @property
     def ours(self) -> Ours:
@@ -247,27 +248,37 @@ class WorkerSupervisor:
 
     def loads(self) -> dict[str, Load]:
         """The workers' loads, by worker; empty while there are none."""
-        return self._services.loads() if self._services else {}
+        return self._live.services.loads() if self._live else {}
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
         """Totals of the samplers that answer within ``patience`` seconds; empty while there are none."""
-        return await self._endpoints.stats(patience) if self._services and self._endpoints else {}
+        return await self._live.endpoints.stats(patience) if self._live else {}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the workers' lines, by stage; empty while there are none."""
-        return self._services.standings() if self._services else {}
+        return self._live.services.standings() if self._live else {}
 
     async def services(self) -> Services:
         """The stages with live workers, waiting for them if need be."""
         while True:
             await self._ready.wait()
-            if self._services is not None:
-                return self._services
+            if self._live is not None and self._live.endpoints.alive:
+                return self._live.services
+            await self._replacements.change()
 
     @property
     def ready(self) -> bool:
-        """Whether the workers live, as far as is known."""
-        return self._ready.is_set()
+        """Whether there are workers for each stage, as far as is known."""
+        return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
+
+    @property
+    def deaths(self) -> int:
+        """Deaths of workers that were noticed so far."""
+        return self._replacements.deaths
+
+    async def noticed(self, since: int) -> None:
+        """Wait until deaths beyond the first ``since`` were noticed, and all that have died are being replaced."""
+        await self._replacements.noticed(since)
 
     @property
     def yielding(self) -> Yielding | None:
@@ -293,76 +304,55 @@ class WorkerSupervisor:
 
     async def _keep(self) -> None:
         """Start the workers where there are none, and replace them whenever one dies."""
-        if not self.ready:
+        if not self._ready.is_set():
             begun = monotonic()
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = await self._worker_processes.until_death(self._moved, self._returned)
-            self._returned.clear()
-            if not self._moved.is_set() and self._others_train(deaths):
-                self._replace_trainers(deaths)
-                continue
-            held = self._endpoints.conversations if self._endpoints else {}
+            deaths = await self._worker_processes.until_death(self._moved, self._anew, self._replacements.returned)
+            self._replacements.returned.clear()
+            held = self._live.endpoints.conversations if self._live else {}
             after = self._memory_backoff.after(deaths, self.placement_plan, held, self.devices)
-            self.mended = bool(deaths) and after.mended
-            self._let_go()
+            anew = self._anew.is_set() or bool(deaths)
+            alone = not (self._moved.is_set() or self._anew.is_set()) and self._go_on_without(deaths)
             if deaths:
-                self._log("worker", after.words, "warning")
-            else:
+                self._log("worker", f"{after.words} All other workers go on." if alone else after.words, "warning")
+            if alone:
+                self.mended = after.mended if deaths else self.mended
+                continue
+            self.mended = bool(deaths) and after.mended
+            self._let_go(len(deaths))
+            if not anew:
                 self._log("placement", self.placement_plan.words, "info")
             await self.stop()
-            await self._bring_back(anew=bool(deaths))
+            await self._bring_back(anew)
 
-    def _others_train(self, deaths: Collection[str]) -> bool:
-        """Whether nobody has died, or trainers alone, and not all."""
-        trainers = set(self._services.trainers.trainers) if self._services else set()
-        return not deaths or (trainers > set(deaths) and set(deaths) <= self._apart)
-
-    def _replace_trainers(self, deaths: Mapping[str, WorkerDied]) -> None:
-        """Let the other trainers go on; what the dead ones held goes on from its last commit."""
-        services = self._services
-        for name, death in deaths.items():
-            if services is not None:
-                services.trainers.lose(name)
-                self._worker_processes.forget(name)
-                self.mended = False
-                self._log("worker", f"{death.message} A new one takes its place; other trainers go on.", "warning")
-                self._returning[name] = asyncio.ensure_future(self._return_trainer(name, services))
-
-    async def _return_trainer(self, name: str, services: Services) -> None:
-        """Start a trainer in place of a dead one, as often as it takes."""
-        (spec,) = (spec for spec in self._specs if spec.name == name)
-        told = ""
-        while True:
-            try:
-                await self._worker_processes.start_again(spec)
-                break
-            except (MarlaasError, ValueError, OSError) as error:
-                if told != (told := str(error)):
-                    self._log("worker", f"Worker {name} cannot be started: {told}", "error")
-                if spec.node and await self._moves_away():
-                    return
-                await asyncio.sleep(RETRY)
-        services.trainers.take_in(
-            self._opening.trainer(self._worker_processes.handles, self.placement_plan, name, services.trainers.clock)
-        )
-        self._returned.set()
+    def _go_on_without(self, deaths: Mapping[str, WorkerDied]) -> bool:
+        """Have those alone replaced that have died, if the others can go on."""
+        if not deaths:
+            return True
+        live = self._live
+        if live is None or not replaceable(deaths, self.placement_plan, live.services.trainers.trainers):
+            return False
+        self._follow(self.placement_plan)  # what ran out of memory goes on with less
+        self._replacements.replace(deaths, live)
+        return True
 
     async def _moves_away(self) -> bool:
-        """Whether the workers go elsewhere, because a node is not there any more."""
+        """Whether the workers go elsewhere, because a node or a card is not there any more."""
         try:
             return await self.place_anew()
         except MarlaasError:
             return False
 
-    def _let_go(self) -> None:
-        """Withdraw the services and set ``lost``."""
+    def _let_go(self, deaths: int = 0) -> None:
+        """Withdraw the services and set ``lost``; so many workers have died."""
         self._ready.clear()
-        if self._services is not None:
-            self._services.trainers.end()
-        self._services = None
+        if self._live is not None:
+            self._live.services.trainers.end()
+        self._live = None
         self.lost.set()
+        self._replacements.note(deaths)
 
     async def _bring_back(self, anew: bool) -> None:
         """Try to start the workers until that succeeds; ``anew``: by a new plan for the machine as it is."""
@@ -379,11 +369,7 @@ class WorkerSupervisor:
 
     async def stop(self) -> None:
         """End all workers; where this is cancelled, the next call ends those that are left."""
-        for returning in self._returning.values():
-            returning.cancel()
-        if self._returning:
-            await asyncio.wait(self._returning.values())
-            self._returning.clear()
+        await self._replacements.stop()
         await self._worker_processes.stop()
 
 

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from ..base import BFLOAT16, VERSIONS, BaseModel, MemoryPlan, Wanted, nearest, parameters, plan_memory, slots_for
+from ..base import (
+    BFLOAT16,
+    SAMPLERS,
+    VERSIONS,
+    BaseModel,
+    MemoryPlan,
+    Wanted,
+    nearest,
+    parameters,
+    plan_memory,
+    slots_for,
+)
 from ..devices import (
     Gpu,
     Machine,
@@ -114,12 +125,10 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
 def of_kind(settings: Settings, kind: str) -> Settings:
     """The settings for one of several samplers: those of llama.cpp's file hold for llama.cpp alone, bfloat16 for torch
     alone."""
-    rollout = replace(settings.rollout, sampler=kind)
-    if kind != "llama.cpp":
-        rollout = replace(rollout, gguf="")
-    if kind != ("torch" if rollout.weights == BFLOAT16 else "llama.cpp"):
-        rollout = replace(rollout, weights="auto")
-    return replace(settings, rollout=rollout)
+    rollout, traits = settings.rollout, SAMPLERS[kind]
+    gguf = rollout.gguf if traits.gguf else ""
+    weights = rollout.weights if rollout.weights in traits.weights else "auto"
+    return replace(settings, rollout=replace(rollout, sampler=kind, gguf=gguf, weights=weights))
 
 
 def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:

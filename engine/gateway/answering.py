@@ -32,20 +32,20 @@ AT_ONCE = 256
 
 
 @dataclass
-class Heard:
+class AnswerSoFar:
     """An answer as it is gathered."""
 
     choices: list[wire.Choice] = field(default_factory=list)
     done: wire.Done | None = None
 
-    def take(self, message: wire.Response | None) -> None:
+    def add(self, message: wire.Response | None) -> None:
         """Note what the engine said."""
         if isinstance(message, wire.Choice):
             self.choices.append(message)
         elif isinstance(message, wire.Done):
             self.done = message
 
-    def answer(self, line: Line) -> Answered:
+    def whole(self, line: Line) -> Answered:
         """The whole answer; what it cost is noted. Raises ``Refusal`` where it has no choice."""
         done = self.done
         if done is None or not self.choices:
@@ -61,17 +61,17 @@ async def answer(link: Link, exchange: Exchange, send: Send, line: Line, seconds
     async with await link.ask(exchange.asked, seconds) as call:
         if exchange.asked.stream:
             return await _stream(call, exchange, send, line)
-        heard = Heard()
+        gathered = AnswerSoFar()
         while not call.finished:
-            heard.take(await call.next())
-        answered = heard.answer(line)
+            gathered.add(await call.next())
+        answered = gathered.whole(line)
         line.status = 200
         await send_json(send, 200, exchange.reply(answered))
         return answered
 
 
 async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Answered | None:
-    heard = Heard()
+    gathered = AnswerSoFar()
     message = await call.next(OPENING)
     await send({"type": "http.response.start", "status": 200, "headers": _raw(sse.HEADERS)})
     line.status = 200
@@ -79,12 +79,12 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
     try:
         waiting = sse.encode(exchange.opening())
         while True:
-            heard.take(message)
+            gathered.add(message)
             waiting += _events(exchange, message)
             messages = 1
             while call.unread and not call.finished and messages < AT_ONCE:
                 message = await call.next()
-                heard.take(message)
+                gathered.add(message)
                 waiting += _events(exchange, message)
                 messages += 1
             if call.finished:
@@ -93,7 +93,7 @@ async def _stream(call: Call, exchange: Exchange, send: Send, line: Line) -> Ans
                 await send({"type": "http.response.body", "body": waiting, "more_body": True})
             message = await call.next(SILENCE)
             waiting = b"" if message is not None else sse.ALIVE
-        answered = heard.answer(line)
+        answered = gathered.whole(line)
         waiting += sse.encode(exchange.closing(answered))
     except Refusal as refusal:
         line.error, line.status = refusal.code, refusal.status

@@ -30,8 +30,8 @@ from .placeholders import (
 )
 from .protocol import (
     Finish as Finish,
-    Hear as Hear,
-    Heard as Heard,
+    NewTokens as NewTokens,
+    OnTokens as OnTokens,
     Sampler as Sampler,
     SampleRequest as SampleRequest,
     SampleResult as SampleResult,

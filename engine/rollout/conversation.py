@@ -148,7 +148,7 @@ class Conversation:
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
-            await self._hear(ask, sampler, rendering)
+            await self._append_ask(ask, sampler, rendering)
             if not self._ends and len(self._now.tokens) >= self.context:
                 raise overfull(str(len(self._now.tokens)), self.context)
         room = 0 if self._full else max(0, min(self.sampling.max_tokens, self.context - len(self._now.tokens)))
@@ -175,11 +175,11 @@ class Conversation:
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
-            forked._now.hear(self._now.tokens, (), self.order)
+            forked._now.add_context(self._now.tokens, (), self.order)
         else:
             end = self._ends[turns - 1]
             forked._history = self._history[: end.history]
-            forked._now.hear(end.part.tokens[: end.tokens], (), self.order)
+            forked._now.add_context(end.part.tokens[: end.tokens], (), self.order)
         return forked
 
     def sampled(self, turn: int) -> Sampled | None:
@@ -196,7 +196,7 @@ class Conversation:
 
         ``cut``: whether another conversation of the agent was cut off; all its trajectories are then marked as cut.
         """
-        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._heard())
+        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._spoken_parts())
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""
@@ -222,7 +222,7 @@ class Conversation:
     def _now(self) -> Part:
         return self._parts[-1]
 
-    def _heard(self) -> list[Part]:
+    def _spoken_parts(self) -> list[Part]:
         """The parts in which the model spoke; the first one where it never did."""
         return [part for part in self._parts if part.spans] or self._parts[:1]
 
@@ -231,7 +231,7 @@ class Conversation:
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
-    async def _hear(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
+    async def _append_ask(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
         thinking, anew = self.sampling.thinking, False
         new: Sequence[int]
         try:
@@ -246,7 +246,7 @@ class Conversation:
             if not self._ends:
                 raise overfull(f"at least {error.tokens}", self.context) from error
             self._full = True
-            self._now.hear((), [_excerpt(message, self.context) for message in ask.messages], self.order)
+            self._now.add_context((), [_excerpt(message, self.context) for message in ask.messages], self.order)
             return
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
@@ -254,7 +254,7 @@ class Conversation:
             await sampler.release(self.name)
             self._parts.append(Part())
         self._history.extend(ask.messages)
-        self._now.hear(new, ask.messages, self.order)
+        self._now.add_context(new, ask.messages, self.order)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
         """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
@@ -320,7 +320,7 @@ class Part:
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
 
-    def hear(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
+    def add_context(self, tokens: Sequence[int], messages: Sequence[Message], order: Order) -> None:
         """Append what was given to the model."""
         roles = {PLAIN: "user"}
         self.turns.extend((roles.get(message.role, message.role), message.content) for message in messages)

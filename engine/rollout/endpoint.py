@@ -33,6 +33,8 @@ class SamplerEndpoint:
     """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: like no other."""
     backlog: Backlog = field(default_factory=Backlog)
     """What waits there and is under way."""
+    lost: bool = False
+    """Whether its worker has died: for good, since a successor has an endpoint of its own."""
     _ended: list[str] = field(default_factory=list)
     """Conversations that the sampler is to forget."""
     _forgetting: asyncio.Task[None] | None = None

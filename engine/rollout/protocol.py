@@ -4,7 +4,7 @@ A sampler continues token ids under a named, immutable adapter version, and give
 tasks, rewards, text or the store. ``tests/engine/rollout/contract/whole.py`` holds the suite that each backend passes.
 
 What clients want beyond training is asked for with ``request.wishing(Wishes(…))``, answered in ``result.extras``, and
-streamed with ``generate(request, heard=…)``. Requests and results without it are smaller than with empty fields.
+streamed with ``generate(request, stream_to=…)``. Requests and results without it are smaller than with empty fields.
 """
 
 from __future__ import annotations
@@ -114,18 +114,18 @@ class WishedResult(SampleResult):
 
 
 @dataclass(frozen=True)
-class Heard:
+class NewTokens:
     """Tokens of a turn that has not ended, as they were sampled."""
 
     tokens: Tokens
-    """int32 (k,), k >= 1: those that were not heard yet."""
+    """int32 (k,), k >= 1: those that were not streamed yet."""
     logprobs: Logprobs
     """float32 (k,)"""
     extras: Extras | None = None
     """Of these tokens, where the request has wishes."""
 
 
-Hear = Callable[[Heard], None]
+OnTokens = Callable[[NewTokens], None]
 """Is called in the event loop, for each token once, in their order, before ``generate`` returns; not after its caller
 was cancelled. It must not raise."""
 
@@ -158,9 +158,9 @@ class SamplerLimits:
 class Turns(Protocol):
     """The part of a sampler that a conversation uses."""
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
-        """Sample one turn; returns when it has ended. ``heard`` is told of tokens as they are sampled, from the first
-        one on; each time perhaps of several."""
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        """Sample one turn; returns when it has ended. ``stream_to`` gets tokens as they are sampled, from the first
+        one on; each time perhaps several."""
 
     async def release(self, conversation: str) -> None:
         """Forget a conversation, aborting its request if one is under way, before any later call is served.

@@ -63,20 +63,26 @@ class Replicas:
         """The sampler for a turn with the context ``tokens``, int32 (T,), and how many of them it is to read.
 
         ``reply``: tokens that it is expected to sample; ``here``: the sampler that remembers the first ``held`` of the
-        context; None where none does.
+        context; None where none does. One that has died is chosen where none lives, and raises that.
         """
         if len(self.endpoints) == 1:
             return self.endpoints[0], len(tokens) - held
+        endpoints = [endpoint for endpoint in self.endpoints if not endpoint.lost] or self.endpoints
         prompt = b"" if here else tokens.tobytes()
-        unread = [self._unread(endpoint, len(tokens), prompt, here, held) for endpoint in self.endpoints]
+        unread = [self._unread(endpoint, len(tokens), prompt, here, held) for endpoint in endpoints]
         fewest = min(unread)
         offers = []
-        for endpoint, count in zip(self.endpoints, unread, strict=True):
+        for endpoint, count in zip(endpoints, unread, strict=True):
             backlog = endpoint.backlog
             turn, again = backlog.cost(count, reply) + backlog.way, backlog.cost(count - fewest, 0)
             offers.append(Offer(backlog.seconds, turn, again))
         place = least(offers)
-        return self.endpoints[place], unread[place]
+        return endpoints[place], unread[place]
+
+    @property
+    def lost(self) -> bool:
+        """Whether none of them lives."""
+        return all(endpoint.lost for endpoint in self.endpoints)
 
     def begin(self, endpoint: SamplerEndpoint, prompt: bytes) -> None:
         """A conversation with this first prompt begins at a sampler."""

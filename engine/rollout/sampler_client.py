@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from ..errors import WorkerDied
 from ..fairness import Ledger, Payer, Serving, rollout_cost
 from .endpoint import SamplerEndpoint
-from .protocol import Hear, Heard, SampleRequest, SampleResult
+from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .replicas import Replicas
 from .slots import SamplerSlots
 
@@ -42,27 +43,37 @@ class SamplerClient:
         self._count = 0
         """Conversations that it has held; a part of their names."""
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
-        """Choose a sampler, wait for a slot there, and sample one turn, of which ``heard`` hears as it is sampled.
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        """Choose a sampler, wait for a slot there, and sample one turn, streamed to ``stream_to`` as it is sampled.
 
-        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too.
+        Where this is cancelled, the sampler ends the turn at once and says how far it was: that is paid for, too. Where
+        the sampler dies, the turn is sampled anew at another one; raises ``WorkerDied`` where none is left, and where
+        ``stream_to`` may have got a part of it.
         """
         payer = self.payer
         if self._held != request.conversation:
             self._forget()
-        reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
-        here = self._endpoint if self._held else None
-        endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
-        if endpoint is not self._endpoint:
-            self._slots.leave(self)
-            self._endpoint = endpoint
-        if not self._held:
-            self._prompt = request.tokens.tobytes()
-            self._replicas.begin(endpoint, self._prompt)
-        with endpoint.backlog.turn(unread, reply):
-            return await self._sample(request, heard)
+        while True:
+            reply = self._ledger.reply(payer.task, payer.policy, request.max_tokens)
+            here = self._endpoint if self._held else None
+            endpoint, unread = self._replicas.choose(request.tokens, reply, here, self._known)
+            if endpoint is not self._endpoint:
+                self._slots.leave(self)
+                self._endpoint = endpoint
+            if not self._held:
+                self._prompt = request.tokens.tobytes()
+                self._replicas.begin(endpoint, self._prompt)
+            try:
+                with endpoint.backlog.turn(unread, reply):
+                    return await self._sample(request, stream_to)
+            except WorkerDied:
+                endpoint.lost = True
+                if stream_to is not None or self._replicas.lost:
+                    raise
+                self._slots.leave(self)
+                self._forget()
 
-    async def _sample(self, request: SampleRequest, heard: Hear | None) -> SampleResult:
+    async def _sample(self, request: SampleRequest, stream_to: OnTokens | None) -> SampleResult:
         await self._slots.take(self)
         cost = None
         try:
@@ -72,13 +83,15 @@ class SamplerClient:
             payer = self.payer
             weight = self._slots.weight(payer.tenant)
             own = request.of(self._name, payer.tenant, weight, alike=self._leaves)
-            sampler, ear = self._endpoint.sampler, None if heard is None else _Ear(heard)
-            turn = asyncio.ensure_future(sampler.generate(own, heard=ear.hear) if ear else sampler.generate(own))
+            sampler, stream = self._endpoint.sampler, None if stream_to is None else _Stream(stream_to)
+            turn = asyncio.ensure_future(
+                sampler.generate(own, stream_to=stream.send) if stream else sampler.generate(own)
+            )
             try:
                 result = await asyncio.shield(turn)
             except asyncio.CancelledError:
-                if ear is not None:
-                    ear.open = False
+                if stream is not None:
+                    stream.open = False
                 turn.add_done_callback(partial(self._settle, self._endpoint, self._slots.abandon(self)))
                 raise
             self._known = len(request.tokens) + len(result.tokens)
@@ -139,13 +152,13 @@ class SamplerClient:
         return f"{self._held}:{self._count}"
 
 
-class _Ear:
-    """Hears of a turn until its caller is cancelled: the turn itself goes on until the sampler has ended it."""
+class _Stream:
+    """A turn's tokens until its caller is cancelled: the turn itself goes on until the sampler has ended it."""
 
-    def __init__(self, heard: Hear) -> None:
-        self._heard = heard
+    def __init__(self, to: OnTokens) -> None:
+        self._to = to
         self.open = True
 
-    def hear(self, said: Heard) -> None:
+    def send(self, new: NewTokens) -> None:
         if self.open:
-            self._heard(said)
+            self._to(new)

@@ -16,7 +16,7 @@ from marlaas.plugins.messages import Ask, Message
 
 from .allowance import Allowance
 from .conversation import Conversation, SamplingParameters
-from .protocol import Hear as HearTokens, SampleRequest, SampleResult, Turns
+from .protocol import OnTokens, SampleRequest, SampleResult, Turns
 from .renderer import Renderer
 from .rendering import Rendering
 from .seeds import noise_seed
@@ -53,7 +53,7 @@ class Speech:
     """Why it ended, empty while it goes on; *full*: the conversation had no room for a single token."""
 
 
-Hear = Callable[[Speech], None]
+OnSpeech = Callable[[Speech], None]
 
 
 class Talk:
@@ -79,15 +79,16 @@ class Talk:
         """Go on with another sampler that serves the version; it computes the conversation anew."""
         self._sampler = sampler
 
-    async def say(self, words: str, manner: Manner, hear: Hear, system: str = "") -> Speech:
-        """Say something and let the model answer; ``hear`` gets each piece. ``system`` counts in the first turn alone.
+    async def say(self, words: str, manner: Manner, on_speech: OnSpeech, system: str = "") -> Speech:
+        """Say something and let the model answer; ``on_speech`` gets each piece. ``system`` counts in the
+        first turn alone.
 
         Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
         """
         before = deepcopy(self._conversation)
         self._conversation.sampling = self._sampling_parameters(manner)
         opening = (Message("system", system),) if system and not self._begun else ()
-        pieces = self._pieces(hear)
+        pieces = self._pieces(on_speech)
         try:
             reply = await self._conversation.answer(
                 Ask(AGENT, (*opening, Message("user", words))), pieces, self._rendering
@@ -106,8 +107,8 @@ class Talk:
         """Have the sampler forget the conversation."""
         await self._pieces(lambda speech: None).release(self._conversation.name)
 
-    def _pieces(self, hear: Hear) -> _Pieces:
-        return _Pieces(self._sampler, self._rendering.renderer, hear, self._failures)
+    def _pieces(self, on_speech: OnSpeech) -> _Pieces:
+        return _Pieces(self._sampler, self._rendering.renderer, on_speech, self._failures)
 
     def _sampling_parameters(self, manner: Manner) -> SamplingParameters:
         return SamplingParameters(
@@ -128,26 +129,27 @@ class _Pieces:
     After each failure the conversation has another name in the sampler, where the aborted turn may still be ending.
     """
 
-    def __init__(self, sampler: Turns, renderer: Renderer, hear: Hear, failures: int) -> None:
+    def __init__(self, sampler: Turns, renderer: Renderer, on_speech: OnSpeech, failures: int) -> None:
         self._sampler = sampler
         self._renderer = renderer
-        self._hear = hear
+        self._on_speech = on_speech
         self._failures = failures
         self.last: Speech | None = None
         """What was said in the turn so far."""
 
-    async def generate(self, request: SampleRequest, *, heard: HearTokens | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         request = replace(request, conversation=self._name(request.conversation))
         tokens, logprobs = request.tokens[:0], np.empty(0, np.float32)
         while True:
             wanted = min(PIECE, request.max_tokens - len(tokens))
             piece = await self._sampler.generate(
-                replace(request, tokens=np.concatenate([request.tokens, tokens]), max_tokens=wanted), heard=heard
+                replace(request, tokens=np.concatenate([request.tokens, tokens]), max_tokens=wanted),
+                stream_to=stream_to,
             )
             tokens, logprobs = np.concatenate([tokens, piece.tokens]), np.concatenate([logprobs, piece.logprobs])
             spoken = self._renderer.parse(tokens.tolist(), request.tokens.tolist())
             self.last = Speech(spoken.shown, spoken.thinking, len(tokens))
-            self._hear(self.last)
+            self._on_speech(self.last)
             if piece.finish != "length" or len(piece.tokens) < wanted or len(tokens) >= request.max_tokens:
                 return replace(piece, tokens=tokens, logprobs=logprobs)
 

@@ -77,7 +77,7 @@ class Learner:
         await self._mixture.check()
         check_servable(self._spec, self._services)
         try:
-            join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
+            await join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(self._services) for policy in self._policies]
             await set_leftovers_aside(self._services, self._task)
             async with AsyncExitStack() as stack:

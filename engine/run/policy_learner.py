@@ -223,7 +223,7 @@ class PolicyLearner:
             self._measuring.beside(version, background)
             if asked.renewed:
                 await self._published.spread(before, shares)
-            served = await self._canary.hear(version.name, before.name, endpoints, asked)
+            served = await self._canary.ask_samplers(version.name, before.name, endpoints, asked)
         report = await self._canary.judge(version.name, asked, served)
         reach(Point.CANARY_DONE)
         store = self._services.store

@@ -56,8 +56,9 @@ def check_servable(spec: TaskSpec, services: Services) -> None:
     )
 
 
-def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
-    """Register with the router; a deterministic task stays with the kind of sampler that it began with.
+async def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequence[int]) -> None:
+    """Register with the router, and wait until a sampler that may serve the task lives; a deterministic task stays with
+    the kind of sampler that it began with.
 
     ``policies`` are the numbers of the task's own policies in the store.
     """
@@ -65,3 +66,4 @@ def join_router(services: Services, task: int, spec: TaskSpec, policies: Sequenc
     kind = services.router.join(task, spec, versions.sampler(policies[0]))
     for policy in policies:
         versions.keep_sampler(policy, kind)
+    await services.router.served(task)

@@ -83,22 +83,22 @@ async def run_task(
     losses, last = 0, -1
     while True:
         payer = Payer(spec.tenant, task, spec.queue.priority)
-        learner, lost = None, supervisor.lost
+        learner, lost, deaths = None, supervisor.lost, supervisor.deaths
         try:
             if supervisor.yielding is not None:
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
             # of these workers: by the time a learner has ended, the supervisor may have the next ones
-            lost = supervisor.lost
+            lost, deaths = supervisor.lost, supervisor.deaths
             learner = (EvalRun if spec.kind == "eval" else Learner)(services, task, spec, started)
             await _unless_lost(learner, lost)
             return Ending("running") if learner.drained else done(learner.remark)
         except WorkerDied as error:
             step = learner.progress if learner else last
             yielding = supervisor.yielding is not None  # they were told to end, and died of nothing
-            if not isinstance(error, StateLost):  # else all others go on, and so does this task
-                await lost.wait()
+            if not isinstance(error, StateLost):  # else it is known already who is replaced
+                await until_first(lost.wait(), supervisor.noticed(deaths))
             if not (yielding or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:

@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 
 from ..errors import AdapterError
-from ..rollout import Finish, Hear, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..rollout import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trajectories import Logprobs, Tokens
 from .device import Device
 from .engine_time import EngineTime
@@ -107,7 +107,7 @@ class SimulatedSampler(Device):
         """See ``Sampler``."""
         self._versions.pop(version, None)
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See ``Sampler``."""
         checksum = self._serving(request.version)
         context = len(request.tokens)

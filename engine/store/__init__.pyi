@@ -136,6 +136,7 @@ from .queries.matchups import (
 )
 from .queries.nodes import (
     NodeRow as NodeRow,
+    drained_nodes as drained_nodes,
     node_rows as node_rows,
 )
 from .queries.past_runs import (

@@ -20,6 +20,11 @@ from .decoder.matrix import (
 from .group_pass import (
     add_gradient as add_gradient,
 )
+from .inputs import (
+    PolicyConfig as PolicyConfig,
+    TrainGroup as TrainGroup,
+    TrainSequence as TrainSequence,
+)
 from .intake import (
     spread as spread,
     train_group as train_group,
@@ -49,14 +54,11 @@ from .peft_model import (
 from .protocol import (
     GroupStats as GroupStats,
     Job as Job,
-    PolicyConfig as PolicyConfig,
     PolicyTrainer as PolicyTrainer,
     Probe as Probe,
     Refused as Refused,
     StepResult as StepResult,
     Trainer as Trainer,
-    TrainGroup as TrainGroup,
-    TrainSequence as TrainSequence,
 )
 from .rooms import (
     pass_room as pass_room,

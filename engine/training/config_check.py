@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..spec import published
-from .protocol import PolicyConfig
+from .inputs import PolicyConfig
 from .step import SCHEDULES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from .protocol import TrainGroup, TrainSequence
+from .inputs import TrainGroup, TrainSequence
 from .tokens import Lesson
 
 

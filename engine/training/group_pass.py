@@ -17,11 +17,12 @@ from torch import Tensor
 from ..trajectories import Logprobs, Tokens
 from .group_check import check_group, fault_of
 from .importance import ImportanceNotes
+from .inputs import TrainGroup, TrainSequence
 from .memory.policy_memory import PolicyMemory
 from .model import B, Model, Slopes
 from .policy_loss import PolicyLoss
 from .probing import ProbeNotes, is_probe, probe_group, taught
-from .protocol import GroupStats, Probe, TrainGroup, TrainSequence
+from .protocol import GroupStats, Probe
 from .signal import has_signal
 from .tokens import Lesson, count_trained
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import numpy as np
 from torch import Tensor
 
+from .inputs import TrainGroup
 from .losses.ratios import LOG_RATIO_LIMIT
-from .protocol import LogWeights, TrainGroup
+from .protocol import LogWeights
 from .tokens import Lesson
 
 

@@ -11,8 +11,9 @@ from collections import Counter
 import numpy as np
 
 from ..trajectories import Episode, Group, Trajectory
+from .inputs import Advantages, TrainGroup, TrainSequence
 from .overlong import KEEP, Overlong
-from .protocol import Advantages, LogWeights, TrainGroup, TrainSequence
+from .protocol import LogWeights
 
 
 def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:

@@ -14,9 +14,10 @@ from ..errors import AdapterError
 from ..faults import Point, reach
 from .group_check import check_group
 from .group_pass import Gradients
+from .inputs import TrainGroup
 from .memory.adapter_cache import AdapterCache
 from .probing import probe_group
-from .protocol import GroupStats, Job, Refused, TrainGroup
+from .protocol import GroupStats, Job, Refused
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
+from .inputs import TrainGroup
 from .memory.layout import Layout
 from .memory.policy_memory import PolicyMemory
-from .protocol import TrainGroup
 from .tokens import Lesson
 
 

@@ -25,11 +25,11 @@ from transformers.utils import logging as transformers_logging
 from ..base import PASS_BYTES, Budget, load_base
 from ..devices import Precision
 from ..errors import BaseModelError
+from .inputs import TrainGroup, TrainSequence
 from .losses.logprobs import token_logprobs
 from .memory.layout import Layout
 from .memory.policy_memory import PolicyMemory
 from .model import Criterion, Groups
-from .protocol import TrainGroup, TrainSequence
 from .rooms import pass_room
 from .tokens import Ints, Lesson, TrainedTokens, lesson_of
 

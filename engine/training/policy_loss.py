@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..spec import published
+from .inputs import PolicyConfig
 from .losses.catalogue import LOSSES
 from .losses.divergence import kl_to_base
 from .losses.terms import TokenView
 from .model import Slopes
-from .protocol import PolicyConfig
 from .tokens import TrainedTokens
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from ..trajectories import Logprobs, Tokens
-from .protocol import Probe, TrainGroup, TrainSequence
+from .inputs import TrainGroup, TrainSequence
+from .protocol import Probe
 from .tokens import Lesson, trained_tokens_of
 
 PROBED = -1

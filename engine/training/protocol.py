@@ -9,94 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from ..trajectories import Logprobs, Mask, Tokens
-
-if TYPE_CHECKING:
-    from .memory.training_state import MovedState
+from ..trajectories import Logprobs, Tokens
+from .inputs import PolicyConfig, TrainGroup
+from .memory.training_state import MovedState
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
-Advantages: TypeAlias = "NDArray[np.float32]"
-
-
-@dataclass(frozen=True)
-class PolicyConfig:
-    """All that decides a policy's updates."""
-
-    rank: int = 16
-    alpha: float = 32.0
-    """The adapter's output is scaled by alpha / rank."""
-    loss: str = "dr_grpo"
-    learning_rate: float = 5e-4
-    schedule: str = "constant"
-    """constant, linear or cosine: how the learning rate falls to 0 at step ``steps``."""
-    warmup: int = 0
-    """Steps in which the learning rate rises."""
-    steps: int = 0
-    """Steps of the whole run; only schedules that fall need it."""
-    epochs: int = 1
-    """Optimizer updates on the groups of one step."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
-    clip_norm: float = 1.0
-    """Largest gradient norm; 0 is off."""
-    clip_low: float | None = None
-    """A ratio is clipped below 1 - clip_low; None: what the loss was published with."""
-    clip_high: float | None = None
-    """A ratio is clipped above 1 + clip_high; None: what the loss was published with."""
-    importance: str = "truncate"
-    """truncate, mask or none: what becomes of importance weights outside of floor and cap."""
-    importance_cap: float = 2.0
-    """The largest importance weight, C."""
-    importance_floor: float = 0.0
-    kl: float = 0.0
-    """Weight of the KL term to the base; 0 is off."""
-    entropy: float = 0.0
-    """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
-    denominator: float = 1.0
-    """The divisor of a step's sums, where it is known before the first group: see ``spec/losses.py``."""
-    temperature: float = 1.0
-    """Temperature of the rollouts: logits are divided by it before log-probabilities are taken."""
-    seed: int = 0
-    """Seed of the initial A matrices (B starts at zero)."""
-    repeats: bool = False
-    """Whether the last bits must repeat: its passes then take no cores that others lend."""
-
-
-@dataclass(frozen=True)
-class TrainSequence:
-    """One trajectory as the loss sees it."""
-
-    tokens: Tokens
-    """int32 (T,)"""
-    mask: Mask
-    """uint8 (T,): 1 on the policy's own tokens."""
-    logprobs: Logprobs
-    """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
-    advantage: float
-    """Of each of its sampled tokens, unless ``advantages`` says otherwise."""
-    episode_tokens: int = 0
-    """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
-    proximal: Logprobs | None = None
-    """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
-    epochs."""
-    advantages: Advantages | None = None
-    """float32 (T,): that of each token, where turns have advantages of their own; what stands at tokens that were not
-    sampled does not count."""
-
-
-@dataclass(frozen=True)
-class TrainGroup:
-    """A closed group; its gradient is a sum, so groups may come in any number of calls before a step."""
-
-    number: int
-    sequences: tuple[TrainSequence, ...]
 
 
 @dataclass(frozen=True)

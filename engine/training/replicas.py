@@ -20,11 +20,12 @@ import torch
 
 from ..trajectories import Logprobs, Tokens
 from .group_pass import Work, add_gradients, sequence_logprobs
+from .inputs import TrainGroup
 from .memory.policy_memory import PolicyMemory
 from .model import Model
 from .out_of_memory import DeviceFull, on
 from .probing import joined
-from .protocol import GroupStats, LogWeights, TrainGroup
+from .protocol import GroupStats, LogWeights
 
 R = TypeVar("R")
 WORTH = 1024

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .protocol import PolicyConfig, TrainGroup, TrainSequence
+from .inputs import PolicyConfig, TrainGroup, TrainSequence
 
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:

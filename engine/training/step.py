@@ -19,8 +19,8 @@ from ..errors import AdapterError
 from ..spec import published
 from .adamw import AdamState, adamw, clip
 from .group_pass import Gradients
+from .inputs import PolicyConfig
 from .memory.policy_memory import PolicyMemory
-from .protocol import PolicyConfig
 
 
 @dataclass(frozen=True)

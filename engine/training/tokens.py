@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .protocol import TrainGroup, TrainSequence
+from .inputs import TrainGroup, TrainSequence
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]

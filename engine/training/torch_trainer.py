@@ -27,6 +27,7 @@ from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
 from .config_check import check_config
 from .group_pass import Work
+from .inputs import PolicyConfig, TrainGroup
 from .jobs import Jobs
 from .load import keep_freed_memory, load_model
 from .memory.adapter_cache import AdapterCache
@@ -36,7 +37,7 @@ from .memory.policy_memory import PolicyMemory, fresh, from_state, to_state
 from .memory.training_state import MovedState
 from .model import Model
 from .out_of_memory import PassBackoff, once_more
-from .protocol import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
+from .protocol import GroupStats, Job, Probe, Refused, StepResult
 from .replicas import Replicas
 from .rooms import host_room, limit, policy_room
 from .step import Step, make_step

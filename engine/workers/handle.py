@@ -19,7 +19,7 @@ from ..errors import OutOfMemory, WorkerDied
 from .child import Child
 from .ending import sentence
 from .failures import rebuild
-from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, Streamed, StreamingCall, pack, read
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class WorkerHandle:
         self._hung = False
         self._watch: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._hearing: dict[int, Callable[[Any], None]] = {}
+        self._streams: dict[int, Callable[[Any], None]] = {}
         self._numbers = itertools.count(1)  # 0 is the start-up
 
     @classmethod
@@ -82,12 +82,12 @@ class WorkerHandle:
         """Whether the process has not ended."""
         return not self.died.is_set()
 
-    def call(self, method: str, *args: Any, heard: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
+    def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
         """Run an async method of the worker's object, or of a part of it (``part.method``): a future of its value.
 
         It is sent at once, awaited or not. The future raises what the method raised (``MarlaasError`` and
-        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``. ``heard`` is for a method that has
-        such an argument, too: it is called here with what the method calls it with there, until the future is done.
+        ``ValueError`` as themselves, others as ``CallFailed``), or ``WorkerDied``. ``stream_to`` is for a method
+        that has such an argument: what the method calls it with there it is called with here, until the future is done.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
         if not self._begun or not self.alive:
@@ -95,11 +95,11 @@ class WorkerHandle:
             return answer
         number = next(self._numbers)
         self._waiting[number] = answer
-        if heard is None:
+        if stream_to is None:
             self._outbox.send(Call(number, method, args))
         else:
-            self._hearing[number] = heard
-            self._outbox.send(HeardCall(number, method, args))
+            self._streams[number] = stream_to
+            self._outbox.send(StreamingCall(number, method, args))
         return answer
 
     def post(self, method: str, *args: Any, haste: bool = False) -> None:
@@ -149,7 +149,7 @@ class WorkerHandle:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while messages := await read(reader):
-            answers = [message for message in messages if isinstance(message, Answer | Failed | Note)]
+            answers = [message for message in messages if isinstance(message, Answer | Failed | Streamed)]
             for message in answers:
                 self._receive(message)
             if len(answers) < len(messages):
@@ -164,7 +164,7 @@ class WorkerHandle:
             if not answer.done():
                 answer.set_exception(self.death())
         self._waiting.clear()
-        self._hearing.clear()
+        self._streams.clear()
         self._child.close()
 
     async def _look_after(self) -> None:
@@ -186,12 +186,12 @@ class WorkerHandle:
         with contextlib.suppress(WorkerDied):
             await self.call(PING)
 
-    def _receive(self, message: Answer | Failed | Note) -> None:
-        if isinstance(message, Note):
-            self._hear(message)
+    def _receive(self, message: Answer | Failed | Streamed) -> None:
+        if isinstance(message, Streamed):
+            self._pass_on(message)
             return
         answer = self._waiting.pop(message.id, None)
-        self._hearing.pop(message.id, None)
+        self._streams.pop(message.id, None)
         if answer is None or answer.done():
             return  # its caller was cancelled
         if isinstance(message, Answer):
@@ -199,14 +199,14 @@ class WorkerHandle:
         else:
             answer.set_exception(rebuild(message, self.name))
 
-    def _hear(self, note: Note) -> None:
-        answer, heard = self._waiting.get(note.id), self._hearing.get(note.id)
-        if answer is None or answer.done() or heard is None:
+    def _pass_on(self, streamed: Streamed) -> None:
+        answer, stream_to = self._waiting.get(streamed.id), self._streams.get(streamed.id)
+        if answer is None or answer.done() or stream_to is None:
             return  # its caller was cancelled
         try:
-            heard(note.value)
+            stream_to(streamed.value)
         except Exception as error:  # other callers wait for their answers
-            self._loop.call_exception_handler({"message": "what a worker said was not heard", "exception": error})
+            self._loop.call_exception_handler({"message": "what a worker streamed was not taken", "exception": error})
 
     def _refuse(self, message: Message, error: Exception) -> None:
         """Fail a call whose arguments cannot be pickled."""
@@ -214,7 +214,7 @@ class WorkerHandle:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.pop(message.id, None) if isinstance(message, Call) and message.id is not None else None
         if isinstance(message, Call) and message.id is not None:
-            self._hearing.pop(message.id, None)
+            self._streams.pop(message.id, None)
         if answer is not None and not answer.done():
             answer.set_exception(error)
 

@@ -25,7 +25,7 @@ from ..devices import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
 from .failures import describe
-from .wire import PING, Answer, Call, Failed, HeardCall, Message, Note, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, Streamed, StreamingCall, pack, read
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -131,9 +131,9 @@ async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> N
 
 def _run(target: Any, call: Call, send: Callable[[Message], None]) -> Awaitable[Any]:
     method, number = attrgetter(call.method)(target), call.id
-    if number is None or not isinstance(call, HeardCall):
+    if number is None or not isinstance(call, StreamingCall):
         return cast(Awaitable[Any], method(*call.args))
-    return cast(Awaitable[Any], method(*call.args, heard=lambda value: send(Note(number, value))))
+    return cast(Awaitable[Any], method(*call.args, stream_to=lambda value: send(Streamed(number, value))))
 
 
 def _end(code: int) -> NoReturn:

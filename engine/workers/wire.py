@@ -50,13 +50,13 @@ class Call:
 
 
 @dataclass(frozen=True)
-class HeardCall(Call):
-    """One whose caller hears what the method says before it returns: it gets the argument ``heard``."""
+class StreamingCall(Call):
+    """One whose method streams values to its caller before it returns: it gets the argument ``stream_to``."""
 
 
 @dataclass(frozen=True)
-class Note:
-    """What a method has said to ``heard``; before its ``Answer``, in the order in which it was said."""
+class Streamed:
+    """A value that a method has streamed; before its ``Answer``, in their order."""
 
     id: int
     value: Any
@@ -86,7 +86,7 @@ PING = "?"
 """The method of a call that the host answers itself: whether its event loop still runs. No method of a worker can have
 this name."""
 
-Message = Start | Ready | Call | Note | Answer | Failed
+Message = Start | Ready | Call | Streamed | Answer | Failed
 
 
 def pack(*messages: Message) -> bytes:

@@ -201,8 +201,8 @@ def answers(raw: bytes) -> Iterator[Answer]:
 
 def check_error(said: Any, path: str | None) -> None:
     """An error of OpenAI's form, or of Anthropic's; with a path of that one's interface."""
-    form = "anthropic" if said.get("type") == "error" else "openai"
-    assert path is None or form == form_of(path, {}), said
+    form = "anthropic" if said.get("type") == "error" else "openai"  # responses differ in the names of parameters alone
+    assert path is None or (form == "anthropic") == (form_of(path, {}) == "anthropic"), said
     error = said["error"]
     assert isinstance(error["message"], str) and error["message"] and isinstance(error["type"], str), said
     assert form == "anthropic" or {"param", "code"} <= set(error), said

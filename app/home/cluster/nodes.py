@@ -49,6 +49,7 @@ def cluster_state(home: Home) -> ClusterState | None:
         return None
     with reading(home) as reader:
         rows = tuple(reader.nodes()) if reader is not None and control.alive(home) else ()
+        drained = reader.drained_nodes() if reader is not None else frozenset()
     token = None if cluster.insecure else token_file(home, cluster)
     if rows:
         return ClusterState(address, own, True, rows, token)
@@ -63,7 +64,9 @@ def cluster_state(home: Home) -> ClusterState | None:
         )
     found = [
         NodeRow(
-            node["id"], node["name"], node["address"], node["alive"], here=node["address"] == (own.ip if own else "")
+            *(node["id"], node["name"], node["address"], node["alive"]),
+            here=node["address"] == (own.ip if own else ""),
+            draining=node["name"] in drained,
         )
         for node in seen["nodes"]
     ]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
+from marlaas.engine.programs import run_program
 
 from ...words.format import line, size
 from .devices import Devices
@@ -89,32 +89,16 @@ def _llama(home: Home) -> Finding:
 
 
 def _probe(name: str, code: str, advice: str) -> Finding:
-    status, text = run_program([sys.executable, "-P", "-c", code], PROBE_SECONDS)
+    try:
+        status, text = run_program([sys.executable, "-P", "-c", code], PROBE_SECONDS)
+    except OSError as error:
+        status, text = 1, str(error)
     last = line(text.strip().splitlines()[-1] if text.strip() else "", 160)
     if status == 0:
         return Finding(name, "ok", last)
     if status == -4:  # SIGILL
         return Finding(name, "missing", "crashes: it was built for another processor", advice)
     return Finding(name, "missing", last or f"ends with status {status}", advice)
-
-
-def run_program(command: list[str], timeout: float) -> tuple[int, str]:
-    """Its exit status and all that it printed; 1 and a reason where it did not run or took over ``timeout`` seconds."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            text=True,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired:
-        return 1, f"no answer within {timeout:g} s"
-    except OSError as error:
-        return 1, str(error)
-    return done.returncode, done.stdout
 
 
 def _home(home: Home) -> Finding:

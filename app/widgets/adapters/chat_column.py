@@ -79,7 +79,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
             old.remove()
         self.call_after_refresh(self.scroll_end, animate=False)
 
-    def hear(self, speech: Speech, problem: str = "") -> None:
+    def show_reply(self, speech: Speech, problem: str = "") -> None:
         """Show what has been said so far."""
         if self._answer is None:
             return

@@ -25,7 +25,7 @@ from ...trajectories import Tokens
 from .loaded import Lent
 from .messages import calls, forced, messages, refused, tools
 from .prompts import of_chat, of_prompt
-from .turn import Ear, Sampled, sample
+from .turn import Sampled, TurnStream, sample
 from .wishes import Manner, manner
 
 MOST_TURNS = 1024
@@ -78,14 +78,14 @@ class Desk:
         wishes = how.wishes(echo)
         return request if wishes is None else request.wishing(wishes)
 
-    async def sampled(self, request: SampleRequest, ear: Ear | None, where: str) -> Sampled:
+    async def sampled(self, request: SampleRequest, stream: TurnStream | None, where: str) -> Sampled:
         """Sample one choice, and free the samplers from it. Raises ``Refusal`` of the parameter ``where`` for what no
         sampler can do."""
         if request.max_tokens == 0 and (request.wishes is None or not request.wishes.prompt):
             return Sampled((), "length")
         client = self.rollout.sampler_client(self.lent.replicas, "")
         try:
-            return await sample(client, request, ear, self.text_of)
+            return await sample(client, request, stream, self.text_of)
         except ValueError as error:
             raise refused(str(error), where) from error
         finally:
@@ -104,18 +104,18 @@ async def answer_chat(desk: Desk, request: Chat, tell: Tell) -> Answered:
     opened = bool(renderer.thinks and opened_thought(prompt.tolist(), renderer.vocabulary.decode))
 
     async def choice(number: int) -> tuple[Choice, Sampled]:
-        hearing = _hearing(desk, how, renderer.thinks, opened, bool(offered))
-        voice = _Voice(request.id, number, tell, hearing) if request.stream and not wanted else None
-        ear = Ear(hearing, desk.text_of, voice.hear if voice else None) if voice or how.stops else None
+        reply = _reply_stream(desk, how, renderer.thinks, opened, bool(offered))
+        pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream and not wanted else None
+        stream = TurnStream(reply, desk.text_of, pieces.add if pieces else None) if pieces or how.stops else None
         asked = desk.request(prompt, how, how.seed_of(0, number), echo=False)
-        sampled = await desk.sampled(asked, ear, how.schema_from if how.schema else "messages")
+        sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "messages")
         spoken = renderer.parse(sampled.tokens, prompt.tolist(), bool(offered))
         made = forced_call(spoken.shown or spoken.thinking) if wanted else spoken.tool_calls if offered else ()
         text = "" if wanted and made else spoken.text if offered else spoken.shown
         stopped = first_stop(text, how.stops)
         text = before_stop(text, how.stops)
-        if voice is not None:
-            voice.end(spoken.thinking, text)
+        if pieces is not None:
+            pieces.end(spoken.thinking, text)
         finish = "tool" if made else sampled.finish
         shown = sampled.shown
         return Choice(request.id, number, text, finish, spoken.thinking, calls(made), shown, stopped), sampled
@@ -140,39 +140,39 @@ async def answer_prompts(desk: Desk, request: Complete, tell: Tell) -> Answered:
         prompt, told = prompts[place], request.prompts[place]
         echoed = request.echo and how.logprobs
         before = "" if not request.echo else told if isinstance(told, str) else _text(desk, prompt.tolist())
-        hearing = _hearing(desk, how, thinks=False, opened=False, tools=False)
-        voice = _Voice(request.id, number, tell, hearing) if request.stream else None
-        if voice is not None and before and not echoed:
+        reply = _reply_stream(desk, how, thinks=False, opened=False, tools=False)
+        pieces = _ChoicePieces(request.id, number, tell, reply) if request.stream else None
+        if pieces is not None and before and not echoed:
             tell(Piece(request.id, number, before))
-        hears = how.stops or (voice is not None and not echoed)
-        ear = Ear(hearing, desk.text_of, voice.hear if voice and not echoed else None) if hears else None
+        streamed = pieces.add if pieces and not echoed else None
+        stream = TurnStream(reply, desk.text_of, streamed) if streamed or how.stops else None
         seed = how.seed_of(place, which)
         asked = desk.request(prompt, how, seed, echoed)
-        sampled = await desk.sampled(asked, ear, how.schema_from if how.schema else "prompt")
+        sampled = await desk.sampled(asked, stream, how.schema_from if how.schema else "prompt")
         text = before_stop(_text(desk, sampled.tokens), how.stops)
         shown = sampled.prompt + sampled.shown
-        if voice is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first
+        if pieces is not None and echoed:  # what is said of the prompt is known at the end alone, and comes first
             tell(Piece(request.id, number, before + text, "", shown))
-        elif voice is not None:
-            voice.end("", text)
+        elif pieces is not None:
+            pieces.end("", text)
         return Choice(request.id, number, before + text, sampled.finish, tokens=shown), sampled
 
     found = await _all(partial(choice, number) for number in range(len(prompts) * how.choices))
     return _answered(desk, [len(prompt) for prompt in prompts], found)
 
 
-class _Voice:
-    """Tells a stream what of a choice is certain."""
+class _ChoicePieces:
+    """Tells what of a choice is certain, piece by piece."""
 
-    def __init__(self, request: int, choice: int, tell: Tell, hearing: ReplyStream) -> None:
+    def __init__(self, request: int, choice: int, tell: Tell, reply: ReplyStream) -> None:
         self._request, self._choice = request, choice
         self._tell = tell
-        self._hearing = hearing
+        self._reply = reply
         self._thinking = self._text = ""
 
-    def hear(self, tokens: tuple[Token, ...]) -> None:
+    def add(self, tokens: tuple[Token, ...]) -> None:
         """Something was sampled; ``tokens`` where log-probabilities were asked for."""
-        thinking, text = self._hearing.delta()
+        thinking, text = self._reply.delta()
         self._thinking += thinking
         self._text += text
         self._say(text, thinking, tokens)
@@ -188,7 +188,7 @@ class _Voice:
             self._tell(Piece(self._request, self._choice, text, thinking, tokens))
 
 
-def _hearing(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
+def _reply_stream(desk: Desk, how: Manner, thinks: bool, opened: bool, tools: bool) -> ReplyStream:
     renderer = desk.renderer
     return ReplyStream(renderer.vocabulary.decode, renderer.stop_ids, how.stops, thinks, opened, tools)
 

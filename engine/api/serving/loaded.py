@@ -1,7 +1,7 @@
 """Versions that samplers hold because clients asked for them: loaded on demand, the least recently used leave.
 
 Beside the versions of tasks at most ``MOST`` are held. One that a client is being answered with never leaves, and its
-file stays on the disk. With new workers all begin anew.
+file stays on the disk. With new workers all begin anew; where one sampler has a successor, each is loaded again.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ...errors import AdapterError, MarlaasError
+from ...errors import AdapterError, MarlaasError, WorkerDied
 from ...gateway import Refusal
 from ...home import Home
 from ...rollout import Replicas, Rollout, SamplerEndpoint
@@ -96,7 +96,10 @@ class LoadedVersions:
         version = named.version
         key = f"clients/{named.name}-{version.checksum}" if version else "clients/base"
         with self.table.hold(version.id if version else 0):
-            held = self._held.get(key) or self._begin(machine, named, key)
+            living = [endpoint for endpoint in machine.endpoints.values() if not endpoint.lost]
+            held = self._held.get(key)
+            if held is None or held.replicas.endpoints != tuple(living):
+                held = self._begin(machine, living, named, key)
             self._held.move_to_end(key)
             held.users += 1
             try:
@@ -105,17 +108,18 @@ class LoadedVersions:
             finally:
                 held.users -= 1
 
-    def _begin(self, machine: Machine, named: Named, key: str) -> _Held:
+    def _begin(self, machine: Machine, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> _Held:
         """Load a version, in the place of the one that nobody has used for longest, if it must be."""
-        if len(self._held) >= self.most:
+        if key not in self._held and len(self._held) >= self.most:
             free = next((held for held in self._held.values() if not held.users), None)
             if free is None:
                 message = f"All {self.most} versions that the samplers hold for clients are being used. Try again."
                 raise Refusal(503, "models_busy", message, "model", SOON)
             del self._held[free.name]
             self._retire(machine, free.name)
-        endpoints = list(machine.endpoints.values())
-        loading = asyncio.ensure_future(self._load(machine, named, key))
+        if not endpoints:
+            raise WorkerDied("No sampler lives.")
+        loading = asyncio.ensure_future(self._load(machine, endpoints, named, key))
         self._held[key] = held = _Held(key, Replicas(endpoints), loading)
         loading.add_done_callback(lambda done: self._loaded(held, done))
         return held
@@ -126,23 +130,25 @@ class LoadedVersions:
         if failed and self._held.get(held.name) is held:
             del self._held[held.name]
 
-    async def _load(self, machine: Machine, named: Named, key: str) -> None:
+    async def _load(self, machine: Machine, endpoints: Sequence[SamplerEndpoint], named: Named, key: str) -> None:
         if leaving := self._retiring.get(key):
             await leaving
         if named.version is not None:
-            await self._load_file(machine, key, named.version.path, named.version.checksum)
+            await self._load_file(machine, endpoints, key, named.version.path, named.version.checksum)
             return
         path = machine.home.scratch / "served-base.safetensors"
         try:
             checksum = await asyncio.to_thread(machine.write_bare, path)
-            await self._load_file(machine, key, str(path), checksum)
+            await self._load_file(machine, endpoints, key, str(path), checksum)
         finally:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    async def _load_file(self, machine: Machine, key: str, path: str, checksum: str) -> None:
+    async def _load_file(
+        self, machine: Machine, endpoints: Sequence[SamplerEndpoint], key: str, path: str, checksum: str
+    ) -> None:
         """Every sampler loads it: each turn goes to the one that is done with it first."""
-        loads = (endpoint.sampler.load(key, path) for endpoint in machine.endpoints.values())
+        loads = (endpoint.sampler.load(key, path) for endpoint in endpoints)
         found = await asyncio.gather(*loads, return_exceptions=True)
         problem = next((one for one in found if isinstance(one, BaseException)), None)
         if problem is None and any(one != checksum for one in found):

@@ -1,4 +1,4 @@
-"""One choice: sampled at the samplers that serve its version, in its tenant's turn, heard where somebody listens."""
+"""One choice: sampled at the samplers that serve its version, in its tenant's turn, and streamed if the client asks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...gateway.wire import Token
-from ...rollout import Extras, Heard, Likeliest, ReplyStream, SamplerClient, SampleRequest, SampleResult
+from ...rollout import Extras, Likeliest, NewTokens, ReplyStream, SamplerClient, SampleRequest, SampleResult
 from ...trajectories import Logprobs
 
 TextOf = Callable[[int], str]
@@ -32,12 +32,12 @@ class Sampled:
     """Tokens of the prompt that were not computed for this choice."""
 
 
-class Ear:
-    """Hears one turn: passes its text on, and ends it where a text does that the client named."""
+class TurnStream:
+    """The tokens of one turn: passes their text on, and ends the turn where a text does that the client named."""
 
-    def __init__(self, stream: ReplyStream, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
+    def __init__(self, reply: ReplyStream, text_of: TextOf, tell: Callable[[tuple[Token, ...]], None] | None) -> None:
         """``tell`` is called after each piece with its tokens, which are empty without log-probabilities."""
-        self.stream = stream
+        self.reply = reply
         self._text_of = text_of
         self._tell = tell
         self.tokens: list[int] = []
@@ -45,39 +45,39 @@ class Ear:
         self.turn: asyncio.Future[SampleResult] | None = None
         """To be cancelled where the reply has ended before the sampler ends it."""
 
-    def hear(self, heard: Heard) -> None:
+    def add(self, new: NewTokens) -> None:
         """Further tokens were sampled."""
-        if self.stream.kept is not None:
+        if self.reply.kept is not None:
             return
-        ids = heard.tokens.tolist()
-        self.stream.add(ids)
-        left = len(ids) if self.stream.kept is None else self.stream.kept - len(self.tokens)
+        ids = new.tokens.tolist()
+        self.reply.add(ids)
+        left = len(ids) if self.reply.kept is None else self.reply.kept - len(self.tokens)
         self.tokens += ids[:left]
-        shown = _tokens(ids, heard.extras, self._text_of)[:left]
+        shown = _tokens(ids, new.extras, self._text_of)[:left]
         self.shown += shown
         if self._tell is not None:
             self._tell(tuple(shown))
-        if self.stream.kept is not None and self.turn is not None:
+        if self.reply.kept is not None and self.turn is not None:
             self.turn.cancel()
 
 
-async def sample(client: SamplerClient, request: SampleRequest, ear: Ear | None, text_of: TextOf) -> Sampled:
+async def sample(client: SamplerClient, request: SampleRequest, stream: TurnStream | None, text_of: TextOf) -> Sampled:
     """Sample one choice. Raises what the samplers raise; where it is cancelled the turn ends at once."""
-    if ear is None:
+    if stream is None:
         result = await client.generate(request)
         shown = _tokens(result.tokens.tolist(), result.extras, text_of)
     else:
-        ear.turn = turn = asyncio.ensure_future(client.generate(request, heard=ear.hear))
+        stream.turn = turn = asyncio.ensure_future(client.generate(request, stream_to=stream.add))
         try:
             result = await turn
         except asyncio.CancelledError:
             own = asyncio.current_task()
-            if ear.stream.kept is None or (own is not None and own.cancelling()):
+            if stream.reply.kept is None or (own is not None and own.cancelling()):
                 raise
-            return Sampled(tuple(ear.tokens), "stop", tuple(ear.shown))
-        shown = ear.shown
-    tokens = tuple(ear.tokens if ear is not None else result.tokens.tolist())
-    stopped = ear is not None and ear.stream.kept is not None
+            return Sampled(tuple(stream.tokens), "stop", tuple(stream.shown))
+        shown = stream.shown
+    tokens = tuple(stream.tokens if stream is not None else result.tokens.tolist())
+    stopped = stream is not None and stream.reply.kept is not None
     return Sampled(
         tokens,
         "stop" if stopped or result.finish == "stop" else "length",

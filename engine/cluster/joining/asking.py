@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
+
+from ...programs import run_program
 
 SECONDS = 45.0
 """Seconds that a question may take in all, with the imports of a busy machine."""
@@ -38,21 +39,12 @@ def ask(
     """
     command = [sys.executable, "-P", "-m", "marlaas.engine.cluster.joining.asking", what, address, json.dumps(given)]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | HASTE | dict(environment),
-            timeout=seconds,
-            text=True,
-            errors="replace",
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": "time", "why": f"no answer within {seconds:g} s"}
+        status, said = run_program(command, seconds, {**HASTE, **environment})
+    except TimeoutError as error:
+        return {"failed": "time", "why": str(error)}
     except OSError as error:
         return {"failed": "other", "why": str(error)}
-    return answer_in(done.stdout, done.returncode)
+    return answer_in(said, status)
 
 
 def answer_in(said: str, status: int) -> dict[str, Any]:

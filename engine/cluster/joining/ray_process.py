@@ -8,7 +8,6 @@ which ends everybody's, is never needed. Imports no ray.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ import psutil
 
 from ...errors import ClusterUnreachable, ConfigError
 from ...home import ClusterSettings, Home
+from ...locks import said_by_holder, taken
 from .addresses import Address
 from .ports import port_flags
 from .safety import HEAD_FLAGS, ray_environment, ray_flags
@@ -82,17 +82,9 @@ def ray_folder(home: Home) -> Path:
 
 def local_node(home: Home) -> LocalNode | None:
     """The Ray that this home has started on this machine, if it lives."""
-    try:
-        file = os.open(home.node_lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+    text = said_by_holder(home.node_lock, SIZE)
+    if text is None:
         return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except OSError:
-        text = os.read(file, SIZE).decode(errors="replace")
-    finally:
-        os.close(file)
     try:
         return LocalNode(**json.loads(text))
     except (ValueError, TypeError):
@@ -245,16 +237,12 @@ def _made(folder: Path) -> Path:
 def _locked(home: Home) -> int:
     """The lock, held. Raises ``ConfigError`` where this home's Ray holds it."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for last in (*[False] * (ATTEMPTS - 1), True):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError:
-            if last:
-                os.close(lock)
-                raise already(local_node(home)) from None
+    for _ in range(ATTEMPTS):
+        if taken(lock):
+            return lock
         time.sleep(POLL)
-    return lock
+    os.close(lock)
+    raise already(local_node(home))
 
 
 def already(node: LocalNode | None) -> ConfigError:

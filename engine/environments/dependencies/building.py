@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ from typing import BinaryIO
 import uv
 
 from ...home import EnvironmentSettings
+from ...locks import taken
 from .venv import Venv
 
 PATIENCE = 3600.0
@@ -74,21 +74,13 @@ async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
     """Hold the lock. Installers inherit it: one that outlives a killed engine still keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _locked(descriptor):
+        if not taken(descriptor):
             said("Another installation of this home is under way; this one comes after it.")
-            while not _locked(descriptor):
+            while not taken(descriptor):
                 await asyncio.sleep(_LOOK)
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, said: Said) -> None:

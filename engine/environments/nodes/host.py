@@ -23,7 +23,7 @@ from ..dependencies.interpreters import Interpreters, Refused, Waiting
 from ..files.snapshots import Snapshots
 from ..process.door import Door
 from ..process.launch import Folders, Launched, launch
-from .orders import WINDOW, Began, Heard, Passed, Prepared, Said, Used, Version
+from .orders import WINDOW, Began, Passed, Prepared, ProcessEvent, Said, Used, Version
 from .rows import RowsThere
 
 PIECE = 64 << 10
@@ -37,7 +37,7 @@ SHARED = "_scoring"
 MOST_PRINTED = 64 << 10
 """Bytes of a log that are passed on with one report; what is printed faster than that is left out."""
 
-Hear = Callable[[Heard], None]
+OnEvent = Callable[[ProcessEvent], None]
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class _Running:
 
     launched: Launched
     writer: asyncio.StreamWriter
-    heard: Hear
+    stream_to: OnEvent
     room: int = WINDOW
     """Bytes that may still be passed on before the engine has taken some."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -121,7 +121,7 @@ class ProcessHost:
         await asyncio.to_thread(self._rows.lay_out, files, folder)
         return str(folder)
 
-    async def run(self, number: int, version: str, scores: bool, shared: bool, *, heard: Hear) -> str:
+    async def run(self, number: int, version: str, scores: bool, shared: bool, *, stream_to: OnEvent) -> str:
         """Run a process of a prepared version until it ends; returns a sentence about its end.
 
         ``scores``: it scores, and imports nothing at first; ``shared``: other versions may be loaded into it, too.
@@ -132,8 +132,8 @@ class ProcessHost:
             folders = Folders(scratch, log, folders.runtime)
         launched = await launch(path, folders, scores)
         reader, writer = await asyncio.open_connection(sock=launched.connection, limit=PIECE)
-        running = self._running[number] = _Running(launched, writer, heard)
-        heard(Began(launched.pid))
+        running = self._running[number] = _Running(launched, writer, stream_to)
+        stream_to(Began(launched.pid))
         tasks = [asyncio.ensure_future(self._pulse(running)), asyncio.ensure_future(self._report(running))]
         try:
             await self._pass_on(running, reader)
@@ -143,7 +143,7 @@ class ProcessHost:
             for task in (*tasks, *running.tasks):
                 task.cancel()
             await asyncio.gather(*tasks, *running.tasks, return_exceptions=True)
-            heard(self._used(running))
+            stream_to(self._used(running))
             if running.door is not None:
                 running.door.close()
             writer.close()
@@ -172,7 +172,7 @@ class ProcessHost:
     async def prints_to(self, number: int, log: str) -> None:
         """What a process prints goes to another log from now on."""
         if running := self._running.get(number):
-            running.heard(self._used(running))
+            running.stream_to(self._used(running))
             running.launched.log = Path(log)
 
     async def kill(self, number: int) -> None:
@@ -213,7 +213,7 @@ class ProcessHost:
     async def _pass_on(self, running: _Running, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
-                running.heard(Said(data))
+                running.stream_to(Said(data))
                 running.room -= len(data)
                 while running.room <= 0:
                     running.taken.clear()
@@ -223,11 +223,11 @@ class ProcessHost:
         loop, connection = asyncio.get_running_loop(), running.launched.pulse.connection
         with contextlib.suppress(OSError):
             while data := await loop.sock_recv(connection, PIECE):
-                running.heard(Said(data, pulse=True))
+                running.stream_to(Said(data, pulse=True))
 
     async def _report(self, running: _Running) -> None:
         while True:
-            running.heard(self._used(running))
+            running.stream_to(self._used(running))
             running.launched.trim_log()
             await asyncio.sleep(LOOK)
 
@@ -252,13 +252,13 @@ class ProcessHost:
         number, (ours, theirs) = next(self._numbers), socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=theirs)
         running.passing[number] = writer
-        running.heard(Passed(number, None))
+        running.stream_to(Passed(number, None))
 
         async def copy() -> None:
             with contextlib.suppress(OSError):
                 while data := await reader.read(PIECE):
-                    running.heard(Passed(number, data))
-            running.heard(Passed(number, b""))
+                    running.stream_to(Passed(number, data))
+            running.stream_to(Passed(number, b""))
 
         task = asyncio.ensure_future(copy())
         running.tasks.add(task)

@@ -68,4 +68,4 @@ class Passed:
     data: bytes | None
 
 
-Heard = Began | Said | Used | Passed
+ProcessEvent = Began | Said | Used | Passed

@@ -23,7 +23,7 @@ from ..files.source import SourceError, read_source
 from ..process.launch import Folders, Opening, PluginProcess, open_log, trim
 from ..process.pulse import Pulse
 from .host import PIECE
-from .orders import Began, Heard, Passed, Prepared, Said, Used, Version
+from .orders import Began, Passed, Prepared, ProcessEvent, Said, Used, Version
 from .rows import Parcel
 
 
@@ -32,7 +32,7 @@ class Caller(Protocol):
 
     died: asyncio.Event
 
-    def call(self, method: str, *args: Any, heard: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
+    def call(self, method: str, *args: Any, stream_to: Callable[[Any], None] | None = None) -> asyncio.Future[Any]:
         """Run a method of the worker; see ``WorkerHandle.call``."""
 
     def post(self, method: str, *args: Any) -> None:
@@ -165,7 +165,7 @@ class RemoteProcess:
         self._used = Used(0.0, 0.0)
         self._began = asyncio.Event()
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._heard: asyncio.Queue[bytes] = asyncio.Queue()
+        self._received: asyncio.Queue[bytes] = asyncio.Queue()
         self._door: _RemoteDoor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -192,7 +192,7 @@ class RemoteProcess:
     async def begin(self, scores: bool, shared: bool) -> None:
         """Start it. Raises ``OSError`` where that fails."""
         self._node.running += 1
-        running = self._node.caller.call("run", self._number, self._version, scores, shared, heard=self._hear)
+        running = self._node.caller.call("run", self._number, self._version, scores, shared, stream_to=self._receive)
         for work in (self._up(), self._ask(), self._until_over(running)):
             self._do(work)
         await until_first(self._began.wait(), asyncio.shield(self._over))
@@ -254,18 +254,18 @@ class RemoteProcess:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _hear(self, heard: Heard) -> None:
-        match heard:
+    def _receive(self, event: ProcessEvent) -> None:
+        match event:
             case Said(data, pulse=False):
-                self._heard.put_nowait(data)
+                self._received.put_nowait(data)
             case Said(data):
                 with contextlib.suppress(OSError):
                     self._answering.send(data)
             case Used():
-                self._used = heard
-                self._print(heard.printed)
+                self._used = event
+                self._print(event.printed)
             case Passed() if self._door is not None:
-                self._door.hear(heard)
+                self._door.receive(event)
             case Began(pid):
                 self.pid = pid
                 self._began.set()
@@ -292,7 +292,7 @@ class RemoteProcess:
             await self._door.close()
         self._node.running -= 1
         self._over.set_result(sentence)
-        self._heard.put_nowait(b"")
+        self._received.put_nowait(b"")
         self._answering.close()
         self.pulse.close()
 
@@ -301,7 +301,7 @@ class RemoteProcess:
         reader, writer = await asyncio.open_connection(sock=self._theirs, limit=PIECE)
         self._do(self._down(reader))
         with contextlib.suppress(OSError):
-            while data := await self._heard.get():
+            while data := await self._received.get():
                 writer.write(data)
                 await writer.drain()
                 self._post("taken", len(data))
@@ -342,7 +342,7 @@ class _RemoteDoor:
             raise EnvironmentFailure(error.message) from error
         return name
 
-    def hear(self, passed: Passed) -> None:
+    def receive(self, passed: Passed) -> None:
         """Bytes of a connection there; they are written in the order in which they came."""
         if passed.data is None:
             opened = asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from ...rollout import Hear, Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ...rollout import OnTokens, Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ...trajectories import Logprobs, Tokens
 from .gate import Gate
 from .turns import Party
@@ -56,9 +56,9 @@ class LightSleeper:
         """See the protocol."""
         return await self._sampler.limits()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See the protocol."""
-        return await self._awake(partial(self._sampler.generate, request, heard=heard))
+        return await self._awake(partial(self._sampler.generate, request, stream_to=stream_to))
 
     async def load(self, version: str, path: str) -> str:
         """See the protocol."""

@@ -17,6 +17,8 @@ from .speed import rates_of
 from .wishes import TORCH_KINDS, Choices
 from .words import size
 
+KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
+"""Samplers on cards, the preferred one first; all cards of a plan have the same."""
 BF16_FROM = (8, 0)
 """Compute capability from which vLLM and torch multiply bfloat16."""
 NF4_FROM = (7, 5)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...base import (
-    BFLOAT16,
     FEW_SLOTS,
     RANK,
     ROOMS,
+    SAMPLERS,
     STEPPING,
     MemoryPlan,
     Wanted,
@@ -144,10 +144,9 @@ def trainer_plan(trainer: TrainerAssignment, wanted: Wanted, free: int) -> Memor
 
 def _of_kind(wanted: Wanted, sampler: SamplerAssignment) -> Wanted:
     """What is wanted of one of several samplers: llama.cpp's file and types are no other's, bfloat16 is torch's."""
-    kind, weights = sampler.kind, sampler.weights or wanted.weights
-    if weights != "auto" and kind != ("torch" if weights == BFLOAT16 else "llama.cpp"):
-        weights = "auto"
-    return replace(wanted, sampler=kind, weights=weights, gguf_bytes=wanted.gguf_bytes if kind == "llama.cpp" else 0)
+    traits, weights = SAMPLERS[sampler.kind], sampler.weights or wanted.weights
+    weights = weights if weights in traits.weights else "auto"
+    return replace(wanted, sampler=sampler.kind, weights=weights, gguf_bytes=wanted.gguf_bytes if traits.gguf else 0)
 
 
 def least_beside(wanted: Wanted, kind: SamplerKind, trains: bool) -> int:

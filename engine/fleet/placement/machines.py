@@ -119,7 +119,8 @@ def _placer(wanted: Wanted) -> Placer:
 
 def _only(node: UsableNode, choices: Choices, nodes: Sequence[UsableNode], asked: Asked, placer: Placer) -> Placed:
     """Both stages on the only node that can be used, as on the only machine."""
-    placement = with_trainers(placer(node, choices, asked.times), asked.trainers, is_small(asked.wanted.parameters))
+    small, policies = is_small(asked.wanted.parameters), asked.wanted.tasks
+    placement = with_trainers(placer(node, choices, asked.times), asked.trainers, small, policies)
     role = rated(planned(Role(node, placement.samplers, placement.trainers), asked.wanted), asked)
     placement = replace(
         placement,
@@ -173,7 +174,7 @@ def _chosen(
     nodes: Sequence[UsableNode], own: Mapping[str, tuple[Choices, bool, bool]], asked: Asked, placer: Placer
 ) -> _Division | None:
     found = []
-    for count in _counts(asked.trainers, len(nodes)):
+    for count in _counts(asked, nodes):
         ways = [_ways(node, *own[node.node], asked, placer, count) for node in nodes]
         classes = {kind for way in ways for kind in (*way.trains, *(_class(role) for role in way.both))}
         found += [
@@ -193,9 +194,14 @@ def _chosen(
     return best
 
 
-def _counts(trainers: int, nodes: int) -> list[int]:
-    """Numbers of trainers that each node might have, to have so many in all; 0: as many as pay there."""
-    return sorted({-(-trainers // among) for among in range(1, nodes + 1)})
+def _counts(asked: Asked, nodes: Sequence[UsableNode]) -> list[int]:
+    """Numbers of trainers that each node might have: to have in all as many as are asked for, or on cards at most as
+    many as there are policies; the most first."""
+    every = asked.trainers or asked.wanted.tasks
+    counts = {-(-every // among) for among in range(1, len(nodes) + 1)}
+    if not asked.trainers:  # a node has a trainer for each card at most
+        counts = {min(count, max(1, *(len(node.machine.gpus) for node in nodes))) for count in counts}
+    return sorted(counts, reverse=True)
 
 
 def _ways(
@@ -256,8 +262,9 @@ def _divided(ways: Sequence[_Ways], kind: str, asked: Asked) -> _Division | None
     return best
 
 
-def _speed(division: _Division) -> tuple[float, int]:
-    return division.speed, len(division.roles)
+def _speed(division: _Division) -> tuple[float, int, int]:
+    speed = float(f"{division.speed:.9e}")  # sums over cards are rounded by how these are divided
+    return speed, len(division.roles), division.trainers
 
 
 def _rated(left: Sequence[Role], right: Sequence[Role], both: Sequence[Role], asked: Asked) -> _Division | None:

@@ -25,14 +25,12 @@ from .assignments import (
     trainer_assignment,
 )
 from .beside import beside
-from .cards import Card, look
+from .cards import KINDS, Card, look
 from .division import Division, divide, worth_of
 from .processor import alone, halves, is_small, together
 from .sharing import Way, ways
 from .wishes import Choices, Times, Wishes, checked
 
-KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
-"""Samplers on cards, the preferred one first; all cards of a plan have the same."""
 EXACT: tuple[Precision, ...] = ("bf16", "f32")
 """Precisions that keep the trainer's base as the sampler has it; four bits are for where neither fits."""
 

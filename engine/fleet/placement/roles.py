@@ -21,7 +21,7 @@ from .assignments import (
     trainer_assignment,
 )
 from .beside import ROWS, beside
-from .cards import Card, look
+from .cards import KINDS, Card, look
 from .division import shared_speed
 from .limits import plans_on, trainer_plan
 from .links import sampling_kept, training_kept
@@ -37,9 +37,6 @@ from .speed import (
 )
 from .trainers import with_trainers
 from .wishes import Choices, Times, Wishes, checked
-
-KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
-"""Samplers on cards, the preferred one first."""
 
 Placer = Callable[[UsableNode, Choices, Times], Placement]
 """Places both stages on one node, as on the only machine."""
@@ -160,7 +157,8 @@ def _split(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> tuple[SamplerA
 
 
 def trains(node: UsableNode, asked: Asked, choices: Choices, count: int = 0) -> tuple[Role, ...]:
-    """All of a node for training, in each precision that it may have; with ``count`` trainers, or as many as pay."""
+    """All of a node for training, in each precision that it may have; with ``count`` trainers where a number of them is
+    asked for, else with at most so many on cards."""
     choices = replace(choices, share="auto", rollout=(), sampler="auto", llama="", weights="auto", beside="")
     try:
         wishes = checked(node.machine, node.software, choices)
@@ -168,7 +166,7 @@ def trains(node: UsableNode, asked: Asked, choices: Choices, count: int = 0) -> 
         return ()
     found = []
     for trainer, said in _trainers(node, asked, choices, wishes):
-        staffed = with_trainers(Placement((), trainer, said), count, is_small(asked.wanted.parameters))
+        staffed = _staffed(Placement((), trainer, said), asked, count)
         wanted = replace(asked.wanted, trainers=len(staffed.trainers), precision=trainer.precision)
         try:
             plan = trainer_plan(trainer, wanted, node.free)
@@ -177,6 +175,11 @@ def trains(node: UsableNode, asked: Asked, choices: Choices, count: int = 0) -> 
         role = Role(node, trainers=staffed.trainers, reasons=staffed.reasons, trains_with=plan)
         found.append(rated(role, asked))
     return tuple(found)
+
+
+def _staffed(placement: Placement, asked: Asked, count: int) -> Placement:
+    policies = min(count or asked.wanted.tasks, asked.wanted.tasks)
+    return with_trainers(placement, count if asked.trainers else 0, is_small(asked.wanted.parameters), policies)
 
 
 def _trainers(
@@ -208,7 +211,7 @@ def both(node: UsableNode, asked: Asked, choices: Choices, place: Placer, ratio:
     """Both stages on a node, divided as if sampling took ``ratio`` times the work of training."""
     times = replace(asked.times, sampling=ratio, training=1.0, beside=True)
     try:
-        placement = with_trainers(place(node, choices, times), count, is_small(asked.wanted.parameters))
+        placement = _staffed(place(node, choices, times), asked, count)
         wanted = replace(asked.wanted, trainers=len(placement.trainers), precision=placement.trainer.precision)
         memory = plans_on(placement.samplers, placement.trainers, wanted, node.free)
     except (ConfigError, BaseModelError):

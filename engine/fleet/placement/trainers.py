@@ -20,14 +20,15 @@ MOST = 4
 """Trainers that the placement makes by itself: each has a base and a program of its own in memory."""
 
 
-def with_trainers(placement: Placement, asked: int, small: bool) -> Placement:
+def with_trainers(placement: Placement, asked: int, small: bool, policies: int) -> Placement:
     """The same placement with as many trainers as are ``asked`` for, or as pay; 0: the placement decides.
 
-    ``small`` says whether the base is so small that a pass gains little by further threads. Trainers on cards have a
-    card each at least, and one that shares a card with a sampler stays alone.
+    ``small`` says whether the base is so small that a pass gains little by further threads. Where cards train, each has
+    a trainer of its own, as long as there are as many ``policies``: adapters need no exchange between trainers, and all
+    cards hold the base in any case. A trainer that shares a card with a sampler stays alone.
     """
     trainer = placement.trainer
-    count, why = _count(trainer, asked, small)
+    count, why = _count(trainer, asked, small, policies)
     parts = tuple(_parts(trainer, count))
     said = [*placement.reasons, *([why] if why else [])]
     if count > 1:
@@ -35,14 +36,14 @@ def with_trainers(placement: Placement, asked: int, small: bool) -> Placement:
     return replace(placement, trainer=parts[0], more=parts[1:], reasons=tuple(said))
 
 
-def _count(trainer: TrainerAssignment, asked: int, small: bool) -> tuple[int, str]:
+def _count(trainer: TrainerAssignment, asked: int, small: bool, policies: int) -> tuple[int, str]:
     """How many, and why not as many as were asked for."""
     place, wish = trainer.place, f"`trainers = {asked}` under [training]"
     if trainer.sharing:
         why = f"{wish} cannot be: the trainer shares its device with a sampler." if asked > 1 else ""
         return 1, why
     if place.gpus:
-        count = min(asked or 1, len(place.gpus))
+        count = min(asked or max(1, policies), len(place.gpus))
         have = "1 card" if len(place.gpus) == 1 else f"{len(place.gpus)} cards"
         return count, f"{wish} cannot be: training has {have}." if count < asked else ""
     return asked or (min(MOST, max(1, len(place.cores) // PAIR)) if small else 1), ""
@@ -76,5 +77,6 @@ def _words(parts: tuple[TrainerAssignment, ...], asked: int) -> str:
         where = f"on {cores(Place(tuple(taken)))} that they share"
     else:
         where = f"with {cores(first)} each"
-    why = f"as `trainers = {asked}` under [training] asks for" if asked else "for a small base gains little by threads"
+    why = "for adapters need no exchange between them" if first.gpus else "for a small base gains little by threads"
+    why = f"as `trainers = {asked}` under [training] asks for" if asked else why
     return f"{len(parts)} trainers train different policies at the same time, {where}, {why}."

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ...base import FLOAT, REPEATABLE, BaseModel, MemoryPlan, parameters
+from ...base import FLOAT, REPEATABLE, SAMPLERS, BaseModel, MemoryPlan, parameters
 from ...devices import Link, Machine, Rates, SamplerAssignment, TrainerAssignment
-from ...fairness import Line
+from ...fairness import Line, SharedClock
 from ...home import Settings
 from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
 from ..placement.speed import rates_of, rates_of_cores
@@ -32,10 +32,12 @@ class SamplerEndpoints:
         base: BaseModel,
         rates: Mapping[str, Rates] | None = None,
         links: Mapping[str, Link] | None = None,
+        clock: SharedClock[str] | None = None,
     ) -> None:
         """``rates``: by endpoint, those of its device, where devices differ; costs begin with them. ``links``: by
-        endpoint, the way to its node; to those without one it takes nothing."""
+        endpoint, the way to its node; to those without one it takes nothing. ``clock``: that of their lines."""
         self.by_name = {endpoint.name: endpoint for endpoint in endpoints}
+        self.clock = clock or SharedClock()
         self.tolerances = tolerances
         size = parameters(base)
         self._links = dict(links or {})
@@ -56,6 +58,21 @@ class SamplerEndpoints:
             behind(replace(self._meters[alike].costs, name=name), self._links.get(name), self.by_name[name].slots.count)
             for name, alike in self._classes.items()
         ]
+
+    @property
+    def alive(self) -> bool:
+        """Whether any of the samplers lives."""
+        return any(not endpoint.lost for endpoint in self.by_name.values())
+
+    def lose(self, name: str) -> None:
+        """A sampler has died."""
+        self.by_name[name].lost = True
+
+    def take_in(self, endpoint: SamplerEndpoint) -> None:
+        """A sampler takes the place of the one of its name, which has died."""
+        self.by_name[endpoint.name] = endpoint
+        self._known.pop(endpoint.name, None)
+        self._tell()
 
     @property
     def conversations(self) -> dict[str, int]:
@@ -152,7 +169,7 @@ def rates_at(samplers: Sequence[SamplerAssignment], machine_at: Callable[[str], 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:
     """Whether a sampler repeats a result to the last bit, whatever else it is asked: not on a card, and not vLLM."""
-    return assignment.kind != "vllm" and not assignment.place.gpus and stored in REPEATABLE
+    return SAMPLERS[assignment.kind].repeats and not assignment.place.gpus and stored in REPEATABLE
 
 
 def precision(

@@ -6,12 +6,13 @@ deterministic task has one endpoint for ever, and one of the same kind of sample
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ...clock import monotonic
-from ...errors import Fruitless
+from ...errors import Fruitless, WorkerDied
 from ...fairness import Mix
 from ...rollout import EPISODES, SamplerEndpoint
 from ...spec import ONLY, TaskSpec, agent_map_of, spec_of
@@ -54,7 +55,9 @@ class Router:
 
         ``tell`` hears which samplers a task's policy has from now on, where there are several.
         """
-        self._endpoints = endpoints
+        self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
+        self._arrived = asyncio.Event()
+        """Set, and replaced, when an endpoint is taken in."""
         self._costs = costs
         self._mixes = mixes
         self._clock = clock
@@ -70,10 +73,23 @@ class Router:
 
         Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
         """
-        only = repeatable_endpoint(self._endpoints, kind) if spec.train.deterministic else None
+        only = repeatable_endpoint(tuple(self._endpoints.values()), kind) if spec.train.deterministic else None
         self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
         self._looked = -math.inf
         return only.kind if only else ""
+
+    async def served(self, task: int) -> None:
+        """Wait until a sampler lives that may serve a task that has joined."""
+        only = self._tasks[task].only
+        while not any(not endpoint.lost for name, endpoint in self._endpoints.items() if name in (only or (name,))):
+            await self._arrived.wait()
+
+    def take_in(self, endpoint: SamplerEndpoint) -> None:
+        """A sampler takes the place of the one of its name, which has died."""
+        self._endpoints[endpoint.name] = endpoint
+        self._looked = -math.inf
+        arrived, self._arrived = self._arrived, asyncio.Event()
+        arrived.set()
 
     def leave(self, task: int) -> None:
         """A task does not train any more; one that never did is ignored."""
@@ -83,28 +99,45 @@ class Router:
             self._told.pop(_key(task, policy), None)
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
-        """Where the next version of a policy of a task that has joined is to be served.
+        """Where the next version of a policy of a task that has joined is to be served, at samplers that live.
 
-        A version that only plays in evaluations is served where the first policy is.
+        A version that only plays in evaluations is served where the first policy is. Raises ``WorkerDied`` where no
+        sampler lives that may serve it.
         """
         if len(self._endpoints) == 1:
-            return (Share(self._endpoints[0].name, 1.0),)
+            (endpoint,) = self._endpoints.values()
+            return self._living((Share(endpoint.name, 1.0),))
         policies = self._tasks[task].policies
         name = policy if policy in policies else next(iter(policies))
         key = _key(task, name)
         now = self._clock()
-        if key not in self._routes or now - self._looked >= AGAIN:
+        lost = {name for name, endpoint in self._endpoints.items() if endpoint.lost}
+        routes = self._routes.get(key, ())
+        if not routes or any(share.sampler in lost for share in routes) or now - self._looked >= AGAIN:
             self._looked = now
-            self._routes = route(self._costs(), self.demands(), self._routes)
-        samplers = frozenset(share.sampler for share in self._routes[key])
+            self._routes = self._routed(lost)
+        samplers = frozenset(share.sampler for share in self._living(self._routes.get(key, ())))
         if self._told.get(key) != samplers:
             self._told[key] = samplers
             self._tell(task, self._sentence(name, samplers))
         return self._routes[key]
 
+    def _routed(self, lost: Set[str]) -> dict[str, tuple[Share, ...]]:
+        """Routes over the samplers that live, of all tasks that these may serve."""
+        costs = [one for one in self._costs() if one.name not in lost]
+        demands = [one for one in self.demands() if not one.only or set(one.only) - lost]
+        return route(costs, demands, self._routes) if costs else {}
+
+    def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
+        """The same. Raises ``WorkerDied`` where there are none, or where a sampler among them has died."""
+        if not shares or any(self._endpoints[share.sampler].lost for share in shares):
+            raise WorkerDied("No sampler lives that may serve this policy.")
+        return shares
+
     def _sentence(self, policy: str, samplers: frozenset[str]) -> str:
         """Which samplers a policy has, in words."""
-        named = [f"{endpoint.kind} ({endpoint.name})" for endpoint in self._endpoints if endpoint.name in samplers]
+        every = self._endpoints.values()
+        named = [f"{endpoint.kind} ({endpoint.name})" for endpoint in every if endpoint.name in samplers]
         whose = "The task" if policy == ONLY else f"The policy {policy}"
         return f"{whose} is sampled by {' and '.join(named)}."
 
@@ -121,12 +154,12 @@ class Router:
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
         """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
-        heard = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
-        if not heard:
+        seen = {name: mix.of_one for name, mix in mixes.items() if mix.of_one is not None}
+        if not seen:
             return []
         demands = []
         for policy, names in routed.policies.items():
-            said = [heard[name] for name in names if name in heard]
+            said = [seen[name] for name in names if name in seen]
             read, written = (routed.under_way * math.fsum(tokens) for tokens in zip((0.0, 0.0), *said, strict=True))
             turns = routed.under_way * math.fsum(mixes[name].turns_of_one for name in names if name in mixes)
             demands.append(Demand(_key(task, policy), read, written, routed.only, bool(routed.only), turns))

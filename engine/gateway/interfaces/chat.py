@@ -9,31 +9,24 @@ from typing import Any
 from msgspec import Struct
 
 from ..answerer import Answered, Refusal
-from ..wire import Chat, Choice, Message, Piece, ToolCall, Wishes
-from . import likelihood
+from ..wire import Chat, Choice, Message, Piece, ToolCall
+from . import logprobs
 from .errors import Form, body as error_body
 from .exchange import Who, new_id
+from .openai_body import SamplingBody, usage
 from .reading import (
-    Choices,
     Likeliest,
     Part,
-    Penalty,
-    Seed,
-    Share,
-    Temperature,
     Tokens,
-    TopK,
     chosen,
     decode,
     function,
-    schema_of,
-    stops,
     text_of,
     unsupported,
     wrong,
 )
 from .sse import END, Event
-from .told import Told
+from .streamed import StreamedChoice
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 FINISH = {"stop": "stop", "length": "length", "tool": "tool_calls"}
@@ -66,46 +59,27 @@ class SentMessage(Struct):
     reasoning: str | None = None
 
 
-class StreamOptions(Struct):
-    """How to stream."""
-
-    include_usage: bool | None = None
-
-
 class TemplateWords(Struct):
     """What vLLM's clients hand to the chat template; of it, whether to think."""
 
     enable_thinking: bool | None = None
 
 
-class ChatBody(Struct):
+class ChatBody(SamplingBody, kw_only=True):
     """Body of ``/v1/chat/completions``; keys that are not here are ignored."""
 
     model: str
     messages: list[SentMessage]
     max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    n: Choices | None = None
-    seed: Seed | None = None
-    stop: str | list[str] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
-    logit_bias: dict[str, float] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     functions: list[Any] | None = None
-    response_format: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateWords | None = None
     modalities: list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
 
 class ChatCompletions:
@@ -115,10 +89,10 @@ class ChatCompletions:
 
     def __init__(self, body: bytes, who: Who) -> None:
         sent = decode(body, ChatBody)
-        self._usage = bool(sent.stream_options and sent.stream_options.include_usage)
+        self._usage = sent.wants_usage
         self._id = new_id("chatcmpl-")
         self._created = int(time.time())
-        self._told: dict[int, Told] = {}
+        self._streamed: dict[int, StreamedChoice] = {}
         _refuse(sent)
         tools = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(sent.tools or ()))
         self.asked = Chat(
@@ -127,7 +101,13 @@ class ChatCompletions:
             model=sent.model,
             messages=tuple(_message(one, f"messages[{index}]") for index, one in enumerate(sent.messages)),
             tools=tools,
-            wishes=_wishes(sent, tools),
+            wishes=sent.wishes(
+                max_tokens=sent.max_completion_tokens or sent.max_tokens,
+                logprobs=bool(sent.logprobs),
+                top_logprobs=sent.top_logprobs or 0,
+                tool_choice=_tool_choice(sent.tool_choice, tools),
+                thinking=_thinking(sent),
+            ),
             stream=bool(sent.stream),
             agent=who.agent,
             once=who.once,
@@ -147,7 +127,7 @@ class ChatCompletions:
                 {
                     "index": choice.choice,
                     "message": message,
-                    "logprobs": self._likelihood(choice),
+                    "logprobs": self._logprobs(choice),
                     "finish_reason": FINISH.get(choice.finish, choice.finish),
                 }
             )
@@ -156,23 +136,23 @@ class ChatCompletions:
     def opening(self) -> Iterable[Event]:
         """Each choice begins with its role."""
         for index in range(self.asked.wishes.n):
-            self._told[index] = Told()
+            self._streamed[index] = StreamedChoice()
             yield self._chunk(index, {"role": "assistant", "content": ""})
 
     def piece(self, piece: Piece) -> Iterable[Event]:
         """Thoughts, text, and the tokens that they are."""
-        self._told[piece.choice].add(piece)
+        self._streamed[piece.choice].add(piece)
         delta = {}
         if piece.thinking:
             delta["reasoning_content"] = piece.thinking
         if piece.text:
             delta["content"] = piece.text
         if delta or piece.tokens:
-            yield self._chunk(piece.choice, delta, self._likelihood(piece))
+            yield self._chunk(piece.choice, delta, self._logprobs(piece))
 
     def choice(self, choice: Choice) -> Iterable[Event]:
         """Calls of tools come whole, and then why the choice ends."""
-        yield from self.piece(self._told[choice.choice].rest(choice))
+        yield from self.piece(self._streamed[choice.choice].rest(choice))
         for index, call in enumerate(choice.tool_calls):
             yield self._chunk(choice.choice, {"tool_calls": [{"index": index, **_told_call(call)}]})
         yield self._chunk(choice.choice, {}, finish=FINISH.get(choice.finish, choice.finish))
@@ -192,26 +172,16 @@ class ChatCompletions:
         return {"id": self._id, "object": kind, "created": self._created, "model": model, "system_fingerprint": None}
 
     def _chunk(
-        self, index: int, delta: dict[str, Any], likelihood: dict[str, Any] | None = None, finish: str | None = None
+        self, index: int, delta: dict[str, Any], logprob_rows: dict[str, Any] | None = None, finish: str | None = None
     ) -> Event:
-        row = {"index": index, "delta": delta, "logprobs": likelihood, "finish_reason": finish}
+        row = {"index": index, "delta": delta, "logprobs": logprob_rows, "finish_reason": finish}
         chunk = {**self._head("chat.completion.chunk", self.asked.model), "choices": [row]}
         return Event({**chunk, "usage": None} if self._usage else chunk)
 
-    def _likelihood(self, said: Choice | Piece) -> dict[str, Any] | None:
+    def _logprobs(self, said: Choice | Piece) -> dict[str, Any] | None:
         if not self.asked.wishes.logprobs:
             return None
-        return {"content": likelihood.content(said.tokens), "refusal": None}
-
-
-def usage(answer: Answered) -> dict[str, Any]:
-    """What an answer cost, in tokens."""
-    return {
-        "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": answer.completion_tokens,
-        "total_tokens": answer.prompt_tokens + answer.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": answer.cached_tokens},
-    }
+        return {"content": logprobs.content(said.tokens), "refusal": None}
 
 
 def _refuse(sent: ChatBody) -> None:
@@ -219,8 +189,6 @@ def _refuse(sent: ChatBody) -> None:
         raise wrong("messages is empty.", "messages")
     if sent.functions:
         raise unsupported("functions is the older form of tools: send tools.", "functions")
-    if sent.logit_bias:
-        raise unsupported("logit_bias is not supported: tokens are sampled as the model has them.", "logit_bias")
     if any(kind != "text" for kind in sent.modalities or ()):
         raise unsupported("This model writes text alone: modalities may name nothing else.", "modalities")
     if sent.top_logprobs and not sent.logprobs:
@@ -249,26 +217,6 @@ def _tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     if tool.get("type", "function") != "function" or not isinstance(inner, dict):
         raise unsupported(f"{where} is no function; tools of other types are not supported.", where)
     return function(inner.get("name"), inner.get("description"), inner.get("parameters"), where)
-
-
-def _wishes(sent: ChatBody, tools: tuple[dict[str, Any], ...]) -> Wishes:
-    return Wishes(
-        max_tokens=sent.max_completion_tokens or sent.max_tokens,
-        temperature=sent.temperature,
-        top_p=sent.top_p,
-        top_k=sent.top_k,
-        min_p=sent.min_p,
-        seed=sent.seed,
-        stop=stops(sent.stop),
-        presence_penalty=sent.presence_penalty or 0.0,
-        frequency_penalty=sent.frequency_penalty or 0.0,
-        n=sent.n or 1,
-        logprobs=bool(sent.logprobs),
-        top_logprobs=sent.top_logprobs or 0,
-        tool_choice=_tool_choice(sent.tool_choice, tools),
-        schema=schema_of(sent.response_format, "response_format"),
-        thinking=_thinking(sent),
-    )
 
 
 def _tool_choice(choice: str | dict[str, Any] | None, tools: tuple[dict[str, Any], ...]) -> str:

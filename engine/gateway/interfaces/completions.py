@@ -6,30 +6,22 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from ..answerer import Answered, Refusal
-from ..wire import Choice, Complete, Piece, Token, Wishes
-from .chat import StreamOptions, usage
+from ..wire import Choice, Complete, Piece, Token
 from .errors import Form, body as error_body
 from .exchange import Who, new_id
-from .likelihood import finite
+from .logprobs import finite
+from .openai_body import SamplingBody, usage
 from .reading import (
-    Choices,
     Likeliest,
-    Penalty,
-    Seed,
-    Share,
-    Temperature,
-    TopK,
     decode,
-    schema_of,
-    stops,
     unsupported,
     wrong,
 )
 from .sse import END, Event
-from .told import Told
+from .streamed import StreamedChoice
 
 TokenId = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 MOST_PROMPTS = 1024
@@ -38,29 +30,16 @@ USUAL_TOKENS = 16
 """OpenAI's ``max_tokens``, where a client says none."""
 
 
-class CompletionBody(Struct):
+class CompletionBody(SamplingBody, kw_only=True):
     """Body of ``/v1/completions``; keys that are not here are ignored."""
 
     model: str
     prompt: str | list[str | TokenId | list[TokenId]]
     max_tokens: Annotated[int, Meta(ge=0, le=1 << 30)] | None = None
-    temperature: Temperature | None = None
-    top_p: Share | None = None
-    top_k: TopK | None = None
-    min_p: Share | None = None
-    n: Choices | None = None
     best_of: int | None = None
-    seed: Seed | None = None
-    stop: str | list[str] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     logprobs: Likeliest | bool | None = None
-    logit_bias: dict[str, float] | None = None
     echo: bool | None = None
     suffix: str | None = None
-    response_format: dict[str, Any] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
 
 class Completions:
@@ -70,7 +49,7 @@ class Completions:
 
     def __init__(self, body: bytes, who: Who) -> None:
         sent = decode(body, CompletionBody)
-        self._usage = bool(sent.stream_options and sent.stream_options.include_usage)
+        self._usage = sent.wants_usage
         self._id = new_id("cmpl-")
         self._created = int(time.time())
         _refuse(sent)
@@ -79,7 +58,11 @@ class Completions:
             key=who.key,
             model=sent.model,
             prompts=prompts(sent.prompt),
-            wishes=_wishes(sent),
+            wishes=sent.wishes(
+                max_tokens=USUAL_TOKENS if sent.max_tokens is None else sent.max_tokens,
+                logprobs=sent.logprobs is not None and sent.logprobs is not False,
+                top_logprobs=int(sent.logprobs or 0),
+            ),
             echo=bool(sent.echo),
             stream=bool(sent.stream),
             agent=who.agent,
@@ -87,12 +70,12 @@ class Completions:
         )
         if len(self.asked.prompts) * self.asked.wishes.n > MOST_CHOICES:
             raise wrong(f"All prompts together may have {MOST_CHOICES} choices.", "n")
-        self._told = [Told() for _ in range(len(self.asked.prompts) * self.asked.wishes.n)]
+        self._streamed = [StreamedChoice() for _ in range(len(self.asked.prompts) * self.asked.wishes.n)]
 
     def reply(self, answer: Answered) -> dict[str, Any]:
         """A ``text_completion``."""
         rows = [
-            self._row(choice.choice, choice.text, self._likelihood(choice.tokens, 0), choice.finish)
+            self._row(choice.choice, choice.text, self._logprobs(choice.tokens, 0), choice.finish)
             for choice in answer.choices
         ]
         return {**self._head(answer.model), "choices": rows, "usage": usage(answer)}
@@ -103,15 +86,15 @@ class Completions:
 
     def piece(self, piece: Piece) -> Iterable[Event]:
         """Text, and the tokens that it is."""
-        told = self._told[piece.choice]
-        told.add(piece)
+        streamed = self._streamed[piece.choice]
+        streamed.add(piece)
         if piece.text or piece.tokens:
-            yield self._chunk(piece.choice, piece.text, self._likelihood(piece.tokens, told.offset))
-        told.offset += sum(len(token.text) for token in piece.tokens)
+            yield self._chunk(piece.choice, piece.text, self._logprobs(piece.tokens, streamed.offset))
+        streamed.offset += sum(len(token.text) for token in piece.tokens)
 
     def choice(self, choice: Choice) -> Iterable[Event]:
         """Why the choice ends."""
-        yield from self.piece(self._told[choice.choice].rest(choice))
+        yield from self.piece(self._streamed[choice.choice].rest(choice))
         yield self._chunk(choice.choice, "", None, choice.finish)
 
     def closing(self, answer: Answered) -> Iterable[Event]:
@@ -127,14 +110,14 @@ class Completions:
     def _head(self, model: str) -> dict[str, Any]:
         return {"id": self._id, "object": "text_completion", "created": self._created, "model": model}
 
-    def _chunk(self, index: int, text: str, likelihood: dict[str, Any] | None, finish: str | None = None) -> Event:
-        chunk = {**self._head(self.asked.model), "choices": [self._row(index, text, likelihood, finish)]}
+    def _chunk(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None = None) -> Event:
+        chunk = {**self._head(self.asked.model), "choices": [self._row(index, text, logprobs, finish)]}
         return Event({**chunk, "usage": None} if self._usage else chunk)
 
-    def _row(self, index: int, text: str, likelihood: dict[str, Any] | None, finish: str | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": likelihood, "finish_reason": finish}
+    def _row(self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None) -> dict[str, Any]:
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
-    def _likelihood(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
+    def _logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         if not self.asked.wishes.logprobs:
             return None
         offsets = []
@@ -171,29 +154,8 @@ def _refuse(sent: CompletionBody) -> None:
         raise unsupported("suffix is not supported: this model writes forward alone.", "suffix")
     if sent.best_of is not None and sent.best_of != (sent.n or 1):
         raise unsupported("best_of is not supported: ask for n choices, and choose.", "best_of")
-    if sent.logit_bias:
-        raise unsupported("logit_bias is not supported: tokens are sampled as the model has them.", "logit_bias")
     if sent.max_tokens == 0 and not sent.echo:
         raise wrong("max_tokens is 0 without echo: there is nothing to answer.", "max_tokens")
-
-
-def _wishes(sent: CompletionBody) -> Wishes:
-    wanted = sent.logprobs is not None and sent.logprobs is not False
-    return Wishes(
-        max_tokens=USUAL_TOKENS if sent.max_tokens is None else sent.max_tokens,
-        temperature=sent.temperature,
-        top_p=sent.top_p,
-        top_k=sent.top_k,
-        min_p=sent.min_p,
-        seed=sent.seed,
-        stop=stops(sent.stop),
-        presence_penalty=sent.presence_penalty or 0.0,
-        frequency_penalty=sent.frequency_penalty or 0.0,
-        n=sent.n or 1,
-        logprobs=wanted,
-        top_logprobs=int(sent.logprobs or 0),
-        schema=schema_of(sent.response_format, "response_format"),
-    )
 
 
 def _likeliest(token: Token) -> dict[str, float] | None:

@@ -14,7 +14,7 @@ from .errors import Form, body as error_body
 from .exchange import Who, new_id
 from .reading import Part, Share, Tokens, TopK, chosen, decode, function, schema_of, stops, text_of, unsupported, wrong
 from .sse import Event
-from .told import Told
+from .streamed import StreamedChoice
 
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use"}
 
@@ -96,7 +96,7 @@ class Messages:
         if not sent.messages:
             raise wrong("messages is empty.", "messages")
         self._id = new_id("msg_")
-        self._told = Told()
+        self._streamed = StreamedChoice()
         self._block = 0
         self._open = ""
         self._end_of: dict[str, str | None] = {}
@@ -148,7 +148,7 @@ class Messages:
 
     def piece(self, piece: Piece) -> Iterable[Event]:
         """Thoughts and text, each in a block of its kind."""
-        self._told.add(piece)
+        self._streamed.add(piece)
         if piece.thinking:
             yield from self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             yield self._delta({"type": "thinking_delta", "thinking": piece.thinking})
@@ -158,7 +158,7 @@ class Messages:
 
     def choice(self, choice: Choice) -> Iterable[Event]:
         """Calls of tools come whole, a block each."""
-        yield from self.piece(self._told.rest(choice))
+        yield from self.piece(self._streamed.rest(choice))
         for call in choice.tool_calls:
             yield from self._end()
             yield from self._begin("tool_use", {"type": "tool_use", "id": call.id, "name": call.name, "input": {}})

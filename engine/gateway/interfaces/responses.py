@@ -8,13 +8,13 @@ from typing import Any
 
 from ..answerer import Answered, Refusal
 from ..wire import Choice, Piece, Token, ToolCall
-from . import likelihood
+from . import logprobs
 from .errors import Form, parameter
 from .exchange import Who, new_id
 from .reading import decode
 from .responses_input import ResponsesBody, ask
 from .sse import Event
-from .told import Told
+from .streamed import StreamedChoice
 
 
 class Responses:
@@ -28,7 +28,7 @@ class Responses:
         self._id = new_id("resp_")
         self._created = int(time.time())
         self._events = 0
-        self._told = Told()
+        self._streamed = StreamedChoice()
         self._items: list[dict[str, Any]] = []
         self._open: dict[str, Any] | None = None
         """The item that is being told, and in ``_part`` its text so far."""
@@ -52,7 +52,7 @@ class Responses:
 
     def piece(self, piece: Piece) -> Iterable[Event]:
         """Thoughts and text, each in an item of its kind."""
-        self._told.add(piece)
+        self._streamed.add(piece)
         self._tokens += piece.tokens
         if piece.thinking:
             if self._kind() != "reasoning":
@@ -70,7 +70,7 @@ class Responses:
 
     def choice(self, choice: Choice) -> Iterable[Event]:
         """Calls of functions come whole, an item each."""
-        yield from self.piece(self._told.rest(choice))
+        yield from self.piece(self._streamed.rest(choice))
         yield from self._end_item()
         if not choice.tool_calls and not any(item["type"] == "message" for item in self._items):
             yield from self._begin(self._message("", ()), _output_text("", []))
@@ -131,7 +131,7 @@ class Responses:
         return {"id": new_id("msg_"), "type": "message", "role": "assistant", "status": "completed", "content": [part]}
 
     def _rows(self, tokens: Iterable[Token]) -> list[dict[str, Any]]:
-        return likelihood.content(tokens) if self.asked.wishes.logprobs else []
+        return logprobs.content(tokens) if self.asked.wishes.logprobs else []
 
     def _event(self, name: str, /, **data: Any) -> Event:
         self._events += 1

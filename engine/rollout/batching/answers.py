@@ -13,28 +13,27 @@ T = TypeVar("T")
 
 
 class Answers:
-    """Answers that are ready and not delivered yet, and what is to be heard before. The sampler's thread alone uses
-    it."""
+    """Answers that are ready and not delivered yet, and what is streamed before. The sampler's thread alone uses it."""
 
     def __init__(self) -> None:
         self._ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
-        self._said: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
+        self._streamed: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]] = []
 
     def put(self, future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         """Keep an answer until the next ``flush``."""
         self._ready.append((future, value, error))
 
-    def say(self, future: asyncio.Future[Any], heard: Callable[[Any], None], value: Any) -> None:
-        """With the next ``flush`` let ``heard`` know a part of what the future will be."""
-        self._said.append((future, heard, value))
+    def stream(self, future: asyncio.Future[Any], to: Callable[[Any], None], value: Any) -> None:
+        """With the next ``flush`` call ``to`` with a part of what the future will be."""
+        self._streamed.append((future, to, value))
 
     def flush(self) -> None:
         """Deliver what is ready; what is for callers whose loop is closed is dropped."""
-        if self._said:
-            said, self._said = self._said, []
-            for loop in {future.get_loop() for future, _, _ in said}:
+        if self._streamed:
+            parts, self._streamed = self._streamed, []
+            for loop in {future.get_loop() for future, _, _ in parts}:
                 if not loop.is_closed():
-                    loop.call_soon_threadsafe(_tell, [each for each in said if each[0].get_loop() is loop])
+                    loop.call_soon_threadsafe(_stream, [each for each in parts if each[0].get_loop() is loop])
         ready, self._ready = self._ready, []
         for loop in {future.get_loop() for future, _, _ in ready}:
             if not loop.is_closed():
@@ -60,15 +59,15 @@ class Answer(Generic[T]):
         """Deliver what is ready by now, of all callers."""
         self._answers.flush()
 
-    def say(self, heard: Callable[[Any], None], value: Any) -> None:
-        """Before the call ends, ``heard`` is called with ``value``, in the event loop."""
-        self._answers.say(self.future, heard, value)
+    def stream(self, to: Callable[[Any], None], value: Any) -> None:
+        """Before the call ends, ``to`` is called with ``value``, in the event loop."""
+        self._answers.stream(self.future, to, value)
 
 
-def _tell(said: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]]) -> None:
-    for future, heard, value in said:
+def _stream(parts: list[tuple[asyncio.Future[Any], Callable[[Any], None], Any]]) -> None:
+    for future, to, value in parts:
         if not future.done():  # else its caller was cancelled
-            heard(value)
+            to(value)
 
 
 def _deliver(ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:

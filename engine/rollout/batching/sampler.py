@@ -10,7 +10,7 @@ from ...base import BaseModel
 from ...devices import LentCores
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..protocol import Hear, SampleRequest, SampleResult, SamplerLimits
+from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits
 from ..schemas import Schemas
 from .answers import Answer
 from .context import Context, DrawingContext
@@ -54,14 +54,14 @@ class BatchingSampler(ThreadedSampler):
         self._batches = BatchScheduler(self._riding or context, versions, slots, limits.context, pace)
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See the protocol; a schema is made ready before the turn waits. Raises ``ConfigError`` where it cannot be."""
         wishes = request.wishes
         if wishes is None or not wishes.schema:
-            return await super().generate(request, heard=heard)
+            return await super().generate(request, stream_to=stream_to)
         grammar = await asyncio.to_thread(self._schemas.grammar, wishes.schema, request.stop)
         answer: Answer[SampleResult] = Answer(self._answers)
-        self._post(partial(self._batches.submit, request, answer, heard, grammar), answer)
+        self._post(partial(self._batches.submit, request, answer, stream_to, grammar), answer)
         return await answer.future
 
     async def retire(self, version: str) -> None:

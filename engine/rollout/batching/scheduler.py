@@ -15,7 +15,7 @@ import numpy as np
 from ...base import PREFILL
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
-from ..protocol import Finish, Hear, SampleRequest, SampleResult, SamplerStats
+from ..protocol import Finish, OnTokens, SampleRequest, SampleResult, SamplerStats
 from ..sampling import choose
 from .answers import Answer
 from .burst import Pressed, burst, cuts_of, never
@@ -62,17 +62,17 @@ class BatchScheduler:
         self,
         request: SampleRequest,
         answer: Answer[SampleResult],
-        heard: Hear | None = None,
+        stream_to: OnTokens | None = None,
         grammar: Grammar | None = None,
     ) -> None:
-        """Queue a turn, whose tokens ``heard`` is told of, and ``grammar`` allows. Raises ``ValueError`` or
+        """Queue a turn, whose tokens ``stream_to`` gets, and ``grammar`` allows. Raises ``ValueError`` or
         ``AdapterError`` for what can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or SequenceState(request.conversation)
         sampling = conversation.turn is not None
         check(request, conversation.tokens, sampling, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
-        turn = Turn(request, conversation, version, room, answer, heard, grammar)
+        turn = Turn(request, conversation, version, room, answer, stream_to, grammar)
         echoed = turn.wished is not None and turn.wished.wishes.prompt
         if room == 0 and not echoed:
             answer.give(turn.result("length"))
@@ -167,9 +167,9 @@ class BatchScheduler:
             budget -= cost
             fresh += turns
         self._prefill(parts)
-        listened = next((turn for turn in fresh if turn.listened), None)
-        if listened is not None:  # on a large base the next tokens of all take as long as a short prompt
-            listened.answer.flush()
+        streamed = next((turn for turn in fresh if turn.streamed), None)
+        if streamed is not None:  # on a large base the next tokens of all take as long as a short prompt
+            streamed.answer.flush()
         return [turn for turn in fresh if turn in self._running]
 
     def _prefill(self, parts: list[Chunk]) -> None:

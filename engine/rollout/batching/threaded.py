@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...devices import as_shortage, ran_out
 from ...errors import CallFailed
-from ..protocol import Hear, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ..protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from .answers import Answer, Answers
 from .burst import Pressed
 from .versions import Versions
@@ -40,8 +40,8 @@ class SteppedScheduler(Protocol):
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
 
-    def submit(self, request: SampleRequest, answer: Answer[SampleResult], heard: Hear | None = None) -> None:
-        """Queue a turn, whose tokens ``heard`` is told of in the caller's event loop. Raises ``ValueError`` or
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
+        """Queue a turn, whose tokens ``stream_to`` gets in the caller's event loop. Raises ``ValueError`` or
         ``AdapterError`` for what can never be served."""
 
     def release(self, name: str) -> None:
@@ -97,10 +97,10 @@ class ThreadedSampler:
         """See the protocol."""
         await self._do(partial(self._versions.retire, version))
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
         answer: Answer[SampleResult] = Answer(self._answers)
-        self._post(partial(self._scheduler.submit, request, answer, heard), answer)
+        self._post(partial(self._scheduler.submit, request, answer, stream_to), answer)
         return await answer.future
 
     async def release(self, conversation: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...trajectories import Tokens
-from ..protocol import Finish, Hear, Heard, SampleRequest, SampleResult, WishedResult
+from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, WishedResult
 from ..sampling import Floats, uniforms
 from .answers import Answer
 from .prefixes import Family, blocks_of
@@ -51,14 +51,14 @@ class Turn:
         version: Version,
         room: int,
         answer: Answer[SampleResult],
-        heard: Hear | None = None,
+        stream_to: OnTokens | None = None,
         grammar: Grammar | None = None,
     ) -> None:
         """``room`` is how many tokens may be sampled at most, 1 or more; 0 where only the prompt is of interest."""
         self.conversation = conversation
         self.version = version
         self.answer = answer
-        self._heard = heard
+        self._stream_to = stream_to
         wishes = request.wishes
         self.wished = None if wishes is None else Wished(wishes, request.tokens, room, grammar)
         self.prompt = request.tokens
@@ -78,9 +78,9 @@ class Turn:
         self._noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
 
     @property
-    def listened(self) -> bool:
-        """Whether somebody hears its tokens as they are sampled."""
-        return self._heard is not None
+    def streamed(self) -> bool:
+        """Whether its tokens are streamed as they are sampled."""
+        return self._stream_to is not None
 
     @property
     def family(self) -> Family:
@@ -116,9 +116,9 @@ class Turn:
         begin, self._count = self._count, self._count + len(tokens)
         self._tokens[begin : self._count] = tokens
         self._logprobs[begin : self._count] = logprobs
-        if self._heard is not None:
+        if self._stream_to is not None:
             extras = None if self.wished is None else self.wished.news(begin)
-            self.answer.say(self._heard, Heard(tokens.copy(), logprobs.copy(), extras))
+            self.answer.stream(self._stream_to, NewTokens(tokens.copy(), logprobs.copy(), extras))
         if int(tokens[-1]) in self.stop or (self.wished is not None and self.wished.over):
             return "stop"
         return None if self.room else "length"

@@ -195,7 +195,7 @@ class Program:
     async def _answer(self, request: Request, agent: str, turns: Sequence[_Turn], tell: Tell) -> Answered:
         self._running += 1
         self._tell(agent)
-        asks = [self._heard(turn.ask, request, place, tell) for place, turn in enumerate(turns)]
+        asks = [self._streamed(turn.ask, request, place, tell) for place, turn in enumerate(turns)]
         asking = [asyncio.ensure_future(self._listener.answer(ask)) for ask in asks]
         self._asking.update(asking)
         try:
@@ -257,7 +257,7 @@ class Program:
         stopped = first_stop(sampled.shown, request.wishes.stop)
         return wire.Choice(request.id, place, reply.text, reply.finish, reply.thinking, calls, tokens, stopped)
 
-    def _heard(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
+    def _streamed(self, ask: ProgramAsk, request: Request, place: int, tell: Tell) -> ProgramAsk:
         """The ask of a choice, whose reply is told while it is sampled where the request is for a stream. A call that
         is forced comes whole."""
         if not request.stream or (ask.manner is not None and ask.manner.forced):

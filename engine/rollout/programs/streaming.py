@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..protocol import Hear, Heard, SampleRequest, SampleResult, Turns
+from ..protocol import NewTokens, OnTokens, SampleRequest, SampleResult, Turns
 from ..renderer import Renderer
 from ..reply_stream import ReplyStream
 from ..spoken import opened_thought
@@ -59,7 +59,7 @@ class _Streamed:
     stops: Sequence[str]
     streaming: Streaming
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         """See ``Turns``."""
         decode = self.renderer.vocabulary.decode
         thinks = self.renderer.thinks and not self.streaming.plain
@@ -67,27 +67,27 @@ class _Streamed:
         stream = ReplyStream(decode, self.renderer.stop_ids, self.stops, thinks, opened, self.streaming.tools)
         count = 0
 
-        def hear(said: Heard) -> None:
+        def send(new: NewTokens) -> None:
             nonlocal count
-            if heard is not None:
-                heard(said)
+            if stream_to is not None:
+                stream_to(new)
             if stream.kept is None:
-                stream.add(said.tokens.tolist())
-                left = len(said.tokens) if stream.kept is None else stream.kept - count
+                stream.add(new.tokens.tolist())
+                left = len(new.tokens) if stream.kept is None else stream.kept - count
                 count += left
-                self.streaming.tell(_part(*stream.delta(), said, left))
+                self.streaming.tell(_part(*stream.delta(), new, left))
 
-        return await self.sampler.generate(request, heard=hear)
+        return await self.sampler.generate(request, stream_to=send)
 
     async def release(self, conversation: str) -> None:
         """See ``Turns``."""
         await self.sampler.release(conversation)
 
 
-def _part(thinking: str, text: str, said: Heard, count: int) -> Part:
+def _part(thinking: str, text: str, new: NewTokens, count: int) -> Part:
     """What is certain, with the first ``count`` of the tokens that came."""
     likeliest = None
-    if said.extras is not None:
-        near = said.extras.likeliest
+    if new.extras is not None:
+        near = new.extras.likeliest
         likeliest = Likeliest(near.tokens[:count], near.logprobs[:count])
-    return Part(thinking, text, said.tokens[:count].tolist(), said.logprobs[:count].tolist(), likeliest)
+    return Part(thinking, text, new.tokens[:count].tolist(), new.logprobs[:count].tolist(), likeliest)

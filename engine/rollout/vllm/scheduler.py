@@ -22,7 +22,7 @@ from ..batching.answers import Answer
 from ..batching.burst import Pressed
 from ..batching.turn import check
 from ..batching.versions import Version, Versions
-from ..protocol import Finish, Hear, Heard, SampleRequest, SampleResult, SamplerStats, WishedResult
+from ..protocol import Finish, NewTokens, OnTokens, SampleRequest, SampleResult, SamplerStats, WishedResult
 from ..seeds import noise_seed
 from ..wishes import NONE, Extras, Likeliest, Wishes, join
 from .engine import Ask, Engine, Progress
@@ -54,7 +54,7 @@ class Turn:
     answer: Answer[SampleResult]
     room: int
     """Tokens that are sampled at most; 0 where only the prompt is of interest."""
-    heard: Hear | None = None
+    stream_to: OnTokens | None = None
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     prefilled: int = 0
@@ -63,7 +63,7 @@ class Turn:
     """What was wished for of the prompt's tokens."""
 
     def take(self, progress: Progress) -> None:
-        """Note new tokens, and let them be heard."""
+        """Note new tokens, and stream them."""
         tokens, logprobs, wishes = progress.tokens, progress.logprobs, self.request.wishes
         if progress.scored is not None and wishes is not None:
             beside = progress.prompt_likeliest or _none(len(progress.scored))
@@ -78,8 +78,8 @@ class Turn:
             beside = progress.likeliest or _none(len(tokens))
             self.likeliest.append(beside)
             extras = Extras(news[1], beside)
-        if self.heard is not None and tokens:
-            self.answer.say(self.heard, Heard(*news, extras))
+        if self.stream_to is not None and tokens:
+            self.answer.stream(self.stream_to, NewTokens(*news, extras))
 
     def result(self, finish: Finish) -> SampleResult:
         """The result for the caller."""
@@ -136,8 +136,8 @@ class VllmScheduler:
         active = sum(1 for turn in turns if turn.tokens)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active, self._passes)
 
-    def submit(self, request: SampleRequest, answer: Answer[SampleResult], heard: Hear | None = None) -> None:
-        """Begin a turn, whose tokens ``heard`` is told of. Raises ``ValueError`` or ``AdapterError`` for what can
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult], stream_to: OnTokens | None = None) -> None:
+        """Begin a turn, whose tokens ``stream_to`` gets. Raises ``ValueError`` or ``AdapterError`` for what can
         never be served."""
         version = self._serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
@@ -146,7 +146,7 @@ class VllmScheduler:
         wishes = request.wishes or NONE
         self._check_wishes(wishes, request)
         room = min(request.max_tokens, self._length - len(request.tokens))
-        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer, room, heard)
+        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer, room, stream_to)
         if room == 0 and not wishes.prompt:
             answer.give(turn.result("length"))
             return
@@ -217,9 +217,9 @@ class VllmScheduler:
         begin = time.perf_counter()
         self._passes += 1
         for progress in self._engine.step():
-            hear = self._waiting.get(progress.name)
-            if hear is not None:
-                hear(progress)
+            take = self._waiting.get(progress.name)
+            if take is not None:
+                take(progress)
         self._seconds += time.perf_counter() - begin
 
     def fail(self, error: Exception) -> None:

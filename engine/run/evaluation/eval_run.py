@@ -70,7 +70,7 @@ class EvalRun:
         await self._environment.check()
         check_servable(self._spec, services)
         try:
-            join_router(services, self._task, self._spec, list(self._policies.values()))
+            await join_router(services, self._task, self._spec, list(self._policies.values()))
             if self._folder.is_dir():  # there is one while files are served that are written for that
                 await set_leftovers_aside(services, self._task)
             async with AsyncExitStack() as stack:

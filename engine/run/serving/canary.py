@@ -175,7 +175,9 @@ class Canary:
         self._asked = asked
         return asked
 
-    async def hear(self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked) -> Served:
+    async def ask_samplers(
+        self, version: str, before: str, endpoints: Sequence[SamplerEndpoint], asked: Asked
+    ) -> Served:
         """Ask the endpoints, which serve ``version`` by now; where the tokens or endpoints are new, also under
         ``before``, the version before it, which they have loaded. Raises what the workers raise."""
         names = (before, version) if asked.renewed else (version,)

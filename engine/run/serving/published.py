@@ -1,8 +1,8 @@
 """The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
 
-The endpoints that serve a version are its *replicas*, which never change after it was published. A sampler's own
-checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler answers between
-two bursts of work, and a complete group need not wait for that.
+The endpoints that serve a version are its *replicas*: those to which it was published, as long as they live. A
+sampler's own checksum proves that it serves what was published. Nobody waits for a version to be retired: a sampler
+answers between two bursts of work, and a complete group need not wait for that.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...store import Version
 
 
 class PublishedVersions:
-    """Live versions of one policy, on the endpoints of one incarnation."""
+    """Live versions of one policy, on the endpoints of one incarnation of the workers."""
 
     def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
-        """``endpoints`` are all endpoints of the engine, by name."""
+        """``endpoints`` are all endpoints of the engine, by name: at any moment those of now."""
         self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
-        self._routes: dict[str, tuple[str, ...]] = {}
-        """By version: the names of its replicas."""
-        self._loaded: defaultdict[str, set[str]] = defaultdict(set)
-        """Names of endpoints, by version."""
+        self._routes: dict[str, tuple[SamplerEndpoint, ...]] = {}
+        """By version: its replicas, with those that have died since."""
+        self._loaded: defaultdict[str, set[SamplerEndpoint]] = defaultdict(set)
+        """Who has been given a version, by its name."""
         self._retiring: set[asyncio.Task[None]] = set()
         self.current: Version | None = None
 
@@ -48,7 +48,7 @@ class PublishedVersions:
     async def spread(self, version: Version, shares: Sequence[Share]) -> None:
         """Load a version on further endpoints, for the canary alone. Raises as ``publish`` does."""
         with self.hold(version):
-            await self._load(version, {share.sampler for share in shares})
+            await self._load(version, self._at(shares))
 
     @asynccontextmanager
     async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
@@ -68,17 +68,17 @@ class PublishedVersions:
 
     def serves(self, version: Version) -> bool:
         """Whether groups may be played with a version."""
-        return version.name in self._routes
+        return any(not endpoint.lost for endpoint in self._routes.get(version.name, ()))
 
     def replicas(self, version: Version) -> list[SamplerEndpoint]:
-        """All endpoints that serve a version, the one that is to serve most of it first.
+        """All living endpoints that serve a version, the one that is to serve most of it first.
 
         Raises ``WorkerDied`` where nothing serves it.
         """
-        routes = self._routes.get(version.name)
-        if routes is None:
+        living = [endpoint for endpoint in self._routes.get(version.name, ()) if not endpoint.lost]
+        if not living:
             raise WorkerDied(f"No sampler serves {version.name}.")
-        return [self._endpoints[name] for name in routes]
+        return living
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
@@ -102,26 +102,31 @@ class PublishedVersions:
         await asyncio.gather(*self._retiring)
 
     async def _serve(self, version: Version, shares: Sequence[Share]) -> None:
-        await self._load(version, {share.sampler for share in shares})
-        self._routes.setdefault(version.name, tuple(share.sampler for share in shares))
+        endpoints = self._at(shares)
+        await self._load(version, endpoints)
+        if not self.serves(version):
+            self._routes[version.name] = tuple(endpoints)
 
-    async def _load(self, version: Version, names: set[str]) -> None:
-        loading = asyncio.ensure_future(self._load_all(version, names - self._loaded[version.name]))
+    def _at(self, shares: Sequence[Share]) -> list[SamplerEndpoint]:
+        return [self._endpoints[share.sampler] for share in shares]
+
+    async def _load(self, version: Version, endpoints: Sequence[SamplerEndpoint]) -> None:
+        loading = asyncio.ensure_future(self._load_all(version, set(endpoints) - self._loaded[version.name]))
         try:
             await asyncio.shield(loading)
         except asyncio.CancelledError:
             await asyncio.gather(loading, return_exceptions=True)  # the samplers load it all the same
             raise
 
-    async def _load_all(self, version: Version, names: set[str]) -> None:
-        loads = (self._load_at(name, version) for name in sorted(names))
+    async def _load_all(self, version: Version, endpoints: set[SamplerEndpoint]) -> None:
+        loads = (self._load_at(endpoint, version) for endpoint in sorted(endpoints, key=lambda one: one.name))
         for failure in await asyncio.gather(*loads, return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
 
-    async def _load_at(self, name: str, version: Version) -> None:
-        checksum = await self._endpoints[name].sampler.load(version.name, version.path)
-        self._loaded[version.name].add(name)
+    async def _load_at(self, endpoint: SamplerEndpoint, version: Version) -> None:
+        checksum = await endpoint.sampler.load(version.name, version.path)
+        self._loaded[version.name].add(endpoint)
         if checksum != version.checksum:
             raise AdapterError(f"The sampler loaded {checksum} as {version.name}; {version.checksum} was committed.")
 
@@ -130,10 +135,10 @@ class PublishedVersions:
         for name in [name for name in self._loaded if name != current and not self._holders[name]]:
             self._routes.pop(name, None)
             for endpoint in self._loaded.pop(name):
-                retiring = asyncio.ensure_future(self._retire(name, self._endpoints[endpoint]))
+                retiring = asyncio.ensure_future(self._retire(name, endpoint))
                 self._retiring.add(retiring)
                 retiring.add_done_callback(self._retiring.discard)
 
     async def _retire(self, name: str, endpoint: SamplerEndpoint) -> None:
-        with contextlib.suppress(WorkerDied):  # then nothing is served any more
+        with contextlib.suppress(WorkerDied):  # then it serves nothing any more
             await endpoint.sampler.retire(name)

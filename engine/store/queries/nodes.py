@@ -72,3 +72,15 @@ def node_rows(reader: Reader) -> list[NodeRow]:
         )
         for row in reader.all("SELECT * FROM nodes ORDER BY here DESC, name, id")
     ]
+
+
+def drained_nodes(reader: Reader) -> frozenset[str]:
+    """Names of the nodes that people drain, with what they have asked for since the last engine ended."""
+    drained = {row["node"] for row in reader.all("SELECT node FROM drains")}
+    asked = reader.all(
+        "SELECT kind, arguments FROM commands WHERE kind IN ('drain_node', 'undrain_node') AND done IS NULL ORDER BY id"
+    )
+    for row in asked:
+        node = json.loads(row["arguments"]).get("node")
+        drained = drained | {node} if row["kind"] == "drain_node" else drained - {node}
+    return frozenset(drained)

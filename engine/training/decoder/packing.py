@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import TrainGroup, TrainSequence
+from ..inputs import TrainGroup, TrainSequence
 from ..tokens import Ints, Lesson, lesson_of
 
 PADDED = 2

@@ -6,7 +6,7 @@ a chain of thought. There is no lower clip.
 
 from __future__ import annotations
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 from .ratios import clip_range, masked_out, ratio
 from .terms import TokenLoss, TokenView
 

@@ -7,7 +7,7 @@ corrects for staleness by itself, so no importance weight is multiplied on top o
 
 from __future__ import annotations
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 from .ratios import clip_range, clipped_objective, masked_out, ratio
 from .terms import TokenLoss, TokenView
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 from .ratios import LOG_RATIO_LIMIT, clip_range, clipped_objective
 from .terms import TokenLoss, TokenView
 

@@ -7,7 +7,7 @@ updates of one step together.
 
 from __future__ import annotations
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 from .ratios import clip_range, clipped_objective, importance_weights, ratio
 from .terms import TokenLoss, TokenView
 

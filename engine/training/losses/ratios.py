@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...spec import published
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 
 LOG_RATIO_LIMIT = 20.0
 """Largest absolute log-ratio, so that one extreme token cannot make the loss NaN (as in verl)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ weights are 1 except for rounding, and both are REINFORCE.
 
 from __future__ import annotations
 
-from ..protocol import PolicyConfig
+from ..inputs import PolicyConfig
 from .ratios import importance_weights
 from .terms import TokenLoss, TokenView
 

@@ -16,7 +16,7 @@ from torch.nn import Parameter
 from ...adapters import Array, PolicyState, StateHeader
 from ...errors import AdapterDamaged
 from ..adamw import AdamState
-from ..protocol import PolicyConfig, TrainGroup
+from ..inputs import PolicyConfig, TrainGroup
 from .layout import Layout
 
 VECTORS = 4

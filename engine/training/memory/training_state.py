@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..protocol import PolicyConfig, TrainGroup
+from ..inputs import PolicyConfig, TrainGroup
 from .layout import Layout
 
 Numbers: TypeAlias = "NDArray[np.float32]"

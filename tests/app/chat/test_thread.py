@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from marlaas.app.chat.talking import Side, side_of
-from marlaas.app.chat.thread import ChatThread, Event, Heard, Message, Told, TurnOver
+from marlaas.app.chat.thread import ChatThread, Event, Message, PartialReply, SamplerNotice, TurnOver
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
@@ -71,19 +71,19 @@ def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home
     with opened(home) as reader:
         sides = [side_of(reader.versions(), f"{task}@last"), Side()]
     with talking(home, sides, idle=0.5) as (chat, listener):
-        begun, look = listener.until(Told, "are free. Your first message starts it.")
-        assert begun == Told("Looking at the base …", under_way=True) and workers() <= others
-        assert isinstance(look, Told) and not look.under_way
+        begun, look = listener.until(SamplerNotice, "are free. Your first message starts it.")
+        assert begun == SamplerNotice("Looking at the base …", under_way=True) and workers() <= others
+        assert isinstance(look, SamplerNotice) and not look.under_way
         chat.say(Message("17+4=", LONG, "Be kind."))
         events = listener.until(TurnOver)
         assert events[-1] == TurnOver(True)
-        heard = [each for each in events if isinstance(each, Heard)]
+        heard = [each for each in events if isinstance(each, PartialReply)]
         pieces = [[each.speech for each in heard if each.side == side] for side in (0, 1)]
         assert pieces[0][-1].ended and not pieces[0][0].ended and pieces[0][-1] == pieces[1][-1]
         chat.say(Message("and 5", LONG))
         chat.cancel()
         events = listener.until(TurnOver)
-        listener.until(Told, "idle minutes; a message starts it again")
+        listener.until(SamplerNotice, "idle minutes; a message starts it again")
         assert workers() <= others
         chat.say(Message("and 6", LONG))
         assert listener.until(TurnOver)[-1] == TurnOver(True)
@@ -94,12 +94,12 @@ def test_what_cannot_be_loaded_is_told_every_time(
 ) -> None:
     monkeypatch.setattr("marlaas.engine.fleet.lone_sampler.available_memory", lambda limit: 1_000_000)
     with talking(home, [Side()]) as (chat, listener):
-        look = listener.until(Told, "The base needs")[-1]
-        assert isinstance(look, Told) and look.bad
+        look = listener.until(SamplerNotice, "The base needs")[-1]
+        assert isinstance(look, SamplerNotice) and look.bad
         for _ in range(2):
             chat.say(Message("hello", LONG))
             *_, told, over = listener.until(TurnOver)
-            assert isinstance(told, Told) and told.bad and over == TurnOver(False)
+            assert isinstance(told, SamplerNotice) and told.bad and over == TurnOver(False)
 
 
 def test_a_thread_that_is_closed_before_it_begins_ends_at_once(home: Home) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -96,14 +95,16 @@ def test_a_llama_that_the_set_up_owes(
     assert "/x/log" in found["llama.cpp"]["advice"]
 
 
-def test_children_that_hang_or_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*args: Any, **options: Any) -> Any:
-        raise subprocess.TimeoutExpired("x", 3)
+@pytest.mark.parametrize("error", [TimeoutError("no answer within 120 s"), FileNotFoundError("No such file")])
+def test_children_that_hang_or_are_missing(
+    marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
 
-    monkeypatch.setattr(subprocess, "run", hang)
-    assert machine.run_program(["x"], 3) == (1, "no answer within 3 s")
-    monkeypatch.undo()
-    assert machine.run_program(["/nowhere/at/all"], 3)[0] == 1
+    monkeypatch.setattr(machine, "run_program", fail)
+    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}
+    assert (found["torch"]["verdict"], found["torch"]["value"]) == ("missing", str(error))
 
 
 def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

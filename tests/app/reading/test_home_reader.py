@@ -82,6 +82,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "workers": lambda reader: reader.workers(),
     "devices": lambda reader: reader.devices(),
     "nodes": lambda reader: reader.nodes(),
+    "drained_nodes": lambda reader: reader.drained_nodes(),
     "api_state": lambda reader: reader.api_state(),
     "api_keys": lambda reader: reader.api_keys(),
     "given_names": lambda reader: reader.given_names(),
@@ -101,7 +102,7 @@ WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_sourc
     "devices", "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples",
     "environments", "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
     "warnings", "turn_rate", "first_step", "api_state", "api_keys", "given_names",
-    "nodes",
+    "nodes", "drained_nodes",
 }  # fmt: skip
 """What that home has nothing of, or not certainly; a machine's home has some of it."""
 

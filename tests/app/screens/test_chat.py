@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Input
 
 from marlaas.app.chat.talking import Side
-from marlaas.app.chat.thread import Event, Heard, Message, Told, TurnOver
+from marlaas.app.chat.thread import Event, Message, PartialReply, SamplerNotice, TurnOver
 from marlaas.app.reading.opening import opened
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
@@ -38,7 +38,9 @@ class Scripted:
 
     def run(self) -> None:
         self.tell(
-            Told("A sampler of its own takes about 0.4 GB of the 9 GB that are free. Your first message starts it.")
+            SamplerNotice(
+                "A sampler of its own takes about 0.4 GB of the 9 GB that are free. Your first message starts it."
+            )
         )
 
     def say(self, message: Message) -> None:
@@ -84,10 +86,12 @@ async def test_a_talk(filling: Filling, home: Home, scripted: list[Scripted], ki
         if kind != "empty":
             thinking, text = (HOSTILE, f"{HOSTILE}\n" * 40) if kind == "hostile" else ("17 + 4 = 21", "It is 21.")
             await type_and_send(driver, HOSTILE.replace("\x00", "") if kind == "hostile" else SAID)
-            scripted[0].tell(Heard(0, Speech(text, thinking, 12, "length")))
-            scripted[0].tell(Heard(1, Speech(), HOSTILE if kind == "hostile" else "The conversation has no room."))
+            scripted[0].tell(PartialReply(0, Speech(text, thinking, 12, "length")))
+            scripted[0].tell(
+                PartialReply(1, Speech(), HOSTILE if kind == "hostile" else "The conversation has no room.")
+            )
             scripted[0].tell(TurnOver(True))
-            scripted[0].tell(Told(""))
+            scripted[0].tell(SamplerNotice(""))
             await driver.settle()
         assert_snapshot(f"chat-{kind}-{size[0]}x{size[1]}", driver.text())
 
@@ -134,7 +138,7 @@ async def test_settings_count_from_the_next_message(one: Home, scripted: list[Sc
         dialog.query_one("#system", Input).value = "Be kind."
         await driver.press("enter")
         await type_and_send(driver)
-        scripted[1].tell(Heard(0, Speech("21", "", 2, "stop")))
+        scripted[1].tell(PartialReply(0, Speech("21", "", 2, "stop")))
         scripted[1].tell(TurnOver(True))
         await driver.settle()
         await driver.press("ctrl+y")

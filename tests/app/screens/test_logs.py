@@ -145,3 +145,18 @@ async def test_without_log_files_the_key_says_so(home: Home) -> None:
         assert keys["]"] is False
         await driver.press("right_square_bracket")
         assert "There is no log file yet" in driver.notices() and "events of task" in driver.text()
+
+
+async def test_from_a_file_that_is_gone_there_is_a_way_back(home: Home) -> None:
+    """Also to the events, where no file is left."""
+    fill_machine(home)
+    async with driving(home) as driver:
+        await driver.press(KEY, "right_square_bracket")
+        assert "engine.log · 3 lines" in driver.text()
+        for file in home.logs.glob("*.log"):
+            file.unlink()
+        Filling(home.database).event("The database has changed.")
+        await driver.read()
+        assert "engine.log · 0 lines" in driver.text() and "] events" in driver.text()
+        await driver.press("right_square_bracket")
+        assert "events of task" in driver.text() and "] events" not in driver.text()

@@ -14,7 +14,7 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
 from marlaas.engine.submission.demo import tasks
-from marlaas.engine.training.protocol import TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
 
 
 def test_a_wait_ends_when_the_frame_is_written() -> None:

@@ -64,8 +64,8 @@ async def test_blocking_waits_and_counts_it(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_delay_comes_before_a_version_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[object] = []
 
-    async def load(self: PublishedVersions, name: str, version: Any) -> None:
-        order.append(name)
+    async def load(self: PublishedVersions, endpoint: Any, version: Any) -> None:
+        order.append(endpoint)
 
     async def sleep(seconds: float) -> None:
         order.append(seconds)
@@ -73,8 +73,9 @@ async def test_a_delay_comes_before_a_version_is_loaded(monkeypatch: pytest.Monk
     monkeypatch.setattr(PublishedVersions, "_load_at", load)
     sync_engine.take(OVERLAPPED, 0.1)
     monkeypatch.setattr(asyncio, "sleep", sleep)
+    endpoint: Any = "rollout"
     version: Any = None
-    await PublishedVersions({})._load_at("rollout", version)
+    await PublishedVersions({})._load_at(endpoint, version)
     assert order == [0.1, "rollout"]
 
 

@@ -13,8 +13,8 @@ from marlaas.engine.base import BaseModel, load_base
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import sequence_logprobs
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory.policy_memory import PolicyMemory, fresh
-from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.trajectories import Logprobs
 
 

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.fit import LONG, MOST, MemoryPlan, least_plan, plan_memory
+from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.needs import Wanted, slot_bytes, torch_work_bytes
 from marlaas.engine.base.precision import PRECISIONS
+from marlaas.engine.base.samplers import SAMPLERS
 from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
 from marlaas.engine.base.soundness import parameters as parameters_of
 from marlaas.engine.errors import BaseModelError
@@ -68,7 +69,8 @@ def test_a_plan_keeps_to_the_memory_and_the_settings(wanted: Wanted, free: int) 
         return
     own = wanted.config.context_length
     assert plan.total <= free
-    assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= MOST[wanted.sampler])
+    most = SAMPLERS[wanted.sampler].conversations
+    assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= most)
     assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 2048
     assert plan.slots == min(wanted.slots or plan.slots, wanted.tasks) >= 1
     assert (plan.held == 0) == bool(wanted.slots)

@@ -11,7 +11,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
 from ..rollout.endpoints import endpoint
@@ -57,9 +57,9 @@ class Meeting(FakeSampler):
         super().__post_init__()
         self.meeting = asyncio.Barrier(3)
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         await self.meeting.wait()
-        return await super().generate(request, heard=heard)
+        return await super().generate(request, stream_to=stream_to)
 
 
 async def played(world: World, environment: str) -> Played:

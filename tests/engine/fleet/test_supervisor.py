@@ -144,11 +144,12 @@ async def test_a_step_without_memory_halves_the_next_sampler(
     asked = [request(f"c{n}", [n + 2] * 400, max_tokens=4) for n in range(60)]
     ends = await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
     assert {type(end) for end in ends} == {OutOfMemory} and "Worker rollout ran out of memory: " in str(ends[0])
-    await lost.wait()
-    assert supervisor.mended
+    await supervisor.noticed(0)
+    assert supervisor.mended and not lost.is_set()
     (endpoint,) = (await supervisor.services()).endpoints.values()
     assert endpoint.slots.count == 50
-    assert told == ["worker: The sampler rollout ran out of memory; it goes on with 50 conversations instead of 100."]
+    words = "The sampler rollout ran out of memory; it goes on with 50 conversations instead of 100."
+    assert told == [f"worker: {words} All other workers go on."]
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running

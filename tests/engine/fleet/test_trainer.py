@@ -17,17 +17,8 @@ from marlaas.engine.fleet.fusing import LEAST_WAIT
 from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
-from marlaas.engine.training.protocol import (
-    GroupStats,
-    Job,
-    PolicyConfig,
-    Probe,
-    Refused,
-    StepResult,
-    Trainer,
-    TrainGroup,
-    TrainSequence,
-)
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)

@@ -16,8 +16,9 @@ from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.memory.training_state import MovedState
-from marlaas.engine.training.protocol import GroupStats, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Probe, StepResult, Trainer
 
 from .test_trainer import group, stats, tokens_of
 

@@ -25,7 +25,7 @@ from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.store.store import Store
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.inputs import PolicyConfig
 from tests.engine.training.samples import group
 
 pytestmark = [pytest.mark.processes, pytest.mark.torch, pytest.mark.timeout(180)]
@@ -127,7 +127,7 @@ async def test_a_killed_trainer_costs_its_own_policies_alone(
     after = dict(supervisor.processes())
     assert [name for name in before if before[name] != after[name]] == [there["b"]]
     assert await train(task, "b", tmp_path) == expected, "at its successor, or at the other"
-    assert len(told) == 1 and "A new one takes its place; other trainers go on." in told[0]
+    assert len(told) == 1 and "A new one takes its place. All other workers go on." in told[0]
 
 
 async def test_when_all_trainers_die_all_workers_begin_anew(supervisor: WorkerSupervisor, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from marlaas.engine.rollout.batching.wished import Wished, wanted_of
 from marlaas.engine.rollout.likeliest import likeliest
 from marlaas.engine.rollout.protocol import (
     Finish,
-    Hear,
-    Heard,
+    NewTokens,
+    OnTokens,
     SampleRequest,
     SampleResult,
     SamplerLimits,
@@ -81,7 +81,7 @@ class FakeSampler:
     async def retire(self, version: str) -> None:
         self._serving(version).retired = True
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         version = self._serving(request.version)
         self._check(request)
         if request.conversation not in self.conversations:
@@ -105,8 +105,8 @@ class FakeSampler:
             tokens = np.concatenate([tokens, token])
             logprobs.append(logprob[0])
             self.sampled += 1
-            if heard is not None:
-                heard(Heard(token, logprob, None if wished is None else wished.news(len(logprobs) - 1)))
+            if stream_to is not None:
+                stream_to(NewTokens(token, logprob, None if wished is None else wished.news(len(logprobs) - 1)))
             if token[0] in request.stop:
                 finish = "stop"
                 break

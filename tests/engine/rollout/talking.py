@@ -12,7 +12,7 @@ import numpy as np
 
 from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, SamplingParameters
-from marlaas.engine.rollout.protocol import Hear, Heard, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.rendering import Rendering
 from marlaas.plugins.messages import Ask, Message, Reply
@@ -45,16 +45,16 @@ class Parrot(FakeSampler):
         self.requests: list[SampleRequest] = []
         self.released: list[str] = []
         self.at_once = 1
-        """Tokens that are heard together."""
+        """Tokens that are streamed together."""
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self.requests.append(request)
         said = self.saying[: request.max_tokens]
         finish = "stop" if said and said[-1] in request.stop else "length"
         ids, logprobs = np.array(said, np.int32), -np.arange(1.0, len(said) + 1, dtype=np.float32)
-        for begin in range(0, len(said), self.at_once) if heard is not None else ():
+        for begin in range(0, len(said), self.at_once) if stream_to is not None else ():
             some = slice(begin, begin + self.at_once)
-            heard(Heard(ids[some], logprobs[some]))  # type: ignore[misc]
+            stream_to(NewTokens(ids[some], logprobs[some]))  # type: ignore[misc]
             await asyncio.sleep(0)
         return SampleResult(ids, logprobs, finish, request.version, "sum")  # type: ignore[arg-type]
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -51,8 +52,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
 
 
 @pytest.fixture(scope="module")
-def renderer(families: dict[str, Renderer]) -> Renderer:
-    return families["qwen3"]
+def renderer(folders: dict[str, Path]) -> Renderer:
+    """One of its own: a renderer that others use keeps first prompts that they have rendered."""
+    return Renderer(folders["qwen3"])
 
 
 async def test_what_cannot_fit_is_never_rendered(renderer: Renderer, work: Work) -> None:

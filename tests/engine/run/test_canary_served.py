@@ -20,8 +20,8 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.run.serving.canary import Canary, CanaryReport
 from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.intake import train_group
-from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
@@ -78,9 +78,9 @@ class Run:
         path = str(self.folder / str(self.step))
         await self.trainer.step("policy", path)
         await self.sampler.load(f"v{self.step}", path)
-        heard = await self.canary.hear(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
+        served = await self.canary.ask_samplers(f"v{self.step}", f"v{self.step - 1}", self.endpoints, asked)
         await self.train(())
-        return await self.canary.judge(f"v{self.step}", asked, heard)
+        return await self.canary.judge(f"v{self.step}", asked, served)
 
     async def train(self, groups: tuple[ClosedGroup, ...]) -> None:
         """Pass groups, with what the canary asks of the trainer."""

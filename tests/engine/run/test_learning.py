@@ -21,7 +21,8 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.training.protocol import GroupStats, Probe, TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Probe
 from marlaas.engine.training.signal import teaches
 
 from ...examples import examples
@@ -62,21 +63,24 @@ def check_history(world: World) -> None:
     seed=st.integers(0, 10**6),
     most=st.integers(0, 6),
     staleness=st.integers(0, 2),
-    losses=st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=4),
+    losses=st.lists(st.tuples(st.integers(1, 400), st.sampled_from(("workers", "engine", "sampler"))), max_size=4),
     samplers=st.integers(1, 3),
 )
 def test_nothing_is_lost_doubled_or_stale(
-    seed: int, most: int, staleness: int, losses: list[tuple[int, bool]], samplers: int
+    seed: int, most: int, staleness: int, losses: list[tuple[int, str]], samplers: int
 ) -> None:
     async def play(root: Path) -> None:
         spec = replace(SPEC, train=replace(SPEC.train, max_staleness=staleness))
         world = World(root, spec, seed, most, samplers=samplers)
         run = asyncio.ensure_future(world.go())
-        for turns, engine in losses:
+        for turns, victim in losses:
             for _ in range(turns):
                 await asyncio.sleep(0)
-            if not engine:
+            if victim == "workers":
                 world.kill_workers()
+                continue
+            if victim == "sampler":
+                await world.lose_sampler(turns)
                 continue
             run.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -107,6 +111,53 @@ async def test_a_task_that_moves_is_checked_at_every_sampler(tmp_path: Path, mon
 async def noted(scored: list[tuple[str, str]], name: str, score: Any, version: str, *rest: Any) -> Any:
     scored.append((name, version))
     return await score(version, *rest)
+
+
+async def test_a_sampler_that_dies_alone_ends_no_other(tmp_path: Path) -> None:
+    """The trainer lives, and so does the other one: for each death the task begins again once at most."""
+    world = World(tmp_path, replace(SPEC, steps=12), samplers=2)
+    opened: list[str] = []
+    world.workers.trainer.open = noted_open(world.workers.trainer.open, opened)  # type: ignore[method-assign]
+    run = asyncio.ensure_future(world.go())
+    for number in (2, 4, 6):
+        while not world.query(f"SELECT 1 FROM steps WHERE number = {number}"):
+            await asyncio.sleep(0)
+        await world.lose_sampler(50)
+    assert await asyncio.wait_for(run, 50) == Ending("done")
+    assert world.deaths == 3 and not world.lost.is_set() and len(opened) <= 1 + world.deaths
+    check_history(world)
+
+
+def noted_open(opens: Any, opened: list[str]) -> Any:
+    async def open(policy: str, *rest: Any) -> Any:
+        opened.append(policy)
+        return await opens(policy, *rest)
+
+    return open
+
+
+async def test_a_task_waits_for_the_only_sampler(world: World) -> None:
+    run = asyncio.ensure_future(world.go())
+    for number in (1, 3):
+        while not world.query(f"SELECT 1 FROM steps WHERE number = {number}"):
+            await asyncio.sleep(0)
+        await world.lose_sampler(200)
+    assert await asyncio.wait_for(run, 50) == Ending("done") and world.deaths == 2
+    check_history(world)
+
+
+async def test_a_deterministic_task_waits_for_its_sampler(tmp_path: Path) -> None:
+    """Another one would not have its bits."""
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    world = World(tmp_path, replace(SPEC, train=train), samplers=2)
+    run = asyncio.ensure_future(world.go())
+    for _ in range(4):
+        for _ in range(60):
+            await asyncio.sleep(0)
+        await world.lose_sampler(30)
+    assert await asyncio.wait_for(run, 50) == Ending("done")
+    assert not world.workers.samplers["rollout-2"].ledger
+    check_history(world)
 
 
 async def test_a_deterministic_task_stays_at_one_sampler(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ class Dying:
     def mended(self) -> bool:
         return self.deaths <= self._mended
 
+    async def noticed(self, since: int) -> None:
+        """All are."""
+
     async def services(self) -> Any:
         self.deaths += 1
         raise WorkerDied("Worker rollout ended.")

@@ -35,7 +35,7 @@ from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
@@ -44,16 +44,8 @@ from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
-from marlaas.engine.training.protocol import (
-    GroupStats,
-    Job,
-    PolicyConfig,
-    Probe,
-    Refused,
-    StepResult,
-    Trainer,
-    TrainGroup,
-)
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, Probe, Refused, StepResult, Trainer
 
 from ..rollout.fake import FakeSampler
 from ..rollout.fake_renderer import FakeRenderer
@@ -82,39 +74,45 @@ class Workers:
 
 
 class LossySampler(FakeSampler):
-    """The fake sampler behind a wire."""
+    """The fake sampler behind a wire; it may die alone."""
 
     def __init__(self, workers: Workers, sequences: int) -> None:
         super().__init__(sequences=sequences)
         self._workers = workers
+        self.gone = False
         self._coming: dict[str, bool] = {}
         """Conversations whose turn is on its way here, and whether they were released meanwhile: no call overtakes."""
 
-    async def load(self, version: str, path: str) -> str:
+    async def _turn(self) -> None:
         await self._workers.turn()
+        if self.gone:
+            raise WorkerDied("The sampler died.")
+
+    async def load(self, version: str, path: str) -> str:
+        await self._turn()
         return await super().load(version, path)
 
     async def retire(self, version: str) -> None:
         await super().retire(version)
-        await self._workers.turn()
+        await self._turn()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self._coming[request.conversation] = False
         try:
-            await self._workers.turn()
+            await self._turn()
         finally:
             released = self._coming.pop(request.conversation)
         if released:
             return self._finish(request, request.tokens, [], "abort")
-        result = await super().generate(request, heard=heard)
-        await self._workers.turn()
+        result = await super().generate(request, stream_to=stream_to)
+        await self._turn()
         return result
 
     async def release(self, conversation: str) -> None:
         if conversation in self._coming:
             self._coming[conversation] = True
         await super().release(conversation)
-        await self._workers.turn()
+        await self._turn()
 
 
 Adapter = NDArray[np.float32]
@@ -237,6 +235,9 @@ class World:
         self.draining = asyncio.Event()
         self.settling = False
         self.preemptible = Preemptible()
+        self.deaths = 0
+        self.died = asyncio.Event()
+        """Set, and replaced, when anything dies or has a successor."""
         self.checks = 0
         """Times that a task has looked whether it could run."""
         self.store = self._opened()
@@ -286,17 +287,19 @@ class World:
     async def services(self) -> Services:
         """See ``WorkerSupervisor.services``."""
         await self.preemptible.wanted()
+        while all(endpoint.lost for endpoint in self.endpoints.values()):
+            await self.died.wait()
         workers = self.workers
         return Services(
             home=self.home,
             store=self.store,
             environments=cast(EnvironmentService, self.environments),
             rollout=self._rollout,
-            endpoints={endpoint.name: endpoint for endpoint in self.endpoints},
+            endpoints=self.endpoints,
             router=self.router,
             trainers=self.trainers,
             trainer=workers.trainer,
-            tolerances={endpoint.name: Tolerance() for endpoint in self.endpoints},
+            tolerances={name: Tolerance() for name in self.endpoints},
             write_bare=write_bare,
             draining=self.draining,
         )
@@ -305,24 +308,50 @@ class World:
         """New workers, as after the old ones died."""
         self.workers = Workers(self.chance, self.sequences, self.samplers)
         ledger = Ledger()
-        self.endpoints = [
-            SamplerEndpoint(name, "torch", sampler, sampler.context, SamplerSlots(self.sequences, Line(), patience=0.0))
-            for name, sampler in self.workers.samplers.items()
-        ]
-        self.router = Router(self.endpoints, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
+        self.endpoints = {name: self._endpoint(name) for name in self.workers.samplers}
+        every = tuple(self.endpoints.values())
+        self.router = Router(every, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
         self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
         self.trainers = TrainerPool([SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)])
+
+    def _endpoint(self, name: str) -> SamplerEndpoint:
+        sampler, slots = self.workers.samplers[name], SamplerSlots(self.sequences, Line(), patience=0.0)
+        return SamplerEndpoint(name, "torch", sampler, sampler.context, slots)
 
     def _costs(self) -> list[TokenCosts]:
         """Other ones whenever the router looks, which is always: tasks move as often as they may."""
         draw = self.chance.random.uniform
-        return [TokenCosts(endpoint.name, draw(1, 9), draw(1, 9)) for endpoint in self.endpoints]
+        return [TokenCosts(name, draw(1, 9), draw(1, 9)) for name in self.endpoints]
 
     def kill_workers(self) -> None:
         """Both die and are replaced at once."""
         old = self.workers
         self.replace_workers()
         old.lost.set()
+        self._changed(1)
+
+    async def noticed(self, since: int) -> None:
+        """See ``WorkerSupervisor.noticed``."""
+        while self.deaths <= since:
+            await self.died.wait()
+
+    async def lose_sampler(self, turns: int) -> None:
+        """One sampler dies alone, and has a successor after so many turns of the event loop."""
+        workers, (name, *_) = self.workers, self.chance.random.sample(sorted(self.endpoints), 1)
+        workers.samplers[name].gone = self.endpoints[name].lost = True
+        self._changed(1)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if self.workers is workers:
+            workers.samplers[name] = LossySampler(workers, self.sequences)
+            self.endpoints[name] = self._endpoint(name)
+            self.router.take_in(self.endpoints[name])
+            self._changed(0)
+
+    def _changed(self, deaths: int) -> None:
+        self.deaths += deaths
+        died, self.died = self.died, asyncio.Event()
+        died.set()
 
     def _opened(self) -> Store:
         """A store that is closed when nobody has this world any more."""

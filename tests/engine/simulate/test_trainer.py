@@ -15,7 +15,8 @@ from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, 
 from marlaas.engine.simulate.state_files import StateFiles
 from marlaas.engine.simulate.trainer import SimulatedTrainer
 from marlaas.engine.simulate.virtual import VirtualLoop, run_virtually
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.protocol import GroupStats, Job
 
 RATES = TrainerRates(group=0.5, token=0.25, a_pass=4.0)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Probe, StepResult, Trainer, TrainGroup
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, Probe, StepResult, Trainer
 
 from .oracle import Oracle
 from .samples import group, sequence

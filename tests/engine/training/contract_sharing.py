@@ -10,9 +10,10 @@ import torch
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.losses.terms import TokenLoss, TokenView
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, Trainer, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, Refused, Trainer
 
 from ...seldom import seldom
 from .contract import CONFIG, NewTrainer, train

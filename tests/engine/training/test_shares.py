@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import given, strategies as st
 
-from marlaas.engine.training.protocol import TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.replicas import shares
 
 from .decoder.random_models import random_groups

@@ -2,7 +2,7 @@
 
 import pytest
 
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.step import learning_rate
 
 

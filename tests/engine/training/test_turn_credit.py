@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 from marlaas.engine.spec.losses import AdvantageKind
 from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, close_group
 from marlaas.engine.training.group_check import check_group
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.overlong import Overlong
-from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.signal import has_signal
 from marlaas.engine.training.tokens import trained_tokens_of
 from marlaas.engine.training.turn_credit import Credit, compare_turns, returns_to_go

@@ -73,7 +73,7 @@ class LauncherContract:
         said: list[int] = []
         second = asyncio.Event()
 
-        def hear(number: int) -> None:
+        def note(number: int) -> None:
             said.append(number)
             if number == 2:
                 second.set()
@@ -81,7 +81,7 @@ class LauncherContract:
 
         told: list[dict[str, object]] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
-        counting = handle.call("count_to", 3, heard=hear)
+        counting = handle.call("count_to", 3, stream_to=note)
         await second.wait()
         assert not counting.done() and said == [1, 2]
         await handle.call("let_go", "go on")
@@ -93,11 +93,11 @@ class LauncherContract:
         said: list[int] = []
         first = asyncio.Event()
 
-        def hear(number: int) -> None:
+        def note(number: int) -> None:
             said.append(number)
             first.set()
 
-        counting = handle.call("count_to", 2, heard=hear)
+        counting = handle.call("count_to", 2, stream_to=note)
         await first.wait()
         counting.cancel()
         await handle.call("let_go", "go on")

@@ -105,10 +105,10 @@ class DummyWorker:
 
         return await asyncio.to_thread(compute)
 
-    async def count_to(self, number: int, heard: Callable[[int], None]) -> int:
+    async def count_to(self, number: int, stream_to: Callable[[int], None]) -> int:
         """Tell each number, but wait for the event that is named after the last before it is told."""
         for each in range(1, number + 1):
             if each == number:
                 await self._event("go on").wait()
-            heard(each)
+            stream_to(each)
         return number

@@ -5,14 +5,18 @@ Both use the loopback address with ports of their own, so that nothing of the ma
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from tests.imaginary.cards import Card, imagine
 
 from .machines import Machine, machine
 
@@ -53,6 +57,31 @@ def test_two_machines_join_and_leave(head: Machine, tmp_path: Path) -> None:
     while head.nodes()["bob"] != "gone" and time.monotonic() < until:
         time.sleep(0.5)
     assert head.nodes() == {"ada": "ready", "bob": "gone"}
+
+
+def test_a_node_joins_with_the_cards_that_others_leave(
+    head: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of its cards are taken: it says which, and why they stay untouched. The cards are imaginary ones."""
+    other = machine(tmp_path, "other")
+    with monkeypatch.context() as there:
+        imagine(there, tmp_path).have(Card(), Card(used=12_300), Card(), Card(used=12_300))
+        joined = other("cluster", "join", head.address, "--token", "-", "--name", "bob", given=head.token)
+    assert joined.returncode == 0, joined.stderr
+    try:
+        started = head("engine", "start")
+        assert started.returncode == 0, started.stderr
+        until = time.monotonic() + 120
+        bob: dict[str, Any] = {}
+        while not bob.get("cards") and time.monotonic() < until:
+            time.sleep(0.5)
+            told = json.loads(head("cluster", "status", "--json").stdout)["nodes"]
+            bob = next(node for node in told if node["name"] == "bob")
+        assert [card.split()[1] for card in bob["cards"]] == ["0", "2"] and bob["state"] == "ready"
+        assert [reason.partition(" is left alone")[0] for reason in bob["left_out"]] == ["gpu 1", "gpu 3"]
+    finally:
+        head("engine", "stop")
+        other("cluster", "leave", "--force")
 
 
 def test_nobody_joins_without_the_token(head: Machine, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from tools.suite.__main__ import ROOT
 from tools.suite.order import Queue, in_order
 
 
-def test_files_that_start_processes_come_first_and_long_ones_before_all() -> None:
+def test_files_that_start_processes_come_first() -> None:
     found = in_order(ROOT)
     assert found[0].startswith("tests/end_to_end/") and len(found) == len({*found})
     assert found.index("tests/test_examples.py") < found.index("tests/test_layout.py")

@@ -242,6 +242,22 @@ def test_a_drain_waits_for_the_next_engine(marlaas: Commander, known: Home) -> N
     assert "ada is the only node that works" in marlaas("cluster", "drain", "ada").err
 
 
+def test_without_an_engine_the_last_node_is_not_drained_either(
+    marlaas: Commander, running: Callable[[LocalNode], None], home: Home, answers: Answers, listening: int
+) -> None:
+    make_token(home.create(), ClusterSettings())
+    running(replace(HEAD, head=f"127.0.0.1:{listening}"))
+    seen = [{"id": name, "name": name, "address": "10.0.0.5", "alive": True, "head": False} for name in ("ada", "bob")]
+    answers({"nodes": seen, "record": {}})
+    assert marlaas("cluster", "drain", "bob").code == 0
+    assert "bob" in (shown := marlaas("cluster", "status").out) and "draining" in shown
+    said = marlaas("cluster", "drain", "ada")
+    assert said.code == 2 and "ada is the only node that works" in said.err
+    assert marlaas("cluster", "undrain", "bob").code == 0
+    assert marlaas("cluster", "drain", "ada").code == 0
+    assert "bob is the only node that works" in marlaas("cluster", "drain", "bob").err
+
+
 def test_nodes_are_drained_on_the_head(
     marlaas: Commander, home: Home, running: Callable[[LocalNode], None], answers: Answers, listening: int
 ) -> None:

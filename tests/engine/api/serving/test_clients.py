@@ -17,7 +17,7 @@ from marlaas.engine.fairness.ledger import ROLLOUT
 from marlaas.engine.fleet.bare import write_bare
 from marlaas.engine.gateway.answerer import Answerer, Refusal
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Model, Wishes
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Yielding
 from marlaas.plugins.messages import Message as Said
 
@@ -37,9 +37,9 @@ class Scripted(FakeSampler):
         self.script = [*vocabulary.encode(text), *(clientele.renderer.stop_ids[:1] if end else ())]
         self.requests: list[SampleRequest] = []
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self.requests.append(request)
-        return await super().generate(request, heard=heard)
+        return await super().generate(request, stream_to=stream_to)
 
     def _logits(self, digest: str, tokens: Any) -> Any:
         place = len(tokens) - len(self.requests[-1].tokens)
@@ -260,7 +260,7 @@ async def test_models_know_their_context(clientele: Clientele) -> None:
 class Dying(FakeSampler):
     """Dies in the middle of a turn."""
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         raise WorkerDied("It died.")
 
 

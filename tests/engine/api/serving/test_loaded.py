@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from marlaas.engine.api.serving.loaded import LoadedVersions
 from marlaas.engine.api.serving.names import Named
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterError, WorkerDied
 from marlaas.engine.gateway.answerer import Refusal
 
 from ...rollout.fake import FakeSampler
@@ -49,6 +50,26 @@ async def test_a_version_is_loaded_once_at_every_sampler(clientele: Clientele) -
             assert {name: version.checksum for name, version in sampler.versions.items()} == {lent.name: checksum}
         assert checksum in lent.name, "the name stands for these bytes alone"
     assert live(first) == {"1@2"}, "it stays for who comes next"
+
+
+async def test_where_a_sampler_has_a_successor_it_is_loaded_there(clientele: Clientele) -> None:
+    first, second, successor = FakeSampler(), FakeSampler(), FakeSampler()
+    machine, loaded = clientele.machine(first, second), LoadedVersions(clientele.store.served)
+    endpoints = dict(machine.endpoints)
+    machine.endpoints, (dead, other) = endpoints, endpoints.values()
+    async with loaded.lent(machine, named(clientele, "1@2")):
+        pass
+    dead.lost = True
+    async with loaded.lent(machine, named(clientele, "1@2")) as lent:
+        assert lent.replicas.endpoints == (other,)
+    endpoints[dead.name] = replace(dead, sampler=successor, lost=False)
+    async with loaded.lent(machine, named(clientele, "1@2")) as lent:
+        assert live(successor) == {"1@2"} and len(lent.replicas.endpoints) == 2
+    for endpoint in endpoints.values():
+        endpoint.lost = True
+    with pytest.raises(WorkerDied):
+        async with loaded.lent(machine, named(clientele, "1@2")):
+            pass
 
 
 async def test_the_least_recently_used_leaves(clientele: Clientele) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.fleet.colocated.gate import Gate
 from marlaas.engine.fleet.colocated.parts import Announced, LightSleeper
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from marlaas.engine.trajectories import Logprobs, Tokens
 
 FOREVER = 1e9
@@ -28,7 +28,7 @@ class Fake:
     async def retire(self, version: str) -> None:
         self.asked.append(f"retire {version}")
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         raise ValueError("no tokens here")
 
     async def release(self, conversation: str) -> None:

@@ -15,6 +15,7 @@ from tests.engine.fleet.placement.imaginary import B06, B8, B70, GB, LAPTOP, SER
 FOUR = tuple(cards(name, "A100") for name in (HEAD, "b", "c", "d"))
 EIGHT = ("A100",) * 8
 THREE, ALL_OF_B = "head:0 head:1 head:2", "b:0 b:1 b:2 b:3 b:4 b:5 b:6 b:7"
+OTHERS = "head:3 head:4 head:5 head:6 head:7"
 SMALL = [plain(name, PAIR) for name in (HEAD, "b", "c")]
 ONE = cards(HEAD, "4090")
 WIFI, SLOW = slow(0.005, 10e6), slow(0.05, 1e6)
@@ -28,7 +29,7 @@ TABLE = [
     ("two workstations", [cards(HEAD, "4090"), cards("b", "4090")], B06, "b:0 | head:0 bf16"),
     ("compute trains, bandwidth samples", [cards(HEAD, "H20"), cards("b", "H100")], B8, "head:0 | b:0 bf16"),
     ("four workstations", FOUR, B8, "b:0 c:0 d:0 | head:0 bf16"),
-    ("eight, eight", [cards(HEAD, *EIGHT), cards("b", *EIGHT)], B8, f"{THREE} {ALL_OF_B} | head:3+4+5+6+7 bf16"),
+    ("eight, eight", [cards(HEAD, *EIGHT), cards("b", *EIGHT)], B8, f"{THREE} {ALL_OF_B} | {OTHERS} bf16"),
     ("one is behind a slow line", [ONE, cards("b", "4090", link=SLOW)], B06, "head:0 b:0 | head:0 bf16 base"),
     ("one is behind a radio", [cards(HEAD, "4090"), cards("b", "4090", link=WIFI)], B06, "b:0 | head:0 bf16"),
     ("one drains", [cards(HEAD, "4090"), cards("b", "4090", draining=True)], B06, "head:0 | head:0 bf16 base"),
@@ -46,10 +47,10 @@ def test_where_work_goes(nodes: list[UsableNode], base: Wanted, plan: str) -> No
 
 BOTH = [cards(HEAD, "4090", "4090"), cards("b", "4090", "4090")]
 CHOSEN = [
-    ("a node for each stage", Choices(rollout=["b"], training=["head"]), "b:0 b:1 | head:0+1 bf16"),
-    ("the other way round", Choices(rollout=["head"], training=["b"]), "head:0 head:1 | b:0+1 bf16"),
+    ("a node for each stage", Choices(rollout=["b"], training=["head"]), "b:0 b:1 | head:0 head:1 bf16"),
+    ("the other way round", Choices(rollout=["head"], training=["b"]), "head:0 head:1 | b:0 b:1 bf16"),
     ("one card of each", Choices(rollout=["b/gpu 1"], training=["gpu 0"]), "b:1 | head:0 bf16"),
-    ("sampling on one node alone", Choices(rollout=["B"]), "b:0 b:1 | head:0+1 bf16"),
+    ("sampling on one node alone", Choices(rollout=["B"]), "b:0 b:1 | head:0 head:1 bf16"),
     ("training on its processor", Choices(training=["b/cpu"]), "head:0 head:1 | b:cpu32 f32"),
 ]
 
@@ -82,6 +83,23 @@ def test_trainers_that_are_asked_for_are_had_in_all() -> None:
     nodes = [plain(name) for name in (HEAD, "b", "c", "d")]
     for count in (1, 2, 3, 4):
         assert len(place_over(nodes, TINY, trainers=count).placement.trainers) == count
+
+
+def test_policies_are_divided_among_the_cards_that_train() -> None:
+    """A trainer for each card; where there are fewer policies than cards, a trainer has as few cards as may be."""
+    nodes, apart = [cards(name, *EIGHT) for name in (HEAD, "b")], Choices(rollout=["b"], training=["head"])
+    for tasks, sizes in ((32, [1] * 8), (8, [1] * 8), (3, [2, 3, 3]), (1, [8])):
+        placed = place_over(nodes, replace(B8, tasks=tasks), apart).placement
+        assert [len(own.place.gpus) for own in placed.trainers] == sizes
+    placed = place_over(nodes, B8, apart, trainers=2).placement
+    assert [len(own.place.gpus) for own in placed.trainers] == [4, 4], "as many as are asked for"
+
+
+def test_no_card_is_idle_where_policies_are_few() -> None:
+    """Of many nodes more cards train, with several for each trainer, than there are policies."""
+    nodes = [cards(f"n{number}", *EIGHT) for number in range(8)]
+    placed = place_over(nodes, replace(B8, tasks=4)).placement
+    assert len(placed.trainers) == 4 and len(placed.devices) == 64
 
 
 def test_as_many_nodes_train_as_there_are_policies() -> None:

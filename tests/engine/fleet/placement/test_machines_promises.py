@@ -111,7 +111,8 @@ def test_one_machine_is_placed_as_ever(
     machine: Machine, installed: object, base: Wanted, times: Times, trainers: int
 ) -> None:
     node = UsableNode("", HEAD, machine, installed, 1 << 50)  # type: ignore[arg-type]
-    alone = with_trainers(place(machine, node.software, base, None, times), trainers, is_small(base.parameters))
+    small, whole = is_small(base.parameters), place(machine, node.software, base, None, times)
+    alone = with_trainers(whole, trainers, small, base.tasks)
     assert place_over([node], base, None, times, trainers).placement == alone
 
 
@@ -129,6 +130,24 @@ def test_a_lost_node_leaves_the_placement_without_it(
         return
     assert (gone.memory, gone.training) == (drained.memory, drained.training)
     assert replace(gone.placement, reasons=()) == replace(drained.placement, reasons=())
+
+
+@given(clusters(), bases, stages, st.integers(1, 40))
+def test_policies_are_divided_among_trainers(found: list[UsableNode], base: Wanted, times: Times, tasks: int) -> None:
+    """Each trainer can have a policy, each card at most one trainer, and no trainer has cards that another could use
+    for a policy of its own: where one has two or more, there are as many trainers as policies."""
+    plan = placed(found, replace(base, tasks=tasks), times)
+    if plan is None:
+        return
+    trainers = plan.placement.trainers
+    held = [(own.node, uuid) for own in trainers for uuid in own.place.gpus]
+    assert len(held) == len(set(held))
+    if trainers[0].place.gpus:
+        assert len(trainers) <= tasks
+    if any(len(own.place.gpus) > 1 for own in trainers):
+        together = [own for own in trainers if len(own.place.gpus) > 1]
+        nodes_that_train = len({own.node for own in trainers})
+        assert len(trainers) > tasks - nodes_that_train, f"{together} could be more"
 
 
 def speed(found: list[UsableNode], base: Wanted, times: Times) -> float:

@@ -29,13 +29,13 @@ def on_cards(count: int, sharing: str = "") -> Placement:
 def test_a_small_base_has_a_trainer_for_two_cores(cores: int, trainers: int) -> None:
     plan = on_processor(BASE, Settings(), ENOUGH, range(cores))
     assert len(plan.placement.trainers) == trainers
-    assert len(with_trainers(on_cores(("torch",), range(cores)), 0, small=False).trainers) == 1
+    assert len(with_trainers(on_cores(("torch",), range(cores)), 0, small=False, policies=32).trainers) == 1
 
 
 @given(st.integers(0, 64), st.integers(1, 9))
 def test_all_have_as_many_cores_and_none_is_left_out(cores: int, asked: int) -> None:
     plan = on_cores(("torch",), tuple(range(cores)))
-    parts = [trainer.place.cores for trainer in with_trainers(plan, asked, small=True).trainers]
+    parts = [trainer.place.cores for trainer in with_trainers(plan, asked, small=True, policies=1).trainers]
     assert len(parts) == asked and len({len(part) for part in parts}) == 1, "else bits would differ"
     whole = plan.trainer.place.cores
     assert {core for part in parts for core in part} <= set(whole)
@@ -45,11 +45,11 @@ def test_all_have_as_many_cores_and_none_is_left_out(cores: int, asked: int) -> 
         assert all(len(part) == bool(whole) for part in parts)
 
 
-@given(st.integers(1, 8), st.integers(0, 12))
-def test_each_has_cards_of_its_own(cards: int, asked: int) -> None:
-    placement = with_trainers(on_cards(cards), asked, small=True)
+@given(st.integers(1, 8), st.integers(0, 12), st.integers(1, 40))
+def test_each_has_cards_of_its_own(cards: int, asked: int, policies: int) -> None:
+    placement = with_trainers(on_cards(cards), asked, small=True, policies=policies)
     parts = [trainer.place.gpus for trainer in placement.trainers]
-    assert len(parts) == min(max(1, asked), cards) and all(parts)
+    assert len(parts) == min(asked or policies, cards) and all(parts)
     assert [card for part in parts for card in part] == list(on_cards(cards).trainer.place.gpus)
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert any("cannot be: training has" in reason for reason in placement.reasons) == (asked > cards)
@@ -58,9 +58,9 @@ def test_each_has_cards_of_its_own(cards: int, asked: int) -> None:
 
 
 def test_one_that_shares_a_card_with_a_sampler_stays_alone() -> None:
-    placement = with_trainers(on_cards(1, "memory"), 2, small=True)
+    placement = with_trainers(on_cards(1, "memory"), 2, small=True, policies=8)
     assert len(placement.trainers) == 1 and "shares its device with a sampler" in placement.reasons[-1]
-    assert with_trainers(on_cards(1, "memory"), 0, small=True) == on_cards(1, "memory")
+    assert with_trainers(on_cards(1, "memory"), 0, small=True, policies=8) == on_cards(1, "memory")
 
 
 def test_each_has_a_base_and_they_divide_the_room_for_policies(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.errors import Fruitless
+from marlaas.engine.errors import Fruitless, WorkerDied
 from marlaas.engine.fairness.mixes import Mix
 from marlaas.engine.fleet.routing.assignment import TokenCosts
 from marlaas.engine.fleet.routing.router import AGAIN, Router, under_way
@@ -108,6 +109,40 @@ def test_a_task_that_has_left_is_not_reckoned_with() -> None:
     routing.router.leave(1)
     routing.now += AGAIN
     assert len(routing.samplers(2)) == 2, "alone, it has both"
+
+
+async def test_a_dead_sampler_gets_nothing_until_it_has_a_successor() -> None:
+    routing = Routing("torch", "llama.cpp")
+    for task in (1, 2):
+        routing.router.join(task, MOVING)
+        routing.played(task, 500, 5) if task == 1 else routing.played(task, 5, 250)
+    assert (routing.samplers(1)[0], routing.samplers(2)[0]) == ("rollout", "rollout-2")
+    routing.endpoints[1].lost = True
+    assert routing.samplers(1) == routing.samplers(2) == ["rollout"], "at once"
+    routing.router.join(9, SETTLED, "llama.cpp")
+    waiting = asyncio.ensure_future(routing.router.served(9))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "there is no other with its bits"
+    with pytest.raises(WorkerDied):
+        routing.samplers(9)
+    routing.endpoints[0].lost = True
+    with pytest.raises(WorkerDied, match="No sampler lives"):
+        routing.samplers(1)
+    successor = endpoint(FakeSampler(), 4, 64, "rollout-2")
+    successor.kind = "llama.cpp"
+    routing.router.take_in(successor)
+    await waiting
+    await routing.router.served(1)
+    assert routing.samplers(9) == routing.samplers(1) == ["rollout-2"]
+
+
+async def test_an_only_sampler_that_is_dead_serves_nobody() -> None:
+    routing = Routing("torch")
+    routing.router.join(1, MOVING)
+    await routing.router.served(1)
+    routing.endpoints[0].lost = True
+    with pytest.raises(WorkerDied):
+        routing.router.shares(1, ONLY)
 
 
 def test_a_deterministic_task_is_at_the_first_that_can() -> None:

@@ -47,23 +47,25 @@ def test_a_loop_that_is_closed_is_left_alone() -> None:
     answers.flush()
 
 
-async def test_what_is_said_comes_before_the_answer() -> None:
+async def test_what_is_streamed_comes_before_the_answer() -> None:
     answers, told = Answers(), list[int]()
     one, gone = Answer[int](answers), Answer[int](answers)
     gone.future.cancel()
-    on_a_thread(partial(one.say, told.append, 1), partial(gone.say, told.append, 2), partial(one.say, told.append, 3))
+    on_a_thread(
+        partial(one.stream, told.append, 1), partial(gone.stream, told.append, 2), partial(one.stream, told.append, 3)
+    )
     await asyncio.sleep(0)
     assert told == []
     on_a_thread(partial(one.give, 4), answers.flush)
     assert await one.future == 4 and told == [1, 3]
 
 
-def test_nothing_is_said_to_a_closed_loop() -> None:
+def test_nothing_is_streamed_to_a_closed_loop() -> None:
     answers, told = Answers(), list[int]()
 
     async def ask() -> Answer[int]:
         return Answer(answers)
 
-    asyncio.run(ask()).say(told.append, 1)
+    asyncio.run(ask()).stream(told.append, 1)
     answers.flush()
     assert told == []

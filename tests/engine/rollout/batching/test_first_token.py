@@ -14,7 +14,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.bare import write_bare
 from marlaas.engine.rollout.batching.pace import Pace
 from marlaas.engine.rollout.batching.sampler import BatchingSampler
-from marlaas.engine.rollout.protocol import Heard, SampleRequest
+from marlaas.engine.rollout.protocol import NewTokens, SampleRequest
 from marlaas.engine.rollout.torch_sampler.context import TorchContext
 
 PROMPT = [5, 6, 7]
@@ -41,14 +41,14 @@ async def test_the_first_token_waits_for_no_others(tmp_path: Path, most: int) ->
     write_bare(base, tmp_path / "v")
     await sampler.load("v", str(tmp_path / "v"))
 
-    def turn(name: str, tokens: int) -> tuple[asyncio.Task[Any], asyncio.Future[Heard]]:
-        first: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+    def turn(name: str, tokens: int) -> tuple[asyncio.Task[Any], asyncio.Future[NewTokens]]:
+        first: asyncio.Future[NewTokens] = asyncio.get_running_loop().create_future()
         request = SampleRequest(name, "v", np.array(PROMPT, np.int32), tokens, 1.0, (), 0)
-        return asyncio.create_task(sampler.generate(request, heard=lambda heard: hear(first, heard))), first
+        return asyncio.create_task(sampler.generate(request, stream_to=lambda new: note(first, new))), first
 
-    def hear(first: asyncio.Future[Heard], heard: Heard) -> None:
+    def note(first: asyncio.Future[NewTokens], new: NewTokens) -> None:
         if not first.done():
-            first.set_result(heard)
+            first.set_result(new)
 
     begun, turns = turn("first of all", 1), [turn("a", 2), turn("b", most)]
     try:

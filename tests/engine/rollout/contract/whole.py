@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.rollout.protocol import Heard, Sampler
+from marlaas.engine.rollout.protocol import NewTokens, Sampler
 from marlaas.engine.rollout.truncation import Truncation
 
 from ....seldom import seldom
@@ -54,19 +54,19 @@ class SamplerContract(WishContract, RepeatableContract):
 
     # as it is sampled
 
-    async def test_tokens_are_heard_as_they_are_sampled(self, sampler: Sampler) -> None:
-        unheard = await alone(sampler, request("a", max_tokens=60))
-        said: list[Heard] = []
-        heard = await sampler.generate(request("b", max_tokens=60), heard=said.append)
-        assert self.same(heard, unheard) and len(said) > 1
-        assert np.concatenate([each.tokens for each in said]).tolist() == heard.tokens.tolist()
-        assert np.concatenate([each.logprobs for each in said]).tobytes() == heard.logprobs.tobytes()
+    async def test_tokens_are_streamed_as_they_are_sampled(self, sampler: Sampler) -> None:
+        whole = await alone(sampler, request("a", max_tokens=60))
+        said: list[NewTokens] = []
+        result = await sampler.generate(request("b", max_tokens=60), stream_to=said.append)
+        assert self.same(result, whole) and len(said) > 1
+        assert np.concatenate([each.tokens for each in said]).tolist() == result.tokens.tolist()
+        assert np.concatenate([each.logprobs for each in said]).tobytes() == result.logprobs.tobytes()
 
     async def test_the_first_token_comes_long_before_the_end(self, sampler: Sampler) -> None:
-        first: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+        first: asyncio.Future[NewTokens] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(
             sampler.generate(
-                request("a", max_tokens=LONG), heard=lambda said: None if first.done() else first.set_result(said)
+                request("a", max_tokens=LONG), stream_to=lambda said: None if first.done() else first.set_result(said)
             )
         )
         await first
@@ -74,9 +74,9 @@ class SamplerContract(WishContract, RepeatableContract):
         aborted = await running
         assert aborted.finish == "abort" and 0 < len(aborted.tokens) < LONG // 2
 
-    async def test_nobody_hears_of_a_turn_whose_caller_has_gone(self, sampler: Sampler) -> None:
-        said: list[Heard] = []
-        running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG), heard=said.append))
+    async def test_nothing_is_streamed_once_the_caller_has_gone(self, sampler: Sampler) -> None:
+        said: list[NewTokens] = []
+        running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG), stream_to=said.append))
         await until_sampled(sampler, 2)
         running.cancel()
         await asyncio.wait([running])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.rollout.protocol import Heard, Sampler
+from marlaas.engine.rollout.protocol import NewTokens, Sampler
 from marlaas.engine.rollout.truncation import Truncation
 from marlaas.engine.rollout.wishes import Wishes
 
@@ -66,16 +66,16 @@ class WishContract(Asked):
                 assert told.likeliest.tokens.shape == again.likeliest.tokens.shape
                 np.testing.assert_allclose(told.logprobs, again.logprobs, atol=self.apart)
 
-    async def test_what_is_heard_adds_up_to_what_was_wished_for(self, sampler: Sampler) -> None:
-        said: list[Heard] = []
+    async def test_what_is_streamed_adds_up_to_what_was_wished(self, sampler: Sampler) -> None:
+        said: list[NewTokens] = []
         wishes = Wishes(likeliest=3, prompt=True)
-        result = await sampler.generate(request("a", max_tokens=60).wishing(wishes), heard=said.append)
-        heard, extras = [each.extras for each in said if each.extras is not None], extras_of(result)
-        assert len(heard) == len(said) > 1 and all(each.prompt_logprobs is None for each in heard)
+        result = await sampler.generate(request("a", max_tokens=60).wishing(wishes), stream_to=said.append)
+        streamed, extras = [each.extras for each in said if each.extras is not None], extras_of(result)
+        assert len(streamed) == len(said) > 1 and all(each.prompt_logprobs is None for each in streamed)
         for one in ("tokens", "logprobs"):
-            pieces = np.concatenate([getattr(each.likeliest, one) for each in heard])
+            pieces = np.concatenate([getattr(each.likeliest, one) for each in streamed])
             assert pieces.tobytes() == getattr(extras.likeliest, one).tobytes()
-        assert np.concatenate([each.logprobs for each in heard]).tobytes() == extras.logprobs.tobytes()
+        assert np.concatenate([each.logprobs for each in streamed]).tobytes() == extras.logprobs.tobytes()
 
     @pytest.mark.parametrize(
         ("length", "sampled"), often([(1, 0), (2, 1), (300, 7)], product([1, 2, 300], [0, 1, 7]), several=True)

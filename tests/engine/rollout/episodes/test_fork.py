@@ -15,7 +15,7 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Play, Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Group
@@ -43,8 +43,8 @@ class Witness(FakeSampler):
         self.turns: list[tuple[list[int], list[int]]] = []
         self.requests: list[SampleRequest] = []
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
-        result = await super().generate(request, heard=heard)
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        result = await super().generate(request, stream_to=stream_to)
         self.requests.append(request)
         self.turns.append((request.tokens.tolist(), result.tokens.tolist()))
         return result

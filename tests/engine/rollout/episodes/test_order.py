@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.conversation import Order
 from marlaas.engine.rollout.episodes import Play, Played
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ..fake import FakeSampler, FakeVersion
@@ -29,10 +29,10 @@ class Slow(FakeSampler):
         super().__init__(sequences=4, context=2048, versions={"v1": FakeVersion("sum")})
         self.held = asyncio.Event()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         if request.conversation.partition(":")[0].endswith("/0"):
             await self.held.wait()
-        return await super().generate(request, heard=heard)
+        return await super().generate(request, stream_to=stream_to)
 
 
 def scripted(script: Script) -> Play:

@@ -17,7 +17,7 @@ from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
-from marlaas.engine.rollout.protocol import Finish, Hear, Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Finish, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.slots import SamplerSlots
@@ -40,9 +40,9 @@ class Rounding(FakeSampler):
 
     most = 0
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         known = len(self.conversations.get(request.conversation, ()))
-        return await super().generate(replace(request, seed=request.seed ^ known), heard=heard)
+        return await super().generate(replace(request, seed=request.seed ^ known), stream_to=stream_to)
 
     def _finish(self, request: SampleRequest, tokens: Tokens, logprobs: list[float], finish: Finish) -> SampleResult:
         self.most = max(self.most, len(self.running))

@@ -17,7 +17,7 @@ from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Hear, Heard, Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import NewTokens, OnTokens, Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.slots import SamplerSlots
@@ -40,11 +40,11 @@ class Counting(FakeSampler):
         self.broken = False
         self.deaf = False
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self.requests.append(request)
         if self.broken:
             raise RuntimeError("It is broken.")
-        result = await super().generate(request, heard=heard)
+        result = await super().generate(request, stream_to=stream_to)
         assert len(self.conversations) <= self.sequences
         return result
 
@@ -216,8 +216,8 @@ def asked(name: str, tokens: int) -> SampleRequest:
 
 async def test_a_client_hears_its_turn_and_gets_its_wishes() -> None:
     stage = Stage()
-    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[Heard]()
-    result = await client.generate(asked("a", 9).wishing(Wishes(likeliest=2)), heard=told.append)
+    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[NewTokens]()
+    result = await client.generate(asked("a", 9).wishing(Wishes(likeliest=2)), stream_to=told.append)
     client.leave()
     assert np.concatenate([each.tokens for each in told]).tolist() == result.tokens.tolist()
     (request,) = stage.sampler.requests
@@ -227,14 +227,14 @@ async def test_a_client_hears_its_turn_and_gets_its_wishes() -> None:
 
 async def test_a_cancelled_client_hears_no_more() -> None:
     stage = Stage(sequences=1)
-    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[Heard]()
-    turn = asyncio.ensure_future(client.generate(asked("a", 150), heard=told.append))
+    client, told = stage.rollout.sampler_client(Replicas([stage.endpoint]), ""), list[NewTokens]()
+    turn = asyncio.ensure_future(client.generate(asked("a", 150), stream_to=told.append))
     while len(told) < 3:
         await asyncio.sleep(0)
     stage.sampler.deaf = True  # to what is released: its turn goes on
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)
-    heard, sampled = len(told), stage.sampler.sampled
+    streamed, sampled = len(told), stage.sampler.sampled
     while stage.sampler.sampled < sampled + 9:
         await asyncio.sleep(0)
-    assert len(told) == heard
+    assert len(told) == streamed

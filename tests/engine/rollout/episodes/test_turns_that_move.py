@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import numpy as np
+import pytest
 
+from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.rollout.protocol import SampleRequest
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.trajectories import Tokens
@@ -17,11 +19,23 @@ from ..endpoints import endpoint
 from ..fake import FakeSampler, FakeVersion
 
 
+class Mortal(FakeSampler):
+    """Dies when it is told to, in the middle of a turn."""
+
+    dies = False
+
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        result = await super().generate(request, stream_to=stream_to)
+        if self.dies:
+            raise WorkerDied("The sampler died.")
+        return result
+
+
 class Pair:
     """Two samplers that serve one version; prompts and replies cost a second a token."""
 
     def __init__(self, anew: bool = False) -> None:
-        self.samplers = [FakeSampler(versions={"v1": FakeVersion("sum")}) for _ in range(2)]
+        self.samplers = [Mortal(versions={"v1": FakeVersion("sum")}) for _ in range(2)]
         self.endpoints = [endpoint(one, 2, 2048, f"s{n}") for n, one in enumerate(self.samplers)]
         for one in self.endpoints:
             one.backlog.read = one.backlog.written = 1.0
@@ -54,6 +68,41 @@ async def test_a_turn_moves_to_an_idle_sampler_and_says_the_same() -> None:
     assert alone.tokens.tolist() == moved.tokens.tolist()
     assert (alone.held, moved.held) == ([1, 0], [0, 1])
     assert [one.slots.active for one in moved.endpoints] == [0, 0]
+
+
+async def test_a_turn_whose_sampler_dies_is_said_at_the_other() -> None:
+    alone, moved = Pair(), Pair()
+    for turn in range(4):
+        moved.samplers[0].dies = turn == 2
+        await alone.turn()
+        await moved.turn()
+    assert alone.tokens.tolist() == moved.tokens.tolist()
+    assert [len(one.ledger) for one in moved.samplers] == [3, 2] and moved.endpoints[0].lost
+    assert moved.held[1] == 1 and [one.slots.active for one in moved.endpoints] == [0, 0]
+    assert [one.backlog.seconds for one in moved.endpoints] == [0.0, 0.0]
+    moved.samplers[1].dies = True
+    with pytest.raises(WorkerDied):
+        await moved.turn()
+
+
+async def test_who_heard_a_part_is_told_of_the_death() -> None:
+    """Another sampler may go on in other words."""
+    pair = Pair()
+    pair.samplers[0].dies = True
+    request = SampleRequest("c", "v1", pair.tokens, 4, 1.0, (), 7)
+    with pytest.raises(WorkerDied):
+        await pair.client.generate(request, stream_to=lambda new: None)
+    assert pair.endpoints[0].lost and not pair.endpoints[1].lost
+    assert (await pair.client.generate(request)).tokens.size == 4
+
+
+async def test_what_must_repeat_itself_dies_with_its_sampler() -> None:
+    pair = Pair(anew=True)
+    await pair.turn()
+    pair.samplers[0].dies = True
+    with pytest.raises(WorkerDied):
+        await pair.turn()
+    assert not pair.samplers[1].ledger
 
 
 async def test_where_it_was_its_slot_is_free_again() -> None:

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.rollout.protocol import Heard, Sampler
+from marlaas.engine.rollout.protocol import NewTokens, Sampler
 from marlaas.engine.rollout.wishes import Wishes
 from marlaas.engine.workers.launcher import LocalLauncher
 
@@ -29,10 +29,10 @@ async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, 
         one = await alone(sampler, request("a"))
         many = await asyncio.gather(*[alone(sampler, request(f"{n}")) for n in range(30)])
         assert all(same(one, each) for each in many)
-        said: list[Heard] = []
+        said: list[NewTokens] = []
         wished = request("b").wishing(Wishes(likeliest=3, prompt=True))
-        heard = await sampler.generate(wished, heard=said.append)
-        assert same(heard, one) and heard.extras is not None and heard.extras.prompt_likeliest is not None
+        streamed = await sampler.generate(wished, stream_to=said.append)
+        assert same(streamed, one) and streamed.extras is not None and streamed.extras.prompt_likeliest is not None
         assert np.concatenate([each.tokens for each in said]).tolist() == one.tokens.tolist()
         with pytest.raises(AdapterError, match="never loaded"):
             await sampler.generate(request("a", version="v1"))

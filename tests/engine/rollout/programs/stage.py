@@ -15,7 +15,7 @@ from marlaas.engine.gateway.answerer import Address, Answered, Answerer, Refusal
 from marlaas.engine.gateway.wire import Chat, Complete, Message, Piece, ToolCall, Wishes
 from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Played, Rollout, alike
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import Spoken
 from marlaas.plugins.messages import Answer, Ask, Endpoint, Message as Said, Reply, ToolCall as Called
@@ -63,9 +63,9 @@ class Witness(FakeSampler):
         self.turns: list[tuple[list[int], list[int]]] = []
         self.requests: list[SampleRequest] = []
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self.requests.append(request)
-        result = await super().generate(request, heard=heard)
+        result = await super().generate(request, stream_to=stream_to)
         self.turns.append((request.tokens.tolist(), result.tokens.tolist()))
         return result
 

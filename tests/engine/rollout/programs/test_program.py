@@ -14,7 +14,7 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import Message
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Rollout
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.run.evaluation.constant_answers import Constant
 from marlaas.plugins.messages import Ask, Message as Said
@@ -224,10 +224,10 @@ class Held(Witness):
         super().__init__(sequences=8)
         self.begun, self.go = asyncio.Event(), asyncio.Event()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         self.begun.set()
         await self.go.wait()
-        return await super().generate(request, heard=heard)
+        return await super().generate(request, stream_to=stream_to)
 
 
 async def test_a_call_that_nobody_waits_for_leaves_no_reply() -> None:
@@ -282,7 +282,7 @@ async def test_a_held_out_prompt_ends_the_episode() -> None:
 
 async def test_a_lost_sampler_is_raised_where_the_episode_is_played() -> None:
     class Lost(Witness):
-        async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
             raise WorkerDied("rollout died.")
 
     async def program(line: Line) -> None:

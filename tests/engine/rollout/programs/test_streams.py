@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.gateway.answerer import Answered
 from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.protocol import Hear, Heard, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
 from ..talking import FAMILIES, Parrot, letters
@@ -103,16 +103,16 @@ class Slow(Witness):
         super().__init__(sequences=8)
         self.go = asyncio.Event()
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
         said = 0
 
-        def hear(news: Heard) -> None:
+        def send(news: NewTokens) -> None:
             nonlocal said
             said += 1
-            if heard is not None and said == 1:
-                heard(news)
+            if stream_to is not None and said == 1:
+                stream_to(news)
 
-        result = await super().generate(request, heard=hear)
+        result = await super().generate(request, stream_to=send)
         await self.go.wait()
         return result
 

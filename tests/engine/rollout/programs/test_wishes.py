@@ -13,7 +13,7 @@ from marlaas.engine.gateway.answerer import Answered, Refusal
 from marlaas.engine.gateway.wire import Message, ToolCall
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.programs import program as programs
-from marlaas.engine.rollout.protocol import Hear, SampleRequest, SampleResult, WishedResult
+from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResult, WishedResult
 from marlaas.engine.rollout.wishes import Extras, Likeliest, Wishes
 
 from .stage import (
@@ -73,8 +73,8 @@ async def test_in_an_evaluation_the_clients_sampling_holds() -> None:
 class Telling(Witness):
     """Tells that one token is likely, and of others that they are forbidden."""
 
-    async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
-        result = await super().generate(request, heard=heard)
+    async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
+        result = await super().generate(request, stream_to=stream_to)
         if request.wishes is None or not request.wishes.likeliest:
             return result
         shape = (len(result.tokens), request.wishes.likeliest)
@@ -119,7 +119,7 @@ async def test_in_an_evaluation_a_call_is_forced_only_among_the_tools() -> None:
 
 async def test_a_schema_that_no_sampler_follows_is_the_clients_error() -> None:
     class Strict(Witness):
-        async def generate(self, request: SampleRequest, *, heard: Hear | None = None) -> SampleResult:
+        async def generate(self, request: SampleRequest, *, stream_to: OnTokens | None = None) -> SampleResult:
             raise ValueError("The JSON schema cannot be followed: no.")
 
     async def program(line: Line) -> None:

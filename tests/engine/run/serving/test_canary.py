@@ -85,10 +85,10 @@ class Pair:
         asked = self.canary.ask({one.name for one in endpoints})
         self.trained, self.sampler.value = trained, served
         self.second.value = self.second.value if second is None else second
-        heard = await self.canary.hear("new", "old", endpoints, asked)
+        scores = await self.canary.ask_samplers("new", "old", endpoints, asked)
         if asked.chosen:
             self.pass_(self.canary, trained, [])
-        report = await self.canary.judge("new", asked, heard)
+        report = await self.canary.judge("new", asked, scores)
         self.sampler.before, self.second.before = self.sampler.value, self.second.value
         return report
 
@@ -183,7 +183,7 @@ async def test_a_step_may_ask_before_the_last_comparison_ends() -> None:
     assert asked[0].renewed and not asked[1].renewed and asked[0].chosen is asked[1].chosen is asked[2].chosen
     assert [len(probe.sequences) for probe in pair.probes if probe] == [1, 1, 1]
     for one in asked[:2]:
-        await pair.canary.judge("new", one, await pair.canary.hear("new", "old", [pair.first], one))
+        await pair.canary.judge("new", one, await pair.canary.ask_samplers("new", "old", [pair.first], one))
     drawing = pair.canary.probe([group(9)])
     assert drawing and len(drawing.sequences) == 2, "nothing has moved: other tokens may say more"
 

@@ -52,6 +52,28 @@ def names(published: PublishedVersions, version: Version) -> list[str]:
     return [endpoint.name for endpoint in published.replicas(version)]
 
 
+async def test_a_version_is_where_samplers_live(tmp_path: Path) -> None:
+    """At the successor of a dead one it is loaded anew, when it is to be served there again."""
+    first, second = FakeSampler(), FakeSampler()
+    every = endpoints(first, second)
+    published, current, old = PublishedVersions(every), version(tmp_path, 2), version(tmp_path, 1)
+    await published.publish(current, BOTH)
+    every["2"].lost = True
+    assert names(published, current) == ["1"] and published.serves(current)
+    async with published.lent(old):
+        assert names(published, old) == ["1"]
+    every["1"].lost = True
+    with pytest.raises(WorkerDied, match="No sampler serves v2"):
+        published.replicas(current)
+    assert not published.serves(current)
+    later = FakeSampler()
+    every["2"] = endpoint(later, 4, 64, "2")
+    async with published.lent(current, (Share("2", 1.0),)):
+        assert served(later) == {"v2"} and names(published, current) == ["2"]
+    await published.clear()
+    assert served(later) == set()
+
+
 async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> None:
     sampler = FakeSampler()
     published = PublishedVersions(endpoints(sampler))

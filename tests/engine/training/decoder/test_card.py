@@ -17,7 +17,7 @@ from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.decoder.grouped import Kernel
 from marlaas.engine.training.decoder.matrix import product
 from marlaas.engine.training.group_pass import add_gradients, sequence_logprobs
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.inputs import PolicyConfig
 
 from ....examples import examples
 from .random_models import random_groups, save_model, shapes

@@ -12,8 +12,8 @@ from marlaas.engine.base.sizes import PassSize
 from marlaas.engine.training.decoder.compute import Compute, compute_on, for_card
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.decoder.packing import families, pack
+from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.model import Slopes
-from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from ..held import Held
 from ..samples import sequence

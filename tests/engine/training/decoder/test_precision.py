@@ -19,7 +19,7 @@ from marlaas.engine.training.decoder.linear import Linear
 from marlaas.engine.training.decoder.matrix import Dense
 from marlaas.engine.training.decoder.nf4 import Quantised
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.inputs import PolicyConfig
 
 from .random_models import random_groups, save_model
 from .test_against_peft import policy

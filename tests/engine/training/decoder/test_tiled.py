@@ -12,7 +12,7 @@ from marlaas.engine.training.decoder.fused_attention import FusedAttention
 from marlaas.engine.training.decoder.packing import families, pack
 from marlaas.engine.training.decoder.places import Places
 from marlaas.engine.training.decoder.tiled_attention import TiledAttention
-from marlaas.engine.training.protocol import TrainGroup
+from marlaas.engine.training.inputs import TrainGroup
 
 from ....examples import examples
 from ..held import Held

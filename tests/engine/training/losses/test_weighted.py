@@ -2,7 +2,7 @@ from math import log
 
 import pytest
 
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.inputs import PolicyConfig
 
 from .views import loss_of, view
 

@@ -14,13 +14,13 @@ import torch
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.private_folder import LOCK
 from marlaas.engine.training.adamw import AdamState
+from marlaas.engine.training.inputs import PolicyConfig
 from marlaas.engine.training.memory import pages as module
 from marlaas.engine.training.memory.host_copy import ALIGNED, to_device, to_host
 from marlaas.engine.training.memory.layout import Layout
 from marlaas.engine.training.memory.pages import Pages
 from marlaas.engine.training.memory.policy_memory import PolicyMemory
 from marlaas.engine.training.memory.training_state import TrainingState
-from marlaas.engine.training.protocol import PolicyConfig
 
 from ..samples import group
 

@@ -1,4 +1,4 @@
-"""How much of each choice a stream has told, so that what pieces left out is told at the choice's end."""
+"""How much of each choice was streamed, so that what pieces left out is told at the choice's end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..wire import Choice, Piece
 
 
 @dataclass
-class Told:
-    """Of one choice."""
+class StreamedChoice:
+    """What pieces have told of one choice."""
 
     text: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)

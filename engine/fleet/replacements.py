@@ -1,0 +1,151 @@
+"""Workers that died while the others can go on: each gets a successor, and nobody else begins anew.
+
+So it is with samplers that are processes of their own, and with trainers while others live. Whoever was served by a
+dead worker goes on from its last commit, or, where another sampler has the same version, with its next turn there.
+Where a successor cannot be started, and nobody else does the work, all workers begin anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from ..errors import MarlaasError, WorkerDied
+from .assignment import sharing_assignment
+from .placement_plan import PlacementPlan
+from .processes import WorkerProcesses
+from .routing.endpoints import SamplerEndpoints
+from .services import Services
+from .services_factory import ServicesFactory
+from .worker_specs import WorkerSpec
+
+TRIES = 3
+"""Tries at starting a successor, after which it may be placed elsewhere though others do the work."""
+RETRY = 2.0
+"""Seconds between two tries."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """What tasks work with, and the samplers behind it, of one incarnation of the workers."""
+
+    services: Services
+    endpoints: SamplerEndpoints
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of the moment, and the worker of that name by it."""
+
+    plan: Callable[[], PlacementPlan]
+    spec: Callable[[str], WorkerSpec]
+    elsewhere: Callable[[], Awaitable[bool]]
+    """Has all workers move to other devices where a new plan names some; returns whether it does."""
+    anew: Callable[[], None]
+    """Has all workers begin anew."""
+
+
+def replaceable(deaths: Collection[str], plan: PlacementPlan, trainers: Collection[str]) -> bool:
+    """Whether all others go on without these workers, of which ``trainers`` are those that lived until now. Pure."""
+    shared = sharing_assignment(plan)
+    samplers = {own.name for own in plan.placement.samplers if own is not shared}
+    training = set(deaths) - samplers
+    return training <= {own.name for own in plan.placement.trainers} and (not training or set(trainers) > training)
+
+
+class Replacements:
+    """Starts successors."""
+
+    def __init__(
+        self,
+        processes: WorkerProcesses,
+        factory: ServicesFactory,
+        planned: Planned,
+        log: Callable[[str, str, str], None],
+    ) -> None:
+        self.deaths = 0
+        """Deaths that were noticed so far."""
+        self.returned = asyncio.Event()
+        """Set when a successor takes calls."""
+        self._processes = processes
+        self._factory = factory
+        self._planned = planned
+        self._log = log
+        self._starts: dict[str, asyncio.Task[None]] = {}
+        """By the worker's name."""
+        self._changed = asyncio.Event()
+
+    def note(self, deaths: int) -> None:
+        """So many deaths are dealt with from now on; also to be called where anything else changes for who waits."""
+        self.deaths += deaths
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def noticed(self, since: int) -> None:
+        """Wait until deaths beyond the first ``since`` were noticed, and all that have died are dealt with."""
+        while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
+            await self._changed.wait()
+
+    async def change(self) -> None:
+        """Wait until a worker has died, or has a successor."""
+        await self._changed.wait()
+
+    def replace(self, deaths: Mapping[str, WorkerDied], live: Live) -> None:
+        """Let all others go on without these workers, and start their successors."""
+        for name in deaths:
+            if name in live.endpoints.by_name:
+                live.endpoints.lose(name)
+            else:
+                live.services.trainers.lose(name)
+            self._processes.forget(name)
+            if name in self._starts:  # the successor has died before it was taken in
+                self._starts[name].cancel()
+            self._starts[name] = asyncio.ensure_future(self._start(name, live))
+        self.note(len(deaths))
+
+    async def stop(self) -> None:
+        """Start no more of them."""
+        starts, self._starts = list(self._starts.values()), {}
+        for start in starts:
+            start.cancel()
+        if starts:
+            await asyncio.wait(starts)
+
+    async def _start(self, name: str, live: Live) -> None:
+        """Start a worker in place of a dead one, as often as it takes."""
+        told, tries = "", 0
+        while True:
+            try:
+                await self._processes.start_again(self._planned.spec(name))
+                await self._take_in(name, live)
+                break
+            except (MarlaasError, ValueError, OSError) as error:
+                if told != (told := str(error)):
+                    self._log("worker", f"Worker {name} cannot be started: {told}", "error")
+            if name in self._processes.handles:  # it takes calls, and answered one with an error, or died
+                self._processes.forget(name)
+                self.note(0)
+            tries += 1
+            if (tries >= TRIES or not _others(name, live)) and await self._planned.elsewhere():
+                return
+            if tries >= TRIES and not _others(name, live):
+                self._planned.anew()
+                return
+            await asyncio.sleep(RETRY)
+        self.returned.set()
+        self.note(0)
+
+    async def _take_in(self, name: str, live: Live) -> None:
+        handles, plan, services = self._processes.handles, self._planned.plan(), live.services
+        if name not in live.endpoints.by_name:
+            services.trainers.take_in(self._factory.trainer(handles, plan, name, services.trainers.clock))
+            return
+        endpoint = await self._factory.endpoint(handles, plan, name, live.endpoints.clock)
+        live.endpoints.take_in(endpoint)
+        services.router.take_in(endpoint)
+
+
+def _others(name: str, live: Live) -> bool:
+    """Whether others do the work of a dead worker."""
+    return live.endpoints.alive if name in live.endpoints.by_name else bool(live.services.trainers.trainers)
