@@ -54,6 +54,7 @@ MODULES = {
     "big_home": "terminal.big_home",
     "gateway": "gateway.throughput",
     "simulator": "simulation.validation",
+    "simulator_nodes": "simulation.over_nodes",
     "simulated_scale": "simulation.scale",
     "gpu": "large_base.card",
 }

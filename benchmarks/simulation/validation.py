@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -21,7 +21,7 @@ from marlaas.engine.devices import own_cores
 from marlaas.engine.home.settings import Settings
 from marlaas.engine.simulate.cluster_file import SHIPPED, Arrival, Case, ClusterSpec, NodeSpec, TasksSpec
 from marlaas.engine.simulate.figures import Figures, measure as figures_of
-from marlaas.engine.simulate.layout import layout, settings_of
+from marlaas.engine.simulate.layout import Layout, layout, settings_of
 from marlaas.engine.simulate.profile import Profile
 from marlaas.engine.simulate.recording import record
 from marlaas.engine.simulate.simulation import Result, simulate
@@ -72,6 +72,8 @@ class Mix:
     groups: int = 2
     size: int = 4
     staleness: int = 2
+    slower: float = 1.0
+    """Times as long as its kinds say that tools take."""
 
     def specs(self, label: str) -> list[TaskSpec]:
         """Its tasks; those of each kind belong to two tenants."""
@@ -79,7 +81,7 @@ class Mix:
         return [self._task(kind, number, label) for number, kind in enumerate(kinds)]
 
     def _task(self, kind: Kind, number: int, label: str) -> TaskSpec:
-        config = {"turns": kind.turns, "mean": kind.mean, "sigma": SPREAD, "failing": kind.failing}
+        config = {"turns": kind.turns, "mean": kind.mean * self.slower, "sigma": SPREAD, "failing": kind.failing}
         train = TrainSpec(
             groups_per_step=self.groups,
             group_size=self.size,
@@ -120,29 +122,55 @@ class Pair:
         return fmean(of(result.figures) for result in self.results)
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Real runs of several mixes, with what was predicted of each from the record of another mix."""
+
+    profile: Profile
+    pairs: Mapping[Mix, Sequence[Pair]]
+    others: float
+    """Cores that other programs used at most."""
+
+    def rows(self) -> tuple[Row, ...]:
+        """Those of all mixes."""
+        return tuple(row for mix, pairs in self.pairs.items() for row in rows(mix, pairs))
+
+
 def measure(quick: bool) -> Section:
     """About eight minutes; four when quick."""
-    mixes, repetitions = MIXES, 1 if quick else REPETITIONS
-    pairs: dict[Mix, list[Pair]] = {mix: [] for mix in mixes}
-    others = 0.0
+    repetitions = 1 if quick else REPETITIONS
+    here = cluster_of(NodeSpec("here", cores=len(own_cores(Settings().resources.cores))))
     with fleet(("waiting",), SETTINGS) as home:
-        run(home, FITTED, "fitted")
-        profile, devices = record(home.home), devices_of(home)
-        for repetition in range(repetitions):
-            for mix in mixes:
-                measured, disturbance = run(home, mix, f"{mix.name}, {repetition + 1}")
-                others = max(others, disturbance)
-                seeds = range(repetition * SEEDS, (repetition + 1) * SEEDS)
-                results = tuple(predicted(profile, mix, devices, seed) for seed in seeds)
-                pairs[mix].append(Pair(measured, results))
-                print(f"  {mix.name}: {_words(pairs[mix][-1])}", flush=True)
+        found = compared(home, here, FITTED, MIXES, repetitions)
     return Section(
         "simulator",
         "The simulator beside real runs",
-        method(repetitions),
-        tuple(row for mix in mixes for row in rows(mix, pairs[mix])),
-        "\n\n".join(filter(None, (disturbed(others), remarks(profile, pairs)))),
+        method(FITTED, repetitions),
+        found.rows(),
+        "\n\n".join(filter(None, (disturbed(found.others), remarks(found)))),
     )
+
+
+def cluster_of(*nodes: NodeSpec) -> ClusterSpec:
+    """What is simulated of these nodes, but for the tasks."""
+    return ClusterSpec("the run before", nodes, (TasksSpec("mix"),), at_once=MOST)
+
+
+def compared(home: Fleet, cluster: ClusterSpec, fitted: Mix, mixes: Sequence[Mix], repetitions: int) -> Comparison:
+    """Train a mix in a home that is like the cluster, then each other one, so often, each predicted from the first."""
+    pairs: dict[Mix, list[Pair]] = {mix: [] for mix in mixes}
+    others = 0.0
+    run(home, fitted, "fitted")
+    profile, devices = record(home.home), devices_of(home)
+    for repetition in range(repetitions):
+        for mix in mixes:
+            measured, disturbance = run(home, mix, f"{mix.name}, {repetition + 1}")
+            others = max(others, disturbance)
+            seeds = range(repetition * SEEDS, (repetition + 1) * SEEDS)
+            results = tuple(predicted(profile, mix, replace(cluster, seed=seed), devices) for seed in seeds)
+            pairs[mix].append(Pair(measured, results))
+            print(f"  {mix.name}: {_words(pairs[mix][-1])}", flush=True)
+    return Comparison(profile, pairs, others)
 
 
 def run(home: Fleet, mix: Mix, label: str) -> tuple[Figures, float]:
@@ -160,19 +188,22 @@ def devices_of(home: Fleet) -> tuple[int, int]:
     return sum(use.stage == "rollout" for use in uses), sum(use.stage == "training" for use in uses)
 
 
-def predicted(profile: Profile, mix: Mix, devices: tuple[int, int], seed: int) -> Result:
-    """The simulation of a mix on a node like this machine, which must give it as many samplers and trainers."""
-    node = NodeSpec("here", cores=len(own_cores(Settings().resources.cores)))
-    base = load_base(SHIPPED)
-    plan = layout((node,), base, profile, settings_of(profile, MOST)).plan.placement
+def predicted(profile: Profile, mix: Mix, cluster: ClusterSpec, devices: tuple[int, int]) -> Result:
+    """The simulation of a mix, whose placement must have as many samplers and trainers as the home."""
+    plan, base = placed(profile, cluster).plan.placement, load_base(SHIPPED)
     if (len(plan.samplers), len(plan.trainers)) != devices:
         raise RuntimeError(
             f"The home has {devices} samplers and trainers, and the simulation: {' '.join(plan.reasons)}"
         )
-    spec = ClusterSpec("the run before", (node,), (TasksSpec("mix"),), seed=seed, at_once=MOST)
     arrivals = tuple(Arrival(0.0, submission(one)) for one in mix.specs("simulated"))
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as folder:
-        return simulate(Case(spec, (node,), arrivals, profile, base), Path(folder) / "home")
+        return simulate(Case(cluster, cluster.nodes, arrivals, profile, base), Path(folder) / "home")
+
+
+def placed(profile: Profile, cluster: ClusterSpec) -> Layout:
+    """Where a simulation of the cluster has its workers."""
+    settings = settings_of(profile, cluster.at_once, cluster.rollout.devices, cluster.training.devices)
+    return layout(cluster.nodes, load_base(SHIPPED), profile, settings)
 
 
 def rows(mix: Mix, pairs: Sequence[Pair]) -> Iterator[Row]:
@@ -205,23 +236,24 @@ def worst_tenant(pairs: Sequence[Pair]) -> str:
     return max(sorted(tenants), key=off)
 
 
-def method(repetitions: int) -> str:
+def method(fitted: Mix, repetitions: int) -> str:
     """What ran, with which settings."""
+    quick, slow = (f"{kind.mean * fitted.slower:g} s" for kind in (QUICK, SLOW))
     return (
-        f"A home trains {FITTED.name} ({FITTED.quick} with {QUICK.name}, {FITTED.slow} with {SLOW.name}), and is"
+        f"A home trains {fitted.name} ({fitted.quick} with {QUICK.name}, {fitted.slow} with {SLOW.name}), and is"
         " recorded. Then it trains each other mix, and the simulator predicts it from that record alone; *marlaas* is"
         f" the prediction, the mean of {SEEDS} seeds, *measured* the real run, the ratio measured ÷ predicted."
         f" {repetitions} repetition(s), each with other seeds. {QUICK.name.capitalize()}: {QUICK.turns} turns, each"
-        f" followed by a tool of {QUICK.mean:g} s on average, and one episode in {1 / QUICK.failing:.0f} fails;"
-        f" {SLOW.name}: {SLOW.turns} turns, {SLOW.mean:g} s. Mixes differ from the recorded one in the number of tasks,"
-        " their kinds, steps, group size and staleness. Staleness and gaps hold exactly in every simulation, or this"
-        " section fails."
+        f" followed by a tool of {quick} on average, and one episode in {1 / QUICK.failing:.0f} fails; {SLOW.name}:"
+        f" {SLOW.turns} turns, {slow}. Mixes differ from the recorded one in the number of tasks, their kinds, steps,"
+        " group size and staleness. Staleness and gaps hold exactly in every simulation, or this section fails."
     )
 
 
-def remarks(profile: Profile, pairs: Mapping[Mix, Sequence[Pair]]) -> str:
-    """The largest error of each figure, and that nothing was lost."""
-    results = {mix: [result for pair in found for result in pair.results] for mix, found in pairs.items()}
+def remarks(comparison: Comparison) -> str:
+    """What was recorded, and what chance alone does. Raises ``RuntimeError`` where a simulation lost something."""
+    profile = comparison.profile
+    results = {mix: [result for pair in found for result in pair.results] for mix, found in comparison.pairs.items()}
     for mix, found in results.items():
         for one in (result.figures for result in found):
             if one.gaps or one.beyond or one.done < one.tasks:

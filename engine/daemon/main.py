@@ -34,7 +34,7 @@ from .heap import keep_to_one_heap
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
-from .planning import Planner, cluster_of, elsewhere, plan
+from .planning import Planner, cluster_of, elsewhere, plan, without_nodes
 from .rebalancing import Rebalancing
 from .starting import start_up
 
@@ -63,7 +63,7 @@ def run(home: Home) -> int:
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
         lock.starting("The engine looks at the machine, and measures how fast it is where that is not known yet.")
-        placement_plan = plan(home, base, settings)
+        placement_plan = plan(home, base, without_nodes(home, settings))
         store = Store(home.database, settings.base, base.fingerprint, placement_plan.kinds)
         lock.started()
         store.tasks.adopt(base.fingerprint)

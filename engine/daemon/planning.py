@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,15 @@ def plan(
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
+
+
+def without_nodes(home: Home, settings: Settings) -> Settings:
+    """The settings for a plan that is made before the cluster was asked for its nodes: `devices` may name these."""
+    if not settings.cluster.address and not home.node_lock.exists():
+        return settings
+    return replace(
+        settings, rollout=replace(settings.rollout, devices=()), training=replace(settings.training, devices=())
+    )
 
 
 def plan_over(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 
 from ..clock import monotonic, wall_time
 from ..errors import ConfigError, StoreError
@@ -26,6 +26,11 @@ may be tried again."""
 TRIES = 20.0
 """Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
 engine busy. When it is repaired, all are tried at once."""
+LONG = 1000
+"""Unfinished tasks from which on the queue is not looked through each time that one ends: all ends together would take
+the square of their number."""
+LOOKED_AT = 10_000.0
+"""Tasks of so long a queue that are looked at each second, which takes a sixth of a second of the processor."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
@@ -62,6 +67,9 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
+        """When the queue is looked through at the latest, though nothing changed it."""
+        self._rested = 0.0
+        """When it may be looked through again for the end of a task."""
         self._stopping = False
         self._settled: Callable[[], None] | None = None
         """What to do once all running tasks have committed their steps; they then go on."""
@@ -83,9 +91,12 @@ class Scheduler:
 
     def account(self) -> None:
         """Add to every running task the seconds that have passed since it started or was last accounted for."""
+        self._account_for(self._since)
+
+    def _account_for(self, tasks: Collection[int]) -> None:
         now = monotonic()
-        self._store.tasks.add_seconds({task: now - since for task, since in self._since.items()})
-        self._since = dict.fromkeys(self._runs, now)
+        self._store.tasks.add_seconds({task: now - self._since[task] for task in tasks})
+        self._since |= dict.fromkeys(tasks, now)
 
     @property
     def stopping(self) -> bool:
@@ -176,13 +187,14 @@ class Scheduler:
 
     def _collect(self) -> None:
         """Record how finished runs ended; what the disk refuses is recorded later."""
-        if any(run.done() for run in self._runs.values()):
-            self.account()
-        for task, run in list(self._runs.items()):
-            if run.done():
-                del self._runs[task]
-                self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
-                self._seen = -1
+        ended = [task for task, run in self._runs.items() if run.done()]
+        if ended:
+            self._account_for(ended)  # not for all that run: they may be a thousand
+            self._review = min(self._review, self._rested)
+        for task in ended:
+            run = self._runs.pop(task)
+            del self._since[task]
+            self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
         for task, ending in list(self._unwritten.items()):
             self._record(task, ending)
             del self._unwritten[task]
@@ -221,6 +233,8 @@ class Scheduler:
     async def _go_through_the_queue(self) -> None:
         """Start the tasks that may run, stop those that may not, and record why the others wait."""
         tasks = self._store.tasks.unfinished()
+        self._rested = monotonic() + (len(tasks) / LOOKED_AT if len(tasks) > LONG else 0.0)
+        self._review = max(self._review, self._rested)
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}

@@ -59,6 +59,14 @@ class NodeSpec:
 
 
 @dataclass(frozen=True)
+class DevicesSpec:
+    """Where a stage runs, and nowhere else."""
+
+    devices: tuple[str, ...] = ()
+    """``NODE``, or ``NODE/gpu 0``, as in ``marlaas.toml``; empty: wherever the placement says."""
+
+
+@dataclass(frozen=True)
 class TasksSpec:
     """Tasks from one file, so many times."""
 
@@ -120,6 +128,8 @@ class ClusterSpec:
     tenants: tuple[TenantSpec, ...] = ()
     failures: tuple[FailureSpec, ...] = ()
     chance: ChanceSpec = field(default=ChanceSpec())
+    rollout: DevicesSpec = field(default=DevicesSpec())
+    training: DevicesSpec = field(default=DevicesSpec())
 
 
 @dataclass(frozen=True)
@@ -219,6 +229,17 @@ def _contradictions(spec: ClusterSpec, nodes: tuple[NodeSpec, ...], where: str) 
         )
         for place, failure in enumerate(spec.failures)
         if failure.node not in names
+    ]
+    says += [
+        ConfigError(
+            f"'{stage}.devices' names {device!r}, and no node is called {node!r}.",
+            nearest(node, list(names)[:20]),
+            where=where,
+            path=f"{stage}.devices",
+        )
+        for stage, wanted in (("rollout", spec.rollout), ("training", spec.training))
+        for device in wanted.devices
+        if (node := device.partition("/")[0]) not in names
     ]
     doubled = [name for name, count in Counter(tenant.name for tenant in spec.tenants).items() if count > 1]
     says += [ConfigError(f"the tenant {name!r} is named twice.", where=where, path="tenants") for name in doubled]

@@ -70,11 +70,18 @@ def layout(
     return Layout(plan, sites)
 
 
-def settings_of(profile: Profile, at_once: int) -> Settings:
-    """The settings of the simulated home: the defaults, with as many conversations as were recorded."""
-    own = Settings()
-    rollout = replace(own.rollout, sequences=profile.sampler.sequences, context=profile.sampler.context)
-    return replace(own, rollout=rollout, engine=replace(own.engine, tasks=at_once))
+def settings_of(
+    profile: Profile, at_once: int, rollout: tuple[str, ...] = (), training: tuple[str, ...] = ()
+) -> Settings:
+    """The settings of the simulated home: the defaults, with as many conversations as were recorded; ``rollout`` and
+    ``training`` are the devices of the stages, where a file names them."""
+    own, sampler = Settings(), profile.sampler
+    return replace(
+        own,
+        rollout=replace(own.rollout, sequences=sampler.sequences, context=sampler.context, devices=rollout),
+        training=replace(own.training, devices=training),
+        engine=replace(own.engine, tasks=at_once),
+    )
 
 
 def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:

@@ -113,7 +113,8 @@ class World:
         self._case = case
         self._home = home
         self._base = case.base
-        self._settings = settings_of(case.profile, case.spec.at_once)
+        spec = case.spec
+        self._settings = settings_of(case.profile, spec.at_once, spec.rollout.devices, spec.training.devices)
         self._store = store
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)

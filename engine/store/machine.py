@@ -34,7 +34,7 @@ class StageTable:
     def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
         """Store the samples of one heartbeat."""
         with transaction(self._db):
-            insert_all(self._db, "stages", ({"incarnation": incarnation, **asdict(sample)} for sample in samples))
+            insert_all(self._db, "stages", ({"incarnation": incarnation, **vars(sample)} for sample in samples))
 
     def thin(self, now: float) -> None:
         """Merge old samples, weighted by the seconds that they cover, and remove those that are too old."""

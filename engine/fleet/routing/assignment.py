@@ -91,15 +91,40 @@ def route(
         routes = other
 
 
+def place(
+    samplers: Sequence[TokenCosts],
+    demands: Iterable[Demand],
+    busy: dict[str, float],
+    routes: dict[str, tuple[Share, ...]],
+) -> None:
+    """Give each task to the sampler that then has the least to do, the largest first; changes ``busy``, which has the
+    seconds of each sampler, and ``routes``. Each task must have a sampler."""
+    for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
+        able = [sampler for sampler in samplers if _allowed(sampler, demand)]
+        chosen = min(able, key=lambda sampler: (busy[sampler.name] + _seconds(sampler, demand), sampler.name))
+        busy[chosen.name] += _seconds(chosen, demand)
+        routes[demand.task] = (Share(chosen.name, 1.0),)
+
+
+def mean_of(demands: Sequence[Demand]) -> Demand | None:
+    """A task that asks for what these ask for on average; None without any."""
+    if not demands:
+        return None
+    read, written = (
+        math.fsum(tokens) / len(demands)
+        for tokens in ((one.prefilled for one in demands), (one.sampled for one in demands))
+    )
+    return Demand("", read, written)
+
+
 def guess(
-    task: str, prompt: int, reply: int, others: Iterable[Demand] = (), only: tuple[str, ...] = (), whole: bool = False
+    task: str, prompt: int, reply: int, other: Demand | None = None, only: tuple[str, ...] = (), whole: bool = False
 ) -> Demand:
     """A guess at what a task asks for until that is measured: its first prompt's tokens and the longest reply.
 
-    It is scaled so that the task costs as much as the others do on average.
+    It is scaled so that the task costs as much as ``other``.
     """
-    costs = [PREFILLED * other.prefilled + SAMPLED * other.sampled for other in others]
-    mean = math.fsum(costs) / len(costs) if costs else 1.0
+    mean = PREFILLED * other.prefilled + SAMPLED * other.sampled if other is not None else 1.0
     scale = mean / max(1, rollout_cost(prompt, reply))
     return Demand(task, scale * prompt, scale * reply, only, whole, turns=scale)
 
@@ -135,8 +160,9 @@ def _completed(
 ) -> dict[str, tuple[Share, ...]]:
     """The routes ``before``, as far as they are possible; other tasks are added, the largest first."""
     routes: dict[str, tuple[Share, ...]] = {}
+    names = {sampler.name for sampler in samplers}
     for demand in demands:
-        possible = {sampler.name for sampler in samplers if _allowed(sampler, demand)}
+        possible = names.intersection(demand.only) if demand.only else names
         shares = before.get(demand.task, ())
         parts = {share.sampler: share.part for share in shares if share.sampler in possible}
         if parts:
@@ -144,29 +170,15 @@ def _completed(
             routes[demand.task] = shares if unchanged else _shares(parts, demand.whole)
     new = [demand for demand in demands if demand.task not in routes]
     busy = busy_seconds(samplers, [demand for demand in demands if demand.task in routes], routes)
-    _add(samplers, new, busy, routes)
+    place(samplers, new, busy, routes)
     return routes
-
-
-def _add(
-    samplers: Sequence[TokenCosts],
-    demands: Iterable[Demand],
-    busy: dict[str, float],
-    routes: dict[str, tuple[Share, ...]],
-) -> None:
-    """Give each task to the sampler that then has the least to do; changes ``busy`` and ``routes``."""
-    for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
-        able = [sampler for sampler in samplers if _allowed(sampler, demand)]
-        chosen = min(able, key=lambda sampler: (busy[sampler.name] + _seconds(sampler, demand), sampler.name))
-        busy[chosen.name] += _seconds(chosen, demand)
-        routes[demand.task] = (Share(chosen.name, 1.0),)
 
 
 def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes) -> dict[str, tuple[Share, ...]]:
     """Cut the row of tasks between the samplers; tasks that only some samplers may serve are placed before that."""
     routes: dict[str, tuple[Share, ...]] = {}
     busy = {sampler.name: 0.0 for sampler in samplers}
-    _add(samplers, [demand for demand in demands if demand.only], busy, routes)
+    place(samplers, [demand for demand in demands if demand.only], busy, routes)
     far = any(sampler.turn for sampler in samplers)
     order = sorted(samplers, key=_by_mix_and_way if far else _by_mix)
     row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before, far)
@@ -193,10 +205,12 @@ def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: b
     """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers, or,
     where some samplers are ``far``, from those that speak often to those that say much at a time."""
 
+    places = {name: place for place, name in enumerate(order)}
+
     def place(demand: Demand) -> tuple[float, float, float, str]:
         mix = math.log2((1e-9 + demand.prefilled) / (1e-9 + demand.sampled))
         often = math.log2((1e-9 + demand.turns) / (1e-9 + demand.prefilled + demand.sampled)) if far else 0.0
-        known = [order.index(share.sampler) for share in before.get(demand.task, ()) if share.sampler in order]
+        known = [places[share.sampler] for share in before.get(demand.task, ()) if share.sampler in places]
         where = sum(known) / len(known) if known else len(order) / 2
         return -round(CELLS * mix), -round(CELLS * often), where, demand.task
 

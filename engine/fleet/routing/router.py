@@ -16,10 +16,13 @@ from ...errors import Fruitless, WorkerDied
 from ...fairness import Mix
 from ...rollout import EPISODES, SamplerEndpoint
 from ...spec import ONLY, TaskSpec, agent_map_of, spec_of
-from .assignment import Demand, Share, TokenCosts, guess, route
+from .assignment import Demand, Share, TokenCosts, busy_seconds, guess, mean_of, place, route
 
 AGAIN = 2.0
 """Seconds after which the routes are looked at again."""
+MANY = 100
+"""Tasks from which on a new one is added to the routes as they are, until they are looked at again: a look takes time
+in proportion to tasks and samplers, and of a thousand tasks several begin each second."""
 PROMPT = 64
 """Tokens of a first prompt, until something was measured."""
 
@@ -66,6 +69,10 @@ class Router:
         """The samplers that were told last, by policy."""
         self._tasks: dict[int, _Routed] = {}
         self._routes: dict[str, tuple[Share, ...]] = {}
+        self._busy: dict[str, float] = {}
+        """How long each sampler computes for what its tasks ask for, since the last look."""
+        self._usual: Demand | None = None
+        """What a task asked for on average, at the last look."""
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
@@ -75,7 +82,8 @@ class Router:
         """
         only = repeatable_endpoint(tuple(self._endpoints.values()), kind) if spec.train.deterministic else None
         self._tasks[task] = _Routed(spec, served(spec), (only.name,) if only else ())
-        self._looked = -math.inf
+        if len(self._tasks) < MANY:
+            self._looked = -math.inf
         return only.kind if only else ""
 
     async def served(self, task: int) -> None:
@@ -113,20 +121,31 @@ class Router:
         now = self._clock()
         lost = {name for name, endpoint in self._endpoints.items() if endpoint.lost}
         routes = self._routes.get(key, ())
-        if not routes or any(share.sampler in lost for share in routes) or now - self._looked >= AGAIN:
+        if any(share.sampler in lost for share in routes) or now - self._looked >= AGAIN:
             self._looked = now
-            self._routes = self._routed(lost)
+            self._look(lost)
+        elif not routes:
+            self._add(task, lost)
         samplers = frozenset(share.sampler for share in self._living(self._routes.get(key, ())))
         if self._told.get(key) != samplers:
             self._told[key] = samplers
             self._tell(task, self._sentence(name, samplers))
         return self._routes[key]
 
-    def _routed(self, lost: Set[str]) -> dict[str, tuple[Share, ...]]:
-        """Routes over the samplers that live, of all tasks that these may serve."""
+    def _look(self, lost: Set[str]) -> None:
+        """Find the routes over the samplers that live, of all tasks that these may serve."""
         costs = [one for one in self._costs() if one.name not in lost]
         demands = [one for one in self.demands() if not one.only or set(one.only) - lost]
-        return route(costs, demands, self._routes) if costs else {}
+        self._routes = route(costs, demands, self._routes) if costs else {}
+        self._busy = busy_seconds(costs, demands, self._routes) if costs else {}
+
+    def _add(self, task: int, lost: Set[str]) -> None:
+        """Add a task that has joined to the routes, where there is the most room."""
+        costs = [one for one in self._costs() if one.name in self._busy and one.name not in lost]
+        routed = self._tasks[task]
+        demands = self._measured(task, routed) or _guessed(task, routed, self._usual)
+        able = [one for one in demands if any(not one.only or cost.name in one.only for cost in costs)]
+        place(costs, able, self._busy, self._routes)
 
     def _living(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
         """The same. Raises ``WorkerDied`` where there are none, or where a sampler among them has died."""
@@ -144,11 +163,11 @@ class Router:
     def demands(self) -> list[Demand]:
         """What every policy asks for with the episodes that its task keeps under way; guessed until one has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
-        others = tuple(demand for demands in known.values() for demand in demands)
+        self._usual = mean_of([demand for demands in known.values() for demand in demands])
         return [
             demand
             for task, routed in self._tasks.items()
-            for demand in known[task] or [_guessed(_key(task, policy), routed, others) for policy in routed.policies]
+            for demand in known[task] or _guessed(task, routed, self._usual)
         ]
 
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
@@ -196,8 +215,10 @@ def _key(task: int, policy: str) -> str:
     return f"{task}/{policy}"
 
 
-def _guessed(key: str, routed: _Routed, others: Sequence[Demand]) -> Demand:
-    return guess(key, PROMPT, routed.spec.sampling.max_tokens, others, routed.only, bool(routed.only))
+def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
+    """What each of a task's policies may ask for."""
+    reply, only = routed.spec.sampling.max_tokens, routed.only
+    return [guess(_key(task, policy), PROMPT, reply, usual, only, bool(only)) for policy in routed.policies]
 
 
 def under_way(spec: TaskSpec) -> int:

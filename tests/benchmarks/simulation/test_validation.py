@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulation import scale, validation
+from benchmarks.simulation import over_nodes, scale, validation
 from benchmarks.simulation.validation import MIXES, Pair, rows, worst_tenant
 from marlaas.engine.simulate.figures import Figures
 from marlaas.engine.simulate.processor import ProcessorTime
@@ -37,7 +37,7 @@ def test_the_tenant_is_the_one_that_is_predicted_worst() -> None:
 
 
 def test_mixes_have_as_many_tasks_as_they_say() -> None:
-    for mix in (*MIXES, validation.FITTED):
+    for mix in (*MIXES, validation.FITTED, *over_nodes.MIXES, over_nodes.FITTED):
         specs = mix.specs("label")
         assert len(specs) == int(mix.name.partition(" ")[0]) <= validation.MOST
         assert len({spec.name for spec in specs}) == len(specs)

@@ -10,6 +10,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon import planning
 from marlaas.engine.devices import calibration
 from marlaas.engine.devices.machine import Cpu, Gpu, Rates
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
 
@@ -57,3 +58,13 @@ def test_a_large_base_has_the_processor_measured_once(
     for _ in range(2):
         planning.plan(home, base, settings)
     assert len(measured) == count and home.rates.exists() == bool(count)
+
+
+def test_nodes_that_settings_name_are_planned_for_later(measured: list[str], tmp_path: Path) -> None:
+    """The first plan is made before the cluster was asked: a device of another node is no mistake then."""
+    home, base, own = Home(tmp_path).create(), load_base("tiny"), Settings()
+    named = replace(own, rollout=replace(own.rollout, devices=("ada",)))
+    with pytest.raises(ConfigError, match="no device that may be used here"):
+        planning.plan(home, base, planning.without_nodes(home, named))
+    joined = replace(named, cluster=replace(named.cluster, address="10.0.0.1:6379"))
+    assert planning.plan(home, base, planning.without_nodes(home, joined)).placement.samplers

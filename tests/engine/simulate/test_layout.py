@@ -39,6 +39,14 @@ def test_a_second_machine_takes_a_stage() -> None:
         layout(nodes, load_base("tiny"), profile(), settings_of(profile(), 32), away={"a", "b"})
 
 
+def test_stages_run_where_the_file_says() -> None:
+    nodes = [NodeSpec("a"), NodeSpec("b", link=FAR), NodeSpec("c", link=FAR)]
+    settings = settings_of(profile(), 32, ("c",), ("a", "b"))
+    found = layout(nodes, load_base("tiny"), profile(), settings)
+    where = {(name.partition("-")[0], site.node) for name, site in found.sites.items()}
+    assert where == {("rollout", "c"), ("training", "a"), ("training", "b")}
+
+
 def test_a_small_base_gains_little_by_threads() -> None:
     found = layout([NodeSpec("a", cores=4, sampling=3.0)], load_base("tiny"), profile(), settings_of(profile(), 32))
     assert found.sites["rollout"].speed == pytest.approx(3.0 * 2**THREADS)

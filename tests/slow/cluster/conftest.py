@@ -12,8 +12,7 @@ import pytest_asyncio
 from marlaas.engine.cluster.bridge import RECONNECT
 from marlaas.engine.cluster.versions import own_versions
 from marlaas.engine.workers import LocalLauncher, WorkerHandle
-
-from .ray_nodes import ROOT, VARIABLES, RayNodes
+from tools.ray_nodes import ROOT, VARIABLES, RayNodes
 
 BRIDGE = "marlaas.engine.cluster.bridge:Bridge"
 

@@ -21,8 +21,7 @@ from marlaas.engine.cluster.node_link import Host
 from marlaas.engine.cluster.versions import Versions
 from marlaas.engine.daemon import control
 from marlaas.engine.home.paths import Home
-
-from .ray_nodes import ROOT
+from tools.ray_nodes import ROOT
 
 SECONDS = "TEST_LINK_SECONDS"
 PATIENCE = 120.0

@@ -15,9 +15,9 @@ from marlaas.engine.cluster import NodeLauncher, StateFiles
 from marlaas.engine.cluster.node_files import checksum_of
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.workers import WorkerHandle
+from tools.ray_nodes import MEMORY, RayNodes
 
 from .conftest import open_bridge
-from .ray_nodes import MEMORY, RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 FACTORY = "tests.engine.workers.dummy:DummyWorker"

@@ -18,8 +18,7 @@ from marlaas.engine.home import Home
 from marlaas.engine.workers import WorkerHandle
 from tests.engine.environments.conftest import World, a_spec, echoing
 from tests.engine.environments.nodes.test_scoring import WAITS, plays_of
-
-from .ray_nodes import RayNodes
+from tools.ray_nodes import RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 CORES = 2

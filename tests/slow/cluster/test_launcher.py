@@ -14,8 +14,7 @@ import pytest_asyncio
 from marlaas.engine.cluster import NodeLauncher
 from marlaas.engine.workers import NOTHING, WorkerHandle
 from tests.engine.workers.contract import LauncherContract, Spawn
-
-from .ray_nodes import RayNodes
+from tools.ray_nodes import RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 FACTORY = "tests.engine.workers.dummy:DummyWorker"

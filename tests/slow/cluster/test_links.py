@@ -11,9 +11,9 @@ import pytest
 from marlaas.engine.home.paths import Home
 from tests.end_to_end.conftest import Lab, consumed_once
 from tests.slow.waiting import finished
+from tools.ray_nodes import VARIABLES, RayNodes
 
 from .delayed import engine_over
-from .ray_nodes import VARIABLES, RayNodes
 from .test_tasks import CLUSTER, SETTINGS, until_placed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]

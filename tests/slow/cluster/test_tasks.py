@@ -21,8 +21,7 @@ from marlaas.engine.store.queries.nodes import node_rows
 from marlaas.engine.store.queries.reader import Reader
 from tests.end_to_end.conftest import Lab, configured, consumed_once
 from tests.slow.waiting import finished
-
-from .ray_nodes import VARIABLES, RayNodes
+from tools.ray_nodes import VARIABLES, RayNodes
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}

@@ -16,6 +16,7 @@ from marlaas.engine.fleet.routing.assignment import (
     TokenCosts,
     busy_seconds,
     guess,
+    mean_of,
     route,
 )
 
@@ -159,6 +160,6 @@ def test_a_further_sampler_never_makes_the_busiest_busier(samplers: list[TokenCo
 
 
 def test_a_guess_has_the_mix_and_the_size_of_the_others() -> None:
-    guessed = guess("new", prompt=300, reply=100, others=[Demand("a", 100, 50), Demand("b", 300, 150)])
+    guessed = guess("new", prompt=300, reply=100, other=mean_of([Demand("a", 100, 50), Demand("b", 300, 150)]))
     assert guessed.prefilled / guessed.sampled == pytest.approx(3)
     assert guessed.prefilled + 2 * guessed.sampled == pytest.approx(400)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from marlaas.engine.errors import Fruitless, WorkerDied
 from marlaas.engine.fairness.mixes import Mix
-from marlaas.engine.fleet.routing.assignment import TokenCosts
-from marlaas.engine.fleet.routing.router import AGAIN, Router, under_way
+from marlaas.engine.fleet.routing import router as module
+from marlaas.engine.fleet.routing.assignment import Share, TokenCosts, route
+from marlaas.engine.fleet.routing.router import AGAIN, MANY, Router, under_way
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
@@ -84,6 +86,26 @@ def test_readers_and_writers_part_once_measured() -> None:
     assert [samplers[0] for samplers in routes] == ["rollout", "rollout-2"]
     routing.played(1, 500, 5)
     assert (routing.samplers(1), routing.samplers(2)) == routes, "nothing moves without a reason"
+
+
+def test_the_next_of_many_tasks_joins_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look takes time in proportion to all tasks: one at each start would take the square of their number."""
+    routing, looks = Routing("torch", "llama.cpp"), []
+
+    def counted(*known: object) -> dict[str, tuple[Share, ...]]:
+        looks.append(known)
+        return route(*known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "route", counted)
+    routing.costs = [READER, replace(READER, name="rollout-2")]
+    for task in range(3 * MANY):
+        routing.router.join(task, MOVING)
+        assert routing.samplers(task)
+    assert len(looks) == MANY - 1, "each of the few has all looked at"
+    at = Counter(sampler for task in range(MANY, 3 * MANY) for sampler in routing.samplers(task))
+    assert at["rollout"] == at["rollout-2"] == MANY, "they go where there is the most room"
+    routing.played(0, 500, 5)
+    assert routing.samplers(3 * MANY - 1) and len(looks) == MANY, "the next look is for all"
 
 
 def test_measured_costs_move_a_task() -> None:

@@ -1,4 +1,4 @@
-"""A cluster of Ray's on this machine, in a process of its own: ``python -m tests.slow.cluster.ray_nodes``.
+"""A cluster of Ray's on this machine, in a process of its own: ``python -m tools.ray_nodes``.
 
 A line on standard input is a command (``add NAME HOME``, ``remove NAME``, ``kill_head``), a line of JSON its answer. It
 ends, and Ray with it, when its standard input does. The first node, the head, has the home of the environment.
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 MEMORY = 100 * 2**20
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
 """Fixed, so that they can be told to Ray before its agents do: see ``tell_ports``."""
@@ -32,14 +32,14 @@ VARIABLES = {
 
 
 class RayNodes:
-    """The other side: a cluster for tests, with a home for each node below a folder."""
+    """The other side: a cluster for tests and benchmarks, with a home for each node below a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         environment = os.environ | VARIABLES | {"PYTHONPATH": str(ROOT), "MARLAAS_HOME": str(self.home("head"))}
         with open(folder / "ray.log", "ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.slow.cluster.ray_nodes"],
+                [sys.executable, "-m", "tools.ray_nodes"],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,
