@@ -11,13 +11,14 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +26,17 @@ from numpy.typing import NDArray
 from ..errors import AdapterDamaged, AdapterMissing, AdapterUnreachable
 
 Array = NDArray[np.float32]
+TOGETHER = 1 << 20
+"""Bytes of neighbours that are read at once: a read for each array of a small adapter takes longer than its bytes do.
+Larger ones are apart, so that one array does not keep the memory of many."""
 LONGEST_HEADER = 100_000_000
 """The most bytes of a header, as in safetensors."""
+_PLACE = attrgetter("offset", "size")
 _AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
 
 
-@dataclass(frozen=True)
-class Entry:
-    """The place of one array in a file."""
+class Entry(NamedTuple):
+    """The place of one array in a file; a file has hundreds, and is read at each step."""
 
     name: str
     shape: tuple[int, ...]
@@ -60,7 +64,10 @@ def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[Contents, di
     """Read the header, and the arrays whose names are ``wanted``. Raises as the module says."""
     with _opened(path) as file:
         contents = _contents(path, file)
-        return contents, {entry.name: _array(path, file, entry) for entry in contents.entries if wanted(entry.name)}
+        arrays: dict[str, Array] = {}
+        for run in _runs([entry for entry in contents.entries if wanted(entry.name)]):
+            arrays.update(_read(path, file, run))
+        return contents, arrays
 
 
 def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
@@ -142,7 +149,7 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
     try:
         header = json.loads(text)
         metadata = header.pop("__metadata__", {})
-        entries = tuple(sorted((_entry(name, said, 8 + length) for name, said in header.items()), key=_place))
+        entries = tuple(sorted((_entry(name, said, 8 + length) for name, said in header.items()), key=_PLACE))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise damaged(path, "its header is not one of such a file") from None
     end = 8 + length
@@ -159,20 +166,33 @@ def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
     """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` where it is none of float32."""
     name.encode()  # raises for a lone surrogate, which has no bytes to sum
     shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
-    if said["dtype"] != "F32" or len(shape) > 8 or not all(type(number) is int for number in (*shape, begin, end)):
+    if said["dtype"] != "F32" or len(shape) > 8 or {*map(type, (*shape, begin, end))} != {int}:
         raise ValueError
     if begin < 0 or min(shape, default=1) < 1 or end - begin != 4 * prod(shape):
         raise ValueError
     return Entry(name, shape, start + begin, end - begin)
 
 
-def _place(entry: Entry) -> tuple[int, int]:
-    return entry.offset, entry.size
+def _runs(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Entries, which are in the file's order, in runs of neighbours that are read together."""
+    run: list[Entry] = []
+    for entry in entries:
+        end = entry.offset + entry.size
+        if run and (entry.offset != run[-1].offset + run[-1].size or end > run[0].offset + TOGETHER):
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
 
 
-def _array(path: Path, file: BufferedReader, entry: Entry) -> Array:
-    array = np.empty(entry.shape, "<f4")
-    file.seek(entry.offset)
-    if file.readinto(array.reshape(-1).view(np.uint8).data) != entry.size:
+def _read(path: Path, file: BufferedReader, run: Sequence[Entry]) -> Iterator[tuple[str, Array]]:
+    """The arrays of a run, by name."""
+    start, size = run[0].offset, run[-1].offset + run[-1].size - run[0].offset
+    numbers = np.empty(size // 4, "<f4")
+    file.seek(start)
+    if file.readinto(numbers.view(np.uint8).data) != size:
         raise AdapterUnreachable("changed while it was read.", _AGAIN, where=str(path))
-    return array
+    for entry in run:
+        begin = (entry.offset - start) // 4
+        yield entry.name, numbers[begin : begin + entry.size // 4].reshape(entry.shape)

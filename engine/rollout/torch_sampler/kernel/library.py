@@ -99,13 +99,23 @@ class Library:
         self.decode = function("decode", None, POINTER(Base), c_long, POINTER(Rows), c_void_p)
         self.draw = function("draw", None, c_void_p, c_long, c_long, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)
 
-    def packed(self, weight: Floats, factor: float = 1.0) -> Floats:
-        """``factor`` times W (out, in), as the products read it."""
-        outputs, inputs = weight.shape
-        found = aligned(self.packed_size(inputs, outputs))
-        whole = np.ascontiguousarray(weight, np.float32)
-        self._pack(whole.ctypes.data, inputs, outputs, factor, found.ctypes.data)
+    def packed(self, weight: Floats) -> Floats:
+        """W (out, in), as the products read it."""
+        found = aligned(self.room_for(weight))
+        self.pack(weight, 1.0, found.ctypes.data)
         return found
+
+    def room_for(self, weight: Floats) -> int:
+        """Numbers that W (out, in) takes when it is packed, filled up so that what follows is aligned."""
+        outputs, inputs = weight.shape
+        line = ALIGNED // 4
+        return -(-int(self.packed_size(inputs, outputs)) // line) * line
+
+    def pack(self, weight: Floats, factor: float, address: int) -> None:
+        """Write ``factor`` times W (out, in) to an aligned address, as the products read it."""
+        outputs, inputs = weight.shape
+        whole = np.ascontiguousarray(weight, np.float32)
+        self._pack(whole.ctypes.data, inputs, outputs, factor, address)
 
     def halved(self, weight: Floats) -> Floats | None:
         """As ``packed``, in half as many bytes; None where some number of W is none of bfloat16."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -99,28 +99,43 @@ class PackedAdapter:
     def __init__(self, compiled: Library, linears: Sequence[Fused], adapter: Arrays, alpha: float) -> None:
         """``linears`` are the base's, in the order in which the model applies them."""
         self._additions = (Addition * len(linears))()
-        self._kept: list[Floats] = []
         self.rank = 0
         """The largest of all modules of a layer together."""
-        for addition, fused in zip(self._additions, linears, strict=True):
-            self._fill(compiled, addition, fused, adapter, alpha)
+        parts = [
+            (addition, *part)
+            for addition, fused in zip(self._additions, linears, strict=True)
+            for part in self._parts(addition, fused, adapter, alpha)
+        ]
+        sizes = [compiled.room_for(weight) for _, weight, _, _ in parts]
+        self._room = aligned(sum(sizes))  # one for all: a version is loaded at each step
+        address = self._room.ctypes.data
+        for (addition, weight, factor, module), size in zip(parts, sizes, strict=True):
+            compiled.pack(weight, factor, address)
+            if module is None:
+                addition.down = address
+            else:
+                addition.ups[module] = address
+            address += 4 * size
 
     @property
     def address(self) -> int:
         """Where its additions begin."""
         return ctypes.addressof(self._additions)
 
-    def _fill(self, compiled: Library, addition: Addition, fused: Fused, adapter: Arrays, alpha: float) -> None:
+    def _parts(
+        self, addition: Addition, fused: Fused, adapter: Arrays, alpha: float
+    ) -> Iterator[tuple[Floats, float, int | None]]:
+        """What is to be packed for a linear layer, with its factor: each module's B, with its number, and all A."""
         downs, column = [], 0
         for number, (module, outputs) in enumerate(zip(fused.modules, fused.outputs, strict=True)):
             if f"{module}.lora_A" in adapter:
                 down, up = (adapter[f"{module}.lora_{half}"] for half in "AB")
                 downs.append(down)
-                self._kept.append(compiled.packed(up, alpha / len(down)))
                 addition.ranks[number], addition.columns[number] = len(down), column
-                addition.outputs[number], addition.ups[number] = outputs, self._kept[-1].ctypes.data
+                addition.outputs[number] = outputs
+                yield up, alpha / len(down), number
             column += outputs
         if downs:
-            self._kept.append(compiled.packed(np.concatenate(downs)))
-            addition.rank, addition.down = sum(map(len, downs)), self._kept[-1].ctypes.data
+            addition.rank = sum(map(len, downs))
             self.rank = max(self.rank, addition.rank)
+            yield np.concatenate(downs), 1.0, None
