@@ -38,7 +38,7 @@ SPEAKS_OF = {
     ("docs/guides/evaluation.md", "Comparing"): "Task",
     ("docs/guides/losses.md", "Credit within an episode"): "Rollouts",
     ("docs/guides/queue.md", "Blocked tasks"): "Task",
-    ("docs/guides/tasks.md", "From which tokens is drawn"): "Chat",
+    ("docs/guides/tasks.md", "Which tokens may be drawn"): "Chat",
     ("docs/guides/wrong.md", "When learning goes wrong"): "Task",
     ("docs/operations/sharing.md", "Sharing a machine"): "Engine",
     ("docs/operations/sharing.md", "Yield"): "Engine",

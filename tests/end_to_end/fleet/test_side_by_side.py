@@ -56,8 +56,15 @@ def test_tasks_train_on_both_and_outlive_one(both: Lab) -> None:
     shown = json.loads(both.marlaas("stats", "--json", "--since", "1h"))
     rollout = [stage for stage in shown["stages"] if stage["stage"] == "rollout"]
     assert len({stage["device"] for stage in rollout}) == 2 and all(stage["ended"] for stage in rollout), shown
-    workers = {row["name"]: row["device"] for row in json.loads(both.marlaas("engine", "status", "--json"))["workers"]}
+    deadline = time.monotonic() + PATIENCE  # tasks may reach their end on one sampler, before the other has a successor
+    while not {"rollout", "rollout-2"} <= {*(workers := devices(both))} and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert workers["rollout"] != workers["rollout-2"]
+
+
+def devices(lab: Lab) -> dict[str, str]:
+    """Where each living worker is."""
+    return {row["name"]: row["device"] for row in json.loads(lab.marlaas("engine", "status", "--json"))["workers"]}
 
 
 @pytest.mark.slow
