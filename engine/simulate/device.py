@@ -4,24 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from ..errors import WorkerDied
 from .engine_time import EngineTime
+from .layout import Site
 from .network import Network
+from .profile import Profile
+from .state_files import StateFiles
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all devices of a simulation have in common."""
+
+    network: Network
+    seed: int
+    engine: EngineTime
+    """Passes where the engine asks a device, and gets its answer."""
+    profile: Profile
+    states: StateFiles
 
 
 class Device:
     """A simulated worker's device on a node, reached over the network."""
 
-    def __init__(self, name: str, node: str, network: Network, seed: int, engine: EngineTime) -> None:
+    def __init__(self, name: str, site: Site, shared: Shared) -> None:
         self.name = name
-        self.node = node
-        self.engine = engine
-        """Its time passes where the engine asks, and hears."""
-        self._network = network
+        self.node = site.node
+        self.speed = site.speed
+        self.engine = shared.engine
+        self._network = shared.network
+        self._states = shared.states
         self._loop = asyncio.get_running_loop()
-        self._random = Random(f"{seed}/{name}")
+        self._random = Random(f"{shared.seed}/{name}")
         self._waits: set[asyncio.Future[None]] = set()
         self.dead = False
 

@@ -17,11 +17,8 @@ import numpy as np
 from ..errors import AdapterError
 from ..rollout import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trajectories import Logprobs, Tokens
-from .device import Device
-from .engine_time import EngineTime
-from .network import Network
-from .profile import Profile
-from .state_files import StateFiles
+from .device import Device, Shared
+from .layout import Site
 
 REPLY: ContextVar[int] = ContextVar("reply")
 """Tokens of the reply that is asked for: known to whoever draws the episode, and to no one between."""
@@ -47,27 +44,14 @@ class _Row:
 class SimulatedSampler(Device):
     """``rollout.Sampler`` without a model."""
 
-    def __init__(
-        self,
-        name: str,
-        node: str,
-        network: Network,
-        seed: int,
-        engine: EngineTime,
-        profile: Profile,
-        states: StateFiles,
-        speed: float,
-        sequences: int,
-        context: int,
-    ) -> None:
-        super().__init__(name, node, network, seed, engine)
-        rates = profile.sampler
+    def __init__(self, name: str, site: Site, shared: Shared) -> None:
+        super().__init__(name, site, shared)
+        rates, speed = shared.profile.sampler, site.speed
         self._pass, self._row = rates.a_pass / speed, rates.row / speed
         self._read, self._turn = rates.read / speed, rates.turn / speed
         self._around = rates.around
-        self._publish = profile.publish
-        self._states = states
-        self._limits = SamplerLimits(sequences, context)
+        self._publish = shared.profile.publish
+        self._limits = SamplerLimits(site.sequences, site.context)
         self._versions: dict[str, str] = {}
         """Checksums, by name."""
         self._held: dict[str, tuple[int, tuple[str, bytes]]] = {}

@@ -25,7 +25,7 @@ from ..rollout import Renderer
 from ..scheduler import Scheduler
 from ..store import Store, open_database, submit
 from .cluster_file import SHIPPED, Case, ChanceSpec
-from .device import Device
+from .device import Device, Shared
 from .engine_time import EngineTime
 from .environments import SimulatedEnvironments
 from .figures import Figures, measure
@@ -236,10 +236,8 @@ class World:
         site, case = self._layout.sites[name], self._case
         if site.node in self._away:
             raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
-        known = name, site.node, self.network, self._seed, self._engine, case.profile, self._states, site.speed
-        if name.startswith("training"):
-            return SimulatedTrainer(*known)
-        return SimulatedSampler(*known, sequences=site.sequences, context=site.context)
+        device = SimulatedTrainer if name.startswith("training") else SimulatedSampler
+        return device(name, site, Shared(self.network, self._seed, self._engine, case.profile, self._states))
 
     def _told(self, event: str, task: int) -> None:
         """A task has ended, or has paused itself: nobody resumes it."""

@@ -11,11 +11,9 @@ import numpy as np
 from ..errors import AdapterError
 from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Logprobs, Tokens
-from .device import Device
-from .engine_time import EngineTime
-from .network import Network
-from .profile import Profile
-from .state_files import StateFiles, Written
+from .device import Device, Shared
+from .layout import Site
+from .state_files import Written
 
 ENVELOPE = 512
 """Bytes of a call or an answer beside its arrays."""
@@ -36,21 +34,9 @@ class _Open:
 class SimulatedTrainer(Device):
     """``training.Trainer`` without a model. Refuses what a trainer must never be given."""
 
-    def __init__(
-        self,
-        name: str,
-        node: str,
-        network: Network,
-        seed: int,
-        engine: EngineTime,
-        profile: Profile,
-        states: StateFiles,
-        speed: float,
-    ) -> None:
-        super().__init__(name, node, network, seed, engine)
-        self._rates = profile.trainer
-        self._speed = speed
-        self._states = states
+    def __init__(self, name: str, site: Site, shared: Shared) -> None:
+        super().__init__(name, site, shared)
+        self._rates = shared.profile.trainer
         self._policies: dict[str, _Open] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
@@ -121,7 +107,7 @@ class SimulatedTrainer(Device):
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See ``Trainer``: all are 0, as the sampler's."""
-        await self.rest(self._rates.token * len(tokens) / self._speed)
+        await self.rest(self._rates.token * len(tokens) / self.speed)
         return np.zeros(len(tokens) - start, np.float32)
 
     async def get_state(self, policy: str) -> Any:
@@ -149,10 +135,10 @@ class SimulatedTrainer(Device):
         if not passed:
             return 0.0
         mean = rates.a_pass + len(passed) * rates.group + rates.token * sum(map(_tokens, passed))
-        return mean * self.draw(rates.noise) / self._speed
+        return mean * self.draw(rates.noise) / self.speed
 
     def _update(self) -> float:
-        return self.draw(self._rates.update) / self._speed
+        return self.draw(self._rates.update) / self.speed
 
     def _taken(self, known: _Open, groups: tuple[TrainGroup, ...], probe: Probe | None, seconds: float) -> GroupStats:
         known.pending += [group.number for group in groups]

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from marlaas.engine.simulate.cluster_file import AT_THE_HEAD
+from marlaas.engine.simulate.device import Shared
 from marlaas.engine.simulate.engine_time import EngineTime
+from marlaas.engine.simulate.layout import Site
 from marlaas.engine.simulate.network import Network
 from marlaas.engine.simulate.profile import EngineRates, Profile, SamplerRates, TrainerRates
 from marlaas.engine.simulate.state_files import StateFiles
@@ -34,8 +36,9 @@ def seconds_of(folder: Path, *groups: TrainGroup) -> tuple[float, list[float]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         profile = Profile("made up", (), SamplerRates(0.0, 0.0, 0.0), RATES)
-        known = Network(AT_THE_HEAD, {}), 0, EngineTime(loop, EngineRates()), profile, StateFiles(0, "base"), 1.0
-        trainer = SimulatedTrainer("training", "here", *known)
+        engine, states = EngineTime(loop, EngineRates()), StateFiles(0, "base")
+        shared = Shared(Network(AT_THE_HEAD, {}), 0, engine, profile, states)
+        trainer = SimulatedTrainer("training", Site("here", 1.0), shared)
         jobs = tuple(Job(f"policy {number}", (one,)) for number, one in enumerate(groups))
         for job in jobs:
             await trainer.open(job.policy, PolicyConfig(), str(folder / job.policy), False)
