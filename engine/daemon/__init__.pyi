@@ -9,6 +9,7 @@ from .control import (
     update_database as update_database,
 )
 from .heartbeat import (
+    HEARTBEAT as HEARTBEAT,
     Heartbeat as Heartbeat,
 )
 from .lock import (

@@ -21,7 +21,7 @@ from ..store import Store, WorkerRow
 from .processes import Processes, Seen
 from .stage_meter import StageMeter
 
-INTERVAL = 1.0
+HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 THIN = 600.0
 """Seconds between two times that old samples are merged."""
@@ -57,7 +57,7 @@ class Heartbeat:
     async def run(self, supervisor: WorkerSupervisor) -> None:
         """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
         while True:
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(HEARTBEAT)
             with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(supervisor)
 
@@ -108,7 +108,7 @@ class Heartbeat:
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
         """Record what each sampler did; one that does not answer is asked again at the next beat."""
-        for name, stats in (await supervisor.sampler_stats(INTERVAL)).items():
+        for name, stats in (await supervisor.sampler_stats(HEARTBEAT)).items():
             before = self._sampled.get(name, NONE_YET)
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
             self._ledger.passes[name] += max(0, stats.passes - before.passes)

@@ -5,6 +5,9 @@ from .evaluation.early_stop import (
 from .evaluation.eval_run import (
     EvalRun as EvalRun,
 )
+from .evaluation.evaluator import (
+    EVAL_ATTEMPTS as EVAL_ATTEMPTS,
+)
 from .evaluation.suites import (
     deciding as deciding,
 )

@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..daemon import ENGINE, Seen
+from ..daemon import ENGINE, HEARTBEAT, Seen
 from .profile import EngineRates
 from .virtual import VirtualLoop
-
-BEAT = 1.0
-"""Seconds between two beats of the engine's heart."""
 
 
 class EngineTime:
@@ -46,7 +43,7 @@ class EngineTime:
     async def beats(self) -> None:
         """What the engine does whoever trains, once a second; for ever."""
         while True:
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(HEARTBEAT)
             self._occupy(self._rates.beat)
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:

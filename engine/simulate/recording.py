@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..fairness import ROLLOUT, TRAINING
 from ..home import Home
+from ..run import EVAL_ATTEMPTS
 from ..store import Reader, timings
 from .fitting import non_negative, thinned
 from .profile import (
@@ -37,8 +38,6 @@ FASTEST = 4
 or shared passes with many, which a simulation adds itself."""
 
 
-TRIES = 3
-"""How often an episode of an evaluation is played until it counts as failed."""
 UNHINDERED = 2
 """One in so many publishes counts for what a sampler takes to load a version, likewise."""
 
@@ -67,7 +66,7 @@ def record(home: Home) -> Profile:
         turns: list[_Spoken] = []
         failures = _failures(timings.outcome_counts(reader))
         shares = _shares(timings.failed_plays(reader), 1)
-        held_out = _shares(timings.failed_evaluations(reader), TRIES)
+        held_out = _shares(timings.failed_evaluations(reader), EVAL_ATTEMPTS)
         environments = _environments(timed, turns, failures, shares, held_out)
         steps = timings.step_times(reader)
         base, kinds, _, said = timings.engines_said(reader)

@@ -31,7 +31,7 @@ from .held_out import EVAL_SEED, HeldOutPrompts, held_out_spec
 from .scores import Sampled, averages, score
 from .series import series_of
 
-ATTEMPTS = 3
+EVAL_ATTEMPTS = 3
 """Tries at one held-out episode."""
 MOST_OVERLOADED = 20
 """Tries that the load of the machine may end beside these."""
@@ -299,7 +299,7 @@ class Evaluator:
         player = self._environment.player(lease)
         tries = overloaded = died = 0
         while True:
-            number = again * (ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
+            number = again * (EVAL_ATTEMPTS + MOST_OVERLOADED) + tries + overloaded
             name = f"{version.name}/e{self._place}{episode.spec.index}.{episode.spec.member}.{number}"
             played = await self._services.rollout.play(player, episode.spec, episode.roles, name)
             if played.outcome.overloaded and overloaded < MOST_OVERLOADED:
@@ -307,7 +307,7 @@ class Evaluator:
                 continue
             tries += 1
             died += played.outcome.died
-            if played.episode.status not in ("error", "timeout") or tries == ATTEMPTS or died == DEATHS:
+            if played.episode.status not in ("error", "timeout") or tries == EVAL_ATTEMPTS or died == DEATHS:
                 return played
 
     async def _baseline(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.run.evaluation.evaluator import ATTEMPTS
+from marlaas.engine.run.evaluation.evaluator import EVAL_ATTEMPTS
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 from marlaas.engine.store.queries.episodes.recorded import Recordings
@@ -127,7 +127,7 @@ async def test_the_best_of_a_series_that_ended_stays(tmp_path: Path) -> None:
 
 async def test_an_edit_mended_while_measured_pauses_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
-    failures = iter(range(LONG.eval.prompts * ATTEMPTS))
+    failures = iter(range(LONG.eval.prompts * EVAL_ATTEMPTS))
 
     def failing(spec: EpisodeSpec) -> bool:
         if spec.split == "train" or world.environments.version == "e1" or next(failures, None) is None:

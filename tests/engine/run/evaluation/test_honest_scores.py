@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.run.evaluation.evaluator import ATTEMPTS, MOST_OVERLOADED
+from marlaas.engine.run.evaluation.evaluator import EVAL_ATTEMPTS, MOST_OVERLOADED
 from marlaas.engine.run.evaluation.timing import TOO_OFTEN
 from marlaas.engine.run.groups.members import DEATHS
 from marlaas.engine.scheduler.task_run import Ending
@@ -80,7 +80,7 @@ async def test_what_failed_is_played_again_and_then_counts(tmp_path: Path) -> No
 
     def failing(spec: EpisodeSpec) -> bool:
         tries[spec.index] += spec.split == "eval"
-        return spec.split == "eval" and spec.index % 2 == 1 and tries[spec.index] <= ATTEMPTS
+        return spec.split == "eval" and spec.index % 2 == 1 and tries[spec.index] <= EVAL_ATTEMPTS
 
     world.environments.failing = failing
     assert await ends(world) == Ending("done")
@@ -95,7 +95,7 @@ async def test_what_ran_out_of_time_is_tried_again(tmp_path: Path) -> None:
 
     def ended(spec: EpisodeSpec) -> EpisodeOutcome | None:
         tries[spec.index] += spec.split == "eval"
-        return LATE if spec.split == "eval" and spec.index == 5 and tries[spec.index] % ATTEMPTS else None
+        return LATE if spec.split == "eval" and spec.index == 5 and tries[spec.index] % EVAL_ATTEMPTS else None
 
     world.environments.ended = ended
     assert await ends(world) == Ending("done")
