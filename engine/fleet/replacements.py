@@ -77,8 +77,12 @@ class Replacements:
         self._changed = asyncio.Event()
 
     def note(self, deaths: int) -> None:
-        """So many deaths are dealt with from now on; also to be called where anything else changes for who waits."""
+        """So many deaths are dealt with from now on."""
         self.deaths += deaths
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has changed: let who waits for that look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -125,7 +129,7 @@ class Replacements:
                     self._log("worker", f"Worker {name} cannot be started: {told}", "error")
             if name in self._processes.handles:  # it takes calls, and answered one with an error, or died
                 self._processes.forget(name)
-                self.note(0)
+                self.wake()
             tries += 1
             if (tries >= TRIES or not _others(name, live)) and await self._planned.elsewhere():
                 return
@@ -134,7 +138,7 @@ class Replacements:
                 return
             await asyncio.sleep(RETRY)
         self.returned.set()
-        self.note(0)
+        self.wake()
 
     async def _take_in(self, name: str, live: Live) -> None:
         handles, plan, services = self._processes.handles, self._planned.plan(), live.services

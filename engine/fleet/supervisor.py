@@ -219,7 +219,7 @@ class WorkerSupervisor:
         self.lost = asyncio.Event()
         self.waits = ""
         self._ready.set()
-        self._replacements.note(0)
+        self._replacements.wake()
 
     @property
     def ours(self) -> Ours:
@@ -318,7 +318,8 @@ class WorkerSupervisor:
             if deaths:
                 self._log("worker", f"{after.words} All other workers go on." if alone else after.words, "warning")
             if alone:
-                self.mended = after.mended if deaths else self.mended
+                if deaths:
+                    self.mended = after.mended
                 continue
             self.mended = bool(deaths) and after.mended
             self._let_go(len(deaths))

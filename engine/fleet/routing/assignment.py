@@ -204,17 +204,16 @@ def _by_mix_and_way(sampler: TokenCosts) -> tuple[float, float, str]:
 def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes, far: bool) -> list[Demand]:
     """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers, or,
     where some samplers are ``far``, from those that speak often to those that say much at a time."""
+    numbers = {name: number for number, name in enumerate(order)}
 
-    places = {name: place for place, name in enumerate(order)}
-
-    def place(demand: Demand) -> tuple[float, float, float, str]:
+    def position(demand: Demand) -> tuple[float, float, float, str]:
         mix = math.log2((1e-9 + demand.prefilled) / (1e-9 + demand.sampled))
         often = math.log2((1e-9 + demand.turns) / (1e-9 + demand.prefilled + demand.sampled)) if far else 0.0
-        known = [places[share.sampler] for share in before.get(demand.task, ()) if share.sampler in places]
+        known = [numbers[share.sampler] for share in before.get(demand.task, ()) if share.sampler in numbers]
         where = sum(known) / len(known) if known else len(order) / 2
         return -round(CELLS * mix), -round(CELLS * often), where, demand.task
 
-    return sorted(demands, key=place)
+    return sorted(demands, key=position)
 
 
 def _filled(
