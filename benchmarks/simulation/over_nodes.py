@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from marlaas.engine.fairness import ROLLOUT, TRAINING
 from marlaas.engine.simulate.cluster_file import DevicesSpec, NodeSpec
 from marlaas.engine.simulate.recording import record
 from marlaas.engine.store.queries.nodes import node_rows
@@ -101,12 +102,10 @@ def workers_at(home: Fleet) -> Mapping[str, tuple[str, ...]]:
     """The samplers and trainers of a home by the node on which they run, all sorted by name."""
     with Reader(home.home.database) as reader:
         rows = node_rows(reader)
-    found = {row.name: tuple(sorted(name for name in row.workers if name.startswith(STAGES))) for row in rows}
+    found = {
+        row.name: tuple(sorted(name for name in row.workers if name.startswith((ROLLOUT, TRAINING)))) for row in rows
+    }
     return {node: found[node] for node in sorted(found) if found[node]}
-
-
-STAGES = ("rollout", "training")
-"""With which the names of samplers and trainers begin."""
 
 
 def simulated_at(home: Fleet) -> Mapping[str, tuple[str, ...]]:

@@ -38,8 +38,8 @@ REPETITIONS = 2
 SEEDS = 4
 """Simulations of each mix, for each real run."""
 SPREAD = 0.3
-"""Deviation of the logarithm of a tool's seconds. With 0.6, and with slow tools that fail, chance gave makespans a
-standard deviation of 13 %, under which no error of 5 % can be seen; it is 3 to 4 % so."""
+"""Deviation of the logarithm of a tool's seconds: small, and slow tools never fail, for chance alone must not move a
+makespan by more than the error that is looked for. The remarks say by how much it does."""
 MOST = 64
 """Tasks at once."""
 GOAL = "within 10 %, aim at 5 %"
