@@ -30,7 +30,7 @@ LONG = 1000
 """Unfinished tasks from which on the queue is not looked through each time that one ends: all ends together would take
 the square of their number."""
 LOOKED_AT = 10_000.0
-"""Tasks of so long a queue that are looked at each second, which takes a sixth of a second of the processor."""
+"""Tasks of so long a queue that are looked at each second, at most, which leaves most of a second to all else."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
