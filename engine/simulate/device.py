@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any, TypeVar
 
 from ..errors import WorkerDied
+from .cores import Cores
 from .engine_time import EngineTime
 from .layout import Site
 from .network import Network
 from .profile import Profile
 from .state_files import StateFiles
+from .virtual import VirtualLoop
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Shared:
     """Passes where the engine asks a device, and gets its answer."""
     profile: Profile
     states: StateFiles
+    cores: Mapping[str, Cores]
+    """By node."""
 
 
 class Device:
@@ -37,9 +44,13 @@ class Device:
         self.engine = shared.engine
         self._network = shared.network
         self._states = shared.states
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._loop = loop
+        self.threads = max(1, site.threads)
+        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # what is on cards shares no cores
         self._random = Random(f"{shared.seed}/{name}")
-        self._waits: set[asyncio.Future[None]] = set()
+        self._waits: set[asyncio.Future[Any]] = set()
         self.dead = False
 
     def death(self) -> WorkerDied:
@@ -60,15 +71,15 @@ class Device:
             raise self.death()
         if seconds > 0:
             wait = self._loop.create_future()
-            timer = self._loop.call_later(seconds, _done, wait)
+            timer = self._loop.call_later(seconds, done, wait)
             await self.until(wait)
             timer.cancel()
 
-    async def until(self, wait: asyncio.Future[None]) -> None:
+    async def until(self, wait: asyncio.Future[T]) -> T:
         """Wait for something that happens here; raises ``WorkerDied`` where the device dies before."""
         self._waits.add(wait)
         try:
-            await wait
+            return await wait
         finally:
             self._waits.discard(wait)
 
@@ -81,6 +92,7 @@ class Device:
         return values[0] if len(values) == 1 else self._random.choice(values)
 
 
-def _done(wait: asyncio.Future[None]) -> None:
+def done(wait: asyncio.Future[None]) -> None:
+    """Somebody waited for this; unless nobody does any more."""
     if not wait.done():
         wait.set_result(None)

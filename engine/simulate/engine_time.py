@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Iterable
 
 from ..daemon import ENGINE, HEARTBEAT, Seen
+from .cores import Cores
 from .profile import EngineRates
-from .virtual import VirtualLoop
 
 
 class EngineTime:
-    """Lets the virtual loop be busy for what the engine does."""
+    """Lets the virtual loop be busy for what the engine does, on the cores of its node."""
 
-    def __init__(self, loop: VirtualLoop, rates: EngineRates) -> None:
-        self._loop = loop
+    def __init__(self, cores: Cores, rates: EngineRates) -> None:
+        self._cores = cores
         self._rates = rates
         self._spent = 0.0
         """Since it was looked at."""
@@ -52,5 +52,5 @@ class EngineTime:
         return [Seen(name, pid, 0, 0.0, spent) for name, pid in processes if name == ENGINE]
 
     def _occupy(self, seconds: float) -> None:
-        self._loop.occupy(seconds)
+        self._cores.occupy(seconds)
         self._spent += seconds

@@ -30,6 +30,8 @@ class Site:
     node: str
     speed: float
     """As a multiple of the recorded one's."""
+    threads: int = 0
+    """With which it computes on its node's cores; 0: it is on cards."""
     sequences: int = 0
     context: int = 0
 
@@ -61,13 +63,19 @@ def layout(
         node = named[sampler.node]
         recorded = profile.sampler.cores
         speed = node.sampling * _by_devices(sampler.place, node, recorded, small, samples=True)
-        sites[sampler.name] = Site(node.name, speed, node.sequences or memory.sequences, plan.context)
+        sequences = node.sequences or memory.sequences
+        sites[sampler.name] = Site(node.name, speed, _threads(sampler.place), sequences, plan.context)
     for trainer in plan.placement.trainers:
         node = named[trainer.node]
         recorded = profile.trainer.cores
         speed = node.training * _by_devices(trainer.place, node, recorded, small, samples=False)
-        sites[trainer.name] = Site(node.name, speed)
+        sites[trainer.name] = Site(node.name, speed, _threads(trainer.place))
     return Layout(plan, sites)
+
+
+def own_node(nodes: Sequence[NodeSpec]) -> str | None:
+    """The node that is the engine's own machine: the first without a link; None where all are reached over one."""
+    return next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
 
 
 def settings_of(
@@ -85,8 +93,8 @@ def settings_of(
 
 
 def usable(nodes: Sequence[NodeSpec], head: LinkSpec = AT_THE_HEAD) -> list[UsableNode]:
-    """The nodes as the placement sees them, in their order; the first without a link is the engine's own machine."""
-    own = next((node.name for node in nodes if node.link == AT_THE_HEAD), None)
+    """The nodes as the placement sees them, in their order."""
+    own = own_node(nodes)
     return [
         UsableNode(
             node="" if node.name == own else node.name,
@@ -123,6 +131,11 @@ def _link(own: LinkSpec, head: LinkSpec) -> Link:
         return Link()
     bytes_ = [link.bandwidth for link in (own, head) if link.bandwidth]
     return Link(2 * (own.latency + head.latency), 1 / min(bytes_) if bytes_ else 0.0)
+
+
+def _threads(place: Place) -> int:
+    """One for each core; an unpinned worker has one."""
+    return 0 if place.gpus else max(1, len(place.cores))
 
 
 def _by_devices(place: Place, node: NodeSpec, recorded: int, small: bool, samples: bool) -> float:

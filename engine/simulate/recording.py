@@ -17,7 +17,7 @@ from ..fairness import ROLLOUT, TRAINING
 from ..home import Home
 from ..run import EVAL_ATTEMPTS
 from ..store import Reader, timings
-from .fitting import non_negative, thinned
+from .fitting import non_negative, share_of_cores, thinned
 from .profile import (
     EngineRates,
     HostRates,
@@ -75,7 +75,8 @@ def record(home: Home) -> Profile:
         windows = timings.engine_windows(reader)
         engine = _engine(windows)
         sampler = _sampler(reader, turns, kinds, said, engine.turn)
-        trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
+        cores = _cores(reader, TRAINING)
+        trainer = _trainer(steps, cores, _had(reader, TRAINING, cores))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
@@ -230,29 +231,37 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
     ``engine``: seconds of its own that the engine took for a turn."""
     windows = timings.sampler_windows(reader)
     rows = [(float(one.passes), float(one.tokens), float(one.read), float(one.ended)) for one in windows]
-    a_pass, row, read, turn = non_negative(rows, [one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
+    cores = _cores(reader, ROLLOUT)
+    had = _had(reader, ROLLOUT, cores)
+    a_pass, row, read, turn = non_negative(rows, [had * one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
     shared = sum(window.read for window in windows) / max(1, sum(one.given for one in turns))
     alone, fixed = a_pass + row, turn + engine
     beside = sorted(max(0.0, one.seconds - fixed - alone * one.said - read * shared * one.given) for one in turns)
     around = thinned(beside[: max(1, len(beside) // FASTEST)])
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
-    return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT), turn)
+    return SamplerRates(a_pass, row, read, around, kind, sequences, context, cores, turn)
 
 
-def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
+def _had(reader: Reader, stage: str, cores: int) -> float:
+    """Which part of the busy time of a stage's workers they had their cores for; a card is nobody else's."""
+    windows = timings.worker_windows(reader, stage) if cores else []
+    return share_of_cores([(window.busy, window.spent) for window in windows], cores)
+
+
+def _trainer(steps: Sequence[timings.StepTimes], cores: int, had: float) -> TrainerRates:
+    """What trainers took for calls, groups, tokens and updates where they had their cores."""
     known = [step for step in steps if step.training is not None and step.groups]
-    took = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
-    told = any(step.calls for step in known)  # else what is fixed in a call is taken to be fixed in a group
-    rows = [(step.calls or 0.0, 0.0 if told else float(step.groups), float(step.tokens)) for step in known]
+    took = [had * max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
+    rows = [(step.calls or 0.0, float(step.groups), float(step.tokens)) for step in known]
     rates = non_negative(rows, took) or (0.0, 0.0, 0.0)
     expected = [math.fsum(rate * count for rate, count in zip(rates, row, strict=True)) for row in rows]
     noise = [one / wanted for one, wanted in zip(took, expected, strict=True) if wanted > 0]
     mean = math.fsum(noise) / len(noise) if noise else 1.0
-    update = thinned([step.update for step in steps if step.update is not None])
+    update = thinned([had * step.update for step in steps if step.update is not None])
     a_pass, group, token = rates
     noise = [one / mean for one in noise] or [1.0]
-    return TrainerRates(group, token, thinned(noise), update or (0.0,), a_pass=a_pass)
+    return TrainerRates(group, token, thinned(noise), update or (0.0,), cores, a_pass)
 
 
 def _cores(reader: Reader, stage: str) -> int:

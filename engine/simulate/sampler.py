@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from contextvars import ContextVar
 from itertools import count
 
@@ -17,7 +17,8 @@ import numpy as np
 from ..errors import AdapterError
 from ..rollout import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trajectories import Logprobs, Tokens
-from .device import Device, Shared
+from .cores import NOTHING, Computation
+from .device import Device, Shared, done
 from .layout import Site
 
 REPLY: ContextVar[int] = ContextVar("reply")
@@ -26,8 +27,6 @@ STOP = 0
 """The token that ends a reply."""
 ENVELOPE = 512
 """Bytes of a call or an answer beside its arrays."""
-NOTHING = 1e-9
-"""Seconds and tokens that count as none: sums are rounded."""
 
 
 class _Row:
@@ -64,10 +63,13 @@ class SimulatedSampler(Device):
         """Tokens that each conversation under way was made longer by since the start."""
         self._debt = 0.0
         """Seconds for which it still reads."""
-        self._loading = 0.0
-        """Seconds for which it still loads versions, which hold up what it computes and do not count as busy."""
-        self._seen = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
+        self._loads: deque[tuple[float, asyncio.Future[None]]] = deque()
+        """Seconds that each version takes to load, which hold up what it computes and do not count as busy."""
+        self._loaded = 0.0
+        """Seconds for which the first of them was loaded."""
+        self._seen = self._seen_work = 0.0
+        """When it was last looked at how far it is, and at which work of its cores."""
+        self._computes: Computation | None = None
         self._sampled = self._prefilled = 0
         self._busy = 0.0
 
@@ -80,10 +82,13 @@ class SimulatedSampler(Device):
         state = self._states.get(path)
         if self._states.first(self.node, state.checksum):
             await self.carry(state.size)
+        if self.dead:
+            raise self.death()
         self._advance()
-        self._loading += self.draw(self._publish)
+        loads: asyncio.Future[None] = self._loop.create_future()
+        self._loads.append((self.draw(self._publish), loads))
         self._arm()
-        await self.rest(self._loading)
+        await self.until(loads)
         self._versions[version] = state.checksum
         return state.checksum
 
@@ -156,8 +161,8 @@ class SimulatedSampler(Device):
     def die(self) -> None:
         """See ``Device``."""
         super().die()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._computes is not None:
+            self.cores.stop(self._computes)
         self._rows.clear()
 
     def _serving(self, version: str) -> str:
@@ -180,42 +185,54 @@ class SimulatedSampler(Device):
 
     def _advance(self) -> None:
         """Count what was computed since this was called last, and end the turns that were done meanwhile."""
-        now = self._loop.time()
-        passed, self._seen = now - self._seen, now
-        loaded = min(passed, self._loading)
-        self._loading -= loaded
-        passed -= loaded
+        self.cores.go_on()
+        passed, took = self.cores.work - self._seen_work, self.cores.now - self._seen
+        self._seen_work, self._seen = self.cores.work, self.cores.now
+        busy = self._computed(passed)  # also after no time: what takes none ends
+        if passed > 0:
+            self._busy += busy * took / passed
+
+    def _computed(self, passed: float) -> float:
+        """Do what can be done in so many seconds of work; returns how many it was busy for."""
+        busy = 0.0
+        while self._loads:
+            left = self._loads[0][0] - self._loaded
+            if left > passed + NOTHING:
+                self._loaded += passed
+                return busy
+            passed, self._loaded = max(0.0, passed - left), 0.0
+            done(self._loads.popleft()[1])
         read = min(passed, self._debt)
         self._debt -= read
-        self._busy += read
+        busy += read
         passed -= read
         while self._rows and self._debt <= NOTHING:
             each = self._pass + len(self._rows) * self._row
             left = max(0.0, self._rows[0][0] - self._made)
             if each * left > passed + NOTHING:
                 self._made += passed / each
-                self._busy += passed
-                return
+                return busy + passed
             self._made = max(self._made, self._rows[0][0])  # sums are rounded
-            self._busy += each * left
+            busy += each * left
             passed = max(0.0, passed - each * left)
-            self._end_first()
-
-    def _end_first(self) -> None:
-        row = heapq.heappop(self._rows)[2]
-        if not row.wait.done():
-            row.wait.set_result(None)
+            done(heapq.heappop(self._rows)[2].wait)
+        return busy
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._rows:
+        """Compute until something ends: a version is loaded, or a turn is over."""
+        if self._computes is not None:
+            self.cores.stop(self._computes)
+            self._computes = None
+        if self._loads:
+            seconds = self._loads[0][0] - self._loaded
+        elif self._rows:
             left = max(0.0, self._rows[0][0] - self._made)
-            each = self._pass + len(self._rows) * self._row
-            self._timer = self._loop.call_later(self._loading + self._debt + left * each, self._wake)
+            seconds = self._debt + left * (self._pass + len(self._rows) * self._row)
+        else:
+            return
+        self._computes = self.cores.begin(max(0.0, seconds), self._wake, self.threads)
 
     def _wake(self) -> None:
-        self._timer = None
+        self._computes = None
         self._advance()
         self._arm()

@@ -25,11 +25,12 @@ from ..rollout import Renderer
 from ..scheduler import Scheduler
 from ..store import Store, open_database, submit
 from .cluster_file import SHIPPED, Case, ChanceSpec
+from .cores import Cores
 from .device import Device, Shared
 from .engine_time import EngineTime
 from .environments import SimulatedEnvironments
 from .figures import Figures, measure
-from .layout import Layout, layout, settings_of
+from .layout import Layout, layout, own_node, settings_of
 from .network import Network
 from .processor import ProcessorTime, watched
 from .renderer import SimulatedRenderer
@@ -119,7 +120,10 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
-        self._engine = EngineTime(loop, case.profile.engine)
+        self._cores = {node.name: Cores(loop, node.cores) for node in case.nodes}
+        own = own_node(case.nodes)
+        self._own_cores = self._cores[own] if own is not None else Cores(loop)
+        self._engine = EngineTime(self._own_cores, case.profile.engine)
         self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
         self.lost = 0
         self.ended = 0.0
@@ -139,7 +143,7 @@ class World:
         """Run all tasks to their end, or up to the time at which the file ends."""
         case, store = self._case, self._store
         ledger = Ledger()
-        environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
+        environments = SimulatedEnvironments(case.profile, self._seed, self._engine, self._own_cores)
         supervisor = WorkerSupervisor(
             self._home,
             self._settings,
@@ -237,7 +241,8 @@ class World:
         if site.node in self._away:
             raise WorkerDied(f"Worker {name} cannot start: its node {site.node} is away.")
         device = SimulatedTrainer if name.startswith("training") else SimulatedSampler
-        return device(name, site, Shared(self.network, self._seed, self._engine, case.profile, self._states))
+        shared = Shared(self.network, self._seed, self._engine, case.profile, self._states, self._cores)
+        return device(name, site, shared)
 
     def _told(self, event: str, task: int) -> None:
         """A task has ended, or has paused itself: nobody resumes it."""

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import AdapterError
 from ..training import GroupStats, Job, PolicyConfig, Probe, Refused, StepResult, TrainGroup
 from ..trajectories import Logprobs, Tokens
+from .cores import Process
 from .device import Device, Shared
 from .layout import Site
 from .state_files import Written
@@ -37,14 +38,14 @@ class SimulatedTrainer(Device):
     def __init__(self, name: str, site: Site, shared: Shared) -> None:
         super().__init__(name, site, shared)
         self._rates = shared.profile.trainer
+        self._process = Process(self.cores, self.threads)
         self._policies: dict[str, _Open] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """See ``Trainer``: the state file travels to the node, or from there."""
         state = self._states.get(path) if resume else None
         await self.carry(self._states.size)
-        seconds = self._update()
-        await self.rest(seconds)
+        seconds = await self._compute(self._update())
         self._policies[policy] = _Open(config, state.step if state else 0)
         self.engine.call()
         return self._result(state or self._states.write(policy, 0, config, path), path, seconds)
@@ -68,8 +69,8 @@ class SimulatedTrainer(Device):
                 raise AdapterError(f"A group of {job.policy} came twice.")
         tokens = [sum(map(_tokens, job.groups)) for job in jobs]
         await self.carry(ENVELOPE + ARRAYS * sum(tokens))
-        seconds, total = self._seconds([group for job in jobs for group in job.groups]), max(1, sum(tokens))
-        await self.rest(seconds)
+        seconds = await self._compute(self._seconds([group for job in jobs for group in job.groups]))
+        total = max(1, sum(tokens))
         await self.carry(ENVELOPE)
         taken = [
             self._taken(own, job.groups, job.probe, seconds * count / total)
@@ -94,8 +95,7 @@ class SimulatedTrainer(Device):
         first = known.step * batch
         if sorted(known.pending) != list(range(first, first + batch)):
             raise AdapterError(f"A step of {policy} has the wrong groups: {sorted(known.pending)}.")
-        seconds = self._update()
-        await self.rest(seconds)
+        seconds = await self._compute(self._update())
         await self.carry(self._states.size)
         known.pending.clear()
         known.step += 1
@@ -107,7 +107,7 @@ class SimulatedTrainer(Device):
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See ``Trainer``: all are 0, as the sampler's."""
-        await self.rest(self._rates.token * len(tokens) / self.speed)
+        await self._compute(self._rates.token * len(tokens) / self.speed)
         return np.zeros(len(tokens) - start, np.float32)
 
     async def get_state(self, policy: str) -> Any:
@@ -120,6 +120,17 @@ class SimulatedTrainer(Device):
         """See ``Trainer``."""
         await self.carry(self._states.size)
         self._policies[policy] = _Open(moved.config, moved.step, list(moved.pending))
+
+    def die(self) -> None:
+        """See ``Device``."""
+        super().die()
+        self._process.end()
+
+    async def _compute(self, seconds: float) -> float:
+        """Let the trainer compute; returns how long it took on cores that others use, too."""
+        if self.dead:
+            raise self.death()
+        return await self.until(self._process.compute(seconds))
 
     def _known(self, policy: str) -> _Open:
         if self.dead:

@@ -122,6 +122,16 @@ class DeviceUse:
 
 
 @dataclass(frozen=True)
+class WorkerWindow:
+    """What a worker did between two heartbeats."""
+
+    busy: float
+    """Seconds in which it was busy, slowed down as it was by others on its cores."""
+    spent: float
+    """Processor seconds of its process."""
+
+
+@dataclass(frozen=True)
 class EngineWindow:
     """What the engine did between two heartbeats."""
 
@@ -224,6 +234,12 @@ def sampler_windows(reader: Reader) -> list[DeviceUse]:
         " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < 5 ORDER BY id"
     )
     return [DeviceUse(**dict(row)) for row in reader.all(sql)]
+
+
+def worker_windows(reader: Reader, stage: str) -> list[WorkerWindow]:
+    """What the workers of a stage did between two heartbeats, where it is known what they took of the processor."""
+    sql = "SELECT busy, spent FROM stages WHERE stage = ? AND busy > 0 AND spent > 0 AND wall < 5 ORDER BY id"
+    return [WorkerWindow(**dict(row)) for row in reader.all(sql, stage)]
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:

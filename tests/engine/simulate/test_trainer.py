@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.simulate.cluster_file import AT_THE_HEAD
+from marlaas.engine.simulate.cores import Cores
 from marlaas.engine.simulate.device import Shared
 from marlaas.engine.simulate.engine_time import EngineTime
 from marlaas.engine.simulate.layout import Site
@@ -36,9 +37,10 @@ def seconds_of(folder: Path, *groups: TrainGroup) -> tuple[float, list[float]]:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         profile = Profile("made up", (), SamplerRates(0.0, 0.0, 0.0), RATES)
-        engine, states = EngineTime(loop, EngineRates()), StateFiles(0, "base")
-        shared = Shared(Network(AT_THE_HEAD, {}), 0, engine, profile, states)
-        trainer = SimulatedTrainer("training", Site("here", 1.0), shared)
+        cores = Cores(loop, 2)
+        engine, states = EngineTime(cores, EngineRates()), StateFiles(0, "base")
+        shared = Shared(Network(AT_THE_HEAD, {}), 0, engine, profile, states, {"here": cores})
+        trainer = SimulatedTrainer("training", Site("here", 1.0, threads=1), shared)
         jobs = tuple(Job(f"policy {number}", (one,)) for number, one in enumerate(groups))
         for job in jobs:
             await trainer.open(job.policy, PolicyConfig(), str(folder / job.policy), False)

@@ -1,0 +1,175 @@
+"""The cores of a node, shared by all that computes there: the engine, environments, and workers without cards.
+
+This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores all go on with min(1, c / n)
+of their speed. So all of them have computed equally long in any span of time, and the seconds after which something
+ends, counted in this common work, stay the same however many come and go. One heap and one timer are enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from .virtual import VirtualLoop
+
+NOTHING = 1e-9
+"""Seconds that count as none: sums are rounded."""
+
+
+class Computation:
+    """Something that computes, until the common work has come to ``end``."""
+
+    __slots__ = ("end", "stopped", "then", "threads")
+
+    def __init__(self, end: float, threads: int, then: Callable[[], None]) -> None:
+        self.end = end
+        self.threads = threads
+        self.then = then
+        self.stopped = False
+
+
+class Cores:
+    """Cores that are shared equally among threads; without a number they are enough for all."""
+
+    def __init__(self, loop: VirtualLoop, number: float = math.inf) -> None:
+        self._loop = loop
+        self._number = number
+        self._threads = 0
+        self._due: list[tuple[float, int, Computation]] = []
+        self._order = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._going_on = False
+        self.now = loop.time()
+        """The time up to which all have computed. What an end leads to happens at its moment, which may be in the
+        loop's past, where the loop itself was busy meanwhile."""
+        self.work = 0.0
+        """Seconds for which each thread that never paused has computed since the start."""
+
+    @property
+    def slowness(self) -> float:
+        """Seconds that pass for each second of work."""
+        return max(1.0, self._threads / self._number)
+
+    def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
+        """Compute for so many seconds of work from now on, and then call ``then``, which must not wait."""
+        self.go_on()
+        begun = Computation(self.work + seconds, threads, then)
+        self._threads += threads
+        heapq.heappush(self._due, (begun.end, next(self._order), begun))
+        self._arm()
+        return begun
+
+    def stop(self, computation: Computation) -> None:
+        """Compute it no further; ``then`` is not called. One that has ended or was stopped is ignored."""
+        if not computation.stopped:
+            self.go_on()
+        if not computation.stopped:
+            computation.stopped = True
+            self._threads -= computation.threads
+            self._arm()
+
+    def occupy(self, seconds: float) -> None:
+        """Compute in the loop itself, which comes to nothing else meanwhile; all others go on beside it."""
+        if seconds <= 0:
+            return
+        over: list[bool] = []
+        self.begin(seconds, lambda: over.append(True))
+        self._going_on = True
+        while not over:
+            self._end_first()
+        self._going_on = False
+        self._loop.occupy(self.now - self._loop.time())
+        self._arm()
+
+    def go_on(self) -> None:
+        """Let all compute up to the loop's time, and end what ends until then. Within a ``then``, time stands."""
+        if self._going_on:
+            return
+        self._going_on = True
+        until = self._loop.time()
+        while (first := self._first()) and self.now + (first.end - self.work) * self.slowness <= until + NOTHING:
+            self._end_first()
+        if until > self.now:
+            self.work += (until - self.now) / self.slowness
+            self.now = until
+        self._going_on = False
+
+    def _first(self) -> Computation | None:
+        """What ends next."""
+        while self._due and self._due[0][2].stopped:
+            heapq.heappop(self._due)
+        return self._due[0][2] if self._due else None
+
+    def _end_first(self) -> None:
+        first = self._first()
+        assert first is not None
+        heapq.heappop(self._due)
+        left = max(0.0, first.end - self.work)
+        self.now += left * self.slowness
+        self.work += left
+        first.stopped = True
+        self._threads -= first.threads
+        first.then()
+
+    def _arm(self) -> None:
+        if self._going_on:
+            return
+        first = self._first()
+        when = self.now + max(0.0, first.end - self.work) * self.slowness if first else math.inf
+        if self._timer is not None:
+            if self._timer.when() == when:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if first:
+            self._timer = self._loop.call_at(when, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.go_on()
+        self._arm()
+
+
+class Process:
+    """A process that computes one thing after the other, each with so many threads."""
+
+    def __init__(self, cores: Cores, threads: int = 1) -> None:
+        self._cores = cores
+        self._threads = threads
+        self._waiting: deque[tuple[float, asyncio.Future[float]]] = deque()
+        self._computes: Computation | None = None
+
+    def compute(self, seconds: float) -> asyncio.Future[float]:
+        """Compute for so long, once what came before has ended; the answer is how long it took, itself alone."""
+        done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        if seconds > 0:
+            self._waiting.append((seconds, done))
+            if self._computes is None:
+                self._next()
+        else:
+            done.set_result(0.0)
+        return done
+
+    def end(self) -> None:
+        """Compute nothing any more; who waits is not told."""
+        self._waiting.clear()
+        if self._computes is not None:
+            self._cores.stop(self._computes)
+
+    def _next(self) -> None:
+        self._computes = None
+        if self._waiting:
+            seconds, done = self._waiting.popleft()
+            self._cores.go_on()
+            begun = self._cores.now
+
+            def then() -> None:
+                if not done.done():
+                    done.set_result(self._cores.now - begun)
+                self._next()
+
+            self._computes = self._cores.begin(seconds, then, self._threads)
