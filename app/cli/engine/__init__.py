@@ -29,10 +29,14 @@ def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
+    from ...home.cluster.standing import last_event, warning_since
     from ...home.yielding import why_tasks_wait
 
     home = home_of(args)
+    before = last_event(home)
     control.ensure_running(home, notice=output.talk)
+    if sentence := warning_since(home, before):
+        output.talk(line(sentence))
     output.talk(f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once.")
     if waits := why_tasks_wait(home):
         output.talk(waits)
@@ -74,6 +78,7 @@ def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
     from marlaas.engine.daemon import other_version
 
+    from ...home.cluster.standing import unanswering
     from ...reading.opening import reading
     from ...words.tasks import liveness
     from ...words.yielding import yielding_of, yielding_text
@@ -115,6 +120,8 @@ def status(args: argparse.Namespace) -> int:
             output.result(f"cluster {summary(nodes)}: `marlaas cluster status` lists them")
             for remark in (remark for node in nodes for remark in remarks(node)):
                 output.result(f"        {line(remark)}")
+        elif silent := unanswering(home):
+            output.result(f"cluster {line(silent)} does not answer: this machine works alone")
         for number, reason in enumerate(engine.placement.splitlines()):
             output.result(f"{'' if number else 'placed':<8}{line(reason)}")
         output.result_table(
