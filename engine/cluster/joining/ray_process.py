@@ -253,7 +253,8 @@ def _check_ports(cluster: ClusterSettings, node: LocalNode) -> None:
 
 def listening() -> set[int]:
     """The TCP ports at which somebody listens on this machine."""
-    return {each.laddr.port for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    sockets = psutil.net_connections("tcp")
+    return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr}
 
 
 def _locked(home: Home) -> int:
