@@ -235,14 +235,17 @@ def _made(folder: Path) -> Path:
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it."""
+    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``taken`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(ATTEMPTS):
-        if taken(lock):
-            return lock
-        time.sleep(POLL)
-    os.close(lock)
-    raise already(local_node(home))
+    try:
+        for _ in range(ATTEMPTS):
+            if taken(lock, home.node_lock):
+                return lock
+            time.sleep(POLL)
+        raise already(local_node(home))
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def already(node: LocalNode | None) -> ConfigError:
