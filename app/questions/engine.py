@@ -67,7 +67,7 @@ class EngineQuestion:
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
             disk, counted = surroundings.disk(self.home), until
-        processes = [worker.pid for worker in reader.workers()]
+        processes = [worker.pid for worker in reader.workers() if worker.pid is not None]
         return EngineAnswer(
             until=until,
             spans=self._spans(reader, until, before.spans if before else ()),

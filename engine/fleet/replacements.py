@@ -91,6 +91,11 @@ class Replacements:
         while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
             await self._changed.wait()
 
+    @property
+    def starting(self) -> frozenset[str]:
+        """Workers that died and are started again, until they take calls."""
+        return frozenset(name for name, start in self._starts.items() if not start.done())
+
     async def change(self) -> None:
         """Wait until a worker has died, or has a successor."""
         await self._changed.wait()

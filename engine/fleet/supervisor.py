@@ -272,6 +272,14 @@ class WorkerSupervisor:
         return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
 
     @property
+    def starting(self) -> frozenset[str]:
+        """Workers of this machine that are being started and take no calls yet; none while the engine yields."""
+        here = frozenset(spec.name for spec in self._specs if not spec.node)
+        if self._ready.is_set():
+            return here & self._replacements.starting
+        return here if self.yielding is None else frozenset()
+
+    @property
     def deaths(self) -> int:
         """Deaths of workers that were noticed so far."""
         return self._replacements.deaths
