@@ -100,7 +100,7 @@ class LightSleeper:
         await call()
 
     async def _catch_up(self) -> None:
-        """Wait until all that was put off is done, whoever began with it; a caller that goes away breaks nothing off."""
+        """Wait until all that was put off is done, whoever began it; a caller that goes away breaks nothing off."""
         if self._later or self._catching_up.locked():
             await asyncio.shield(asyncio.ensure_future(self._do_what_was_put_off()))
 
