@@ -84,6 +84,11 @@ class Plugin:
         """The environments of the serving version, by name."""
         return self._active.environments if self._active is not None else {}
 
+    @property
+    def proving(self) -> asyncio.Task[None] | None:
+        """The proof of the newest content, while it is under way."""
+        return self._candidate if self._candidate is not None and not self._candidate.done() else None
+
     def processes(self) -> list[int]:
         """Ids of the processes that play its episodes and score them, older versions' first."""
         return [pid for serving in self._servings() for pid in serving.pids]

@@ -97,6 +97,15 @@ class EnvironmentService:
         """
         await self._registry.reload(plugin)
 
+    async def refresh(self, name: str) -> None:
+        """Read the plugin of an environment as its files are now, and wait until it is known whether that serves.
+
+        Does nothing for a name that no plugin serves, and costs a look at the files where they did not change.
+        """
+        with contextlib.suppress(EnvironmentMissing):
+            plugin = self._registry.named(name)
+            await self._registry.refresh(plugin.name if plugin else self.resolve(name).name.partition("/")[0])
+
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""
         return self._registry.infos()

@@ -44,6 +44,30 @@ async def test_an_edit_serves_new_groups_only(world: World) -> None:
     assert draining.pid is None and len(world.pids()) == 1
 
 
+async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> None:
+    """Nothing watches the folder here: a task that is submitted at once must not depend on that."""
+    world.save("echo.py", ECHO)
+    await asyncio.wait(await world.service.scan())
+    old = world.service.resolve("echo").version
+    await world.service.refresh("echo")
+    assert world.service.resolve("echo").version == old
+    world.save("echo.py", WORSE)
+    assert world.service.resolve("echo").version == old
+    await world.service.refresh("echo/echo")
+    assert world.service.resolve("echo").version != old
+    world.save("echo.py", ECHO.replace("== word", "!= word"))
+    proofs = await world.service.scan()
+    await world.service.refresh("echo")
+    assert proofs and all(proof.done() for proof in proofs), "one that is under way is waited for"
+    served = world.service.resolve("echo").version
+    world.save("echo.py", "def oops(:")
+    await world.service.refresh("echo")
+    assert world.service.resolve("echo").version == served and world.told[-1].kind == "rejected"
+    (world.folder / "echo.py").unlink()
+    for name in ("echo", "nobody"):
+        await world.service.refresh(name)
+
+
 async def test_a_draining_version_ends_with_its_last_episode(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
