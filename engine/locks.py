@@ -13,7 +13,7 @@ WITHOUT_LOCKS = frozenset((errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS))
 """What the system answers where a file system has no locks, as some over a network."""
 
 
-def taken(file: int, path: Path) -> bool:
+def try_lock(file: int, path: Path) -> bool:
     """Take the lock on an open file, without waiting; returns whether this process has it.
 
     ``path`` is the file's, for people. Raises ``ConfigError`` on a file system without locks.

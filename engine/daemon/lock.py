@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HomeLocked
-from ..locks import said_by_holder, taken
+from ..locks import said_by_holder, try_lock
 
 ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
@@ -29,7 +29,7 @@ class EngineLock:
 
     def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
         """Take the lock; ``prepares``: this process is no engine, and prepares the database. Waits for a holder that
-        does so; raises ``HomeLocked``, naming the holder, for any other, and ``ConfigError`` as ``taken`` does."""
+        does so; raises ``HomeLocked``, naming the holder, for any other, and ``ConfigError`` as ``try_lock`` does."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._wait_for(file, pause)
@@ -42,7 +42,7 @@ class EngineLock:
 
     def _wait_for(self, file: int, pause: Callable[[float], None]) -> None:
         attempts = 0
-        while not taken(file, self._path):
+        while not try_lock(file, self._path):
             holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
             attempts += not holder.endswith(PREPARES)
             if attempts >= ATTEMPTS:

@@ -25,7 +25,7 @@ import psutil
 
 from ...errors import ClusterUnreachable, ConfigError
 from ...home import ClusterSettings, Home
-from ...locks import said_by_holder, taken
+from ...locks import said_by_holder, try_lock
 from .addresses import Address
 from .ports import port_flags
 from .safety import HEAD_FLAGS, ray_environment, ray_flags
@@ -235,11 +235,11 @@ def _made(folder: Path) -> Path:
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``taken`` does."""
+    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``try_lock`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(ATTEMPTS):
-            if taken(lock, home.node_lock):
+            if try_lock(lock, home.node_lock):
                 return lock
             time.sleep(POLL)
         raise already(local_node(home))

@@ -19,7 +19,7 @@ import uv
 
 from ...errors import ConfigError
 from ...home import EnvironmentSettings
-from ...locks import taken
+from ...locks import try_lock
 from .venv import Venv
 
 PATIENCE = 3600.0
@@ -75,9 +75,9 @@ async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
     """Hold the lock. Installers inherit it: one that outlives a killed engine still keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not taken(descriptor, lock):
+        if not try_lock(descriptor, lock):
             said("Another installation of this home is under way; this one comes after it.")
-            while not taken(descriptor, lock):
+            while not try_lock(descriptor, lock):
                 await asyncio.sleep(_LOOK)
         yield descriptor
     finally:

@@ -20,16 +20,16 @@ from ...errors import Fruitless, StoreError, WorkerDied
 from ...faults import Point, reach
 from ...fleet import Services
 from ...racing import until_first
-from ...rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
+from ...rollout import FinishedAgent, HeldOutPrompt, Played, PromptHash, Replicas, noise_seed
 from ...spec import TaskSpec
 from ...store import Draw, OpenPlay, PolicyGroup
 from ...training import ClosedGroup, TooFewRewards, close_group
 from ...trajectories import Transcripts
 from ..mixture import Component, Mixture
 from ..prompts import TaskPrompts
-from ..rules import closing_rules, replacements
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
+from ..stage_settings import closing_rules, replacements
 from .attempt import Attempt, Place, Put, Tally, Wanting
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
@@ -395,13 +395,13 @@ class Producer:
         name = f"{next(iter(match.versions.values())).name}/g{place.number}{apart}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
 
-        def settled(done: Settled) -> None:
+        def finished(done: FinishedAgent) -> None:
             run.early.note(done)
             self._close_early(run)
 
         async def once(plays: int, left: Callable[[Played], None]) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over, settled)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over, finished)
 
         def ended(played: Member) -> Member:
             one = run.early.end(member, played)

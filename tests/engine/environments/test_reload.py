@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import serving
+from marlaas.engine.environments import served_version
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
@@ -258,7 +258,7 @@ async def test_an_edit_during_a_slow_import_wins(world: World) -> None:
 async def test_an_import_that_does_not_end_is_refused_at_its_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "IMPORT_PATIENCE", 1.5)
+    monkeypatch.setattr(served_version, "IMPORT_PATIENCE", 1.5)
     world.save("slow.py", "import time\n\ntime.sleep(600)\n")
     await world.service.start()
     failure = world.service.resolve("slow").failure
