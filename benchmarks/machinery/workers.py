@@ -18,8 +18,8 @@ from marlaas.engine.devices.plan import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import on_processor
+from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.fleet.services import Services

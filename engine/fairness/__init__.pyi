@@ -1,11 +1,11 @@
-from .clock import (
-    FairClock as FairClock,
-    SharedClock as SharedClock,
-)
 from .costs import (
     PREFILLED as PREFILLED,
     SAMPLED as SAMPLED,
     rollout_cost as rollout_cost,
+)
+from .fair_clock import (
+    FairClock as FairClock,
+    SharedClock as SharedClock,
 )
 from .ledger import (
     ENVIRONMENT as ENVIRONMENT,

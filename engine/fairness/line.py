@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
-from .clock import FairClock
 from .expected import Expected
+from .fair_clock import FairClock
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ..errors import MarlaasError, WorkerDied
-from .assignment import sharing_assignment
 from .placement_plan import PlacementPlan
+from .planned_processes import sharing_assignment
 from .processes import WorkerProcesses
 from .routing.endpoints import SamplerEndpoints
 from .services import Services

@@ -22,9 +22,9 @@ from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
-from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan
+from .planned_processes import worker_specs
 from .processes import WorkerProcesses
 from .replacements import RETRY, Live, Planned, Replacements, replaceable
 from .services import Load, Services

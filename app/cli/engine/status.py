@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _print_engine(engine: EngineRow, nodes: Sequence[NodeRow], now: float) -> None:
+def _print_engine(engine: EngineRow, nodes: list[NodeRow], now: float) -> None:
     """What people should know of an engine that is alive, and of the nodes that it uses."""
     from marlaas.engine.daemon import other_version
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store import EngineRow, WorkerRow
 
-from ...home.surroundings import Disk, Memory
+from ...home.this_machine import Disk, Memory
 from ...words.format import ago, bar, duration, line, share, size
 from .pane import Line, table
 
