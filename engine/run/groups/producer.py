@@ -52,6 +52,18 @@ MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
 
 
+class Filling(NamedTuple):
+    """What all attempts at a group have in common."""
+
+    number: int
+    component: Component
+    own: int
+    """The group's number among those of its component."""
+    more: Callable[[int], None]
+    """See ``Producer.fill``."""
+    put: Put
+
+
 class Ended(NamedTuple):
     """An attempt that has been played, before it is known what becomes of it."""
 
@@ -137,14 +149,15 @@ class Producer:
         in_a_row = 0  # draws that were lost since any had rewards
         done: dict[str, ClosedGroup] = {}
         component, own = self._mixture.of(number)
-        drawing, before = self._prompts.drawing(component), self._resumed(number, wanting)
+        filling, drawing = Filling(number, component, own, more, put), self._prompts.drawing(component)
+        before = self._resumed(number, wanting)
         tally = Tally() if before is None else Tally(before.play.replaced, before.play.lost, before.play.replayed)
         first = 0 if before is None else before.play.attempt
         for attempt in range(first, MAX_ATTEMPTS):
             if attempt > first:
                 more(train.begun_members)
             left = [policy for policy in wanting if policy.name not in done]
-            run, lease, members, others, cut = await self._attempted(number, attempt, left, tally, before, put, more)
+            run, lease, members, others, cut = await self._attempted(filling, attempt, left, tally, before)
             version = run.place.environment_version
             self._see_asks(component, version, members)
             before, done, where = None, done | run.closed, (component.name, version)
@@ -185,17 +198,10 @@ class Producer:
         )
 
     async def _attempted(
-        self,
-        number: int,
-        attempt: int,
-        wanting: Sequence[Wanting],
-        tally: Tally,
-        before: Resumed | None,
-        put: Put,
-        more: Callable[[int], None],
+        self, filling: Filling, attempt: int, wanting: Sequence[Wanting], tally: Tally, before: Resumed | None
     ) -> Ended:
         """Play one attempt at a group, on one version of its environment; ``before``: how far an earlier run got."""
-        component, own = self._mixture.of(number)
+        number, component, own, more, put = filling
         match = self._participants.match(number, attempt) if before is None else before.match
         async with self._participants.playing(match), component.environment.bound() as lease:
             version = lease.environment_version
