@@ -19,7 +19,7 @@ from .line import (
     NOBODY as NOBODY,
     Line as Line,
     Payer as Payer,
-    Serving as Serving,
+    Reservation as Reservation,
     Standing as Standing,
     together as together,
 )
