@@ -118,6 +118,8 @@ class WorkerSupervisor:
     def _follow(self, placement_plan: PlacementPlan) -> None:
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
+        self._elsewhere = frozenset(spec.name for spec in self._specs if spec.node)
+        """Workers on other nodes."""
         self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
         """What each worker computes on, in words; that of another node as the settings name it, ``bob/core 0``."""
 
@@ -274,10 +276,9 @@ class WorkerSupervisor:
     @property
     def starting(self) -> frozenset[str]:
         """Workers of this machine that are being started and take no calls yet; none while the engine yields."""
-        here = frozenset(spec.name for spec in self._specs if not spec.node)
         if self._ready.is_set():
-            return here & self._replacements.starting
-        return here if self.yielding is None else frozenset()
+            return self._replacements.starting - self._elsewhere
+        return frozenset(self.devices) - self._elsewhere if self.yielding is None else frozenset()
 
     @property
     def deaths(self) -> int:
