@@ -25,7 +25,7 @@ import psutil
 
 from ...errors import ClusterUnreachable, ConfigError
 from ...home import ClusterSettings, Home
-from ...locks import said_by_holder, taken
+from ...locks import said_by_holder, try_lock
 from .addresses import Address
 from .ports import in_the_way, port_flags
 from .safety import HEAD_FLAGS, ray_environment, ray_flags
@@ -258,14 +258,17 @@ def listening() -> set[int]:
 
 
 def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it."""
+    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``try_lock`` does."""
     lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(ATTEMPTS):
-        if taken(lock):
-            return lock
-        time.sleep(POLL)
-    os.close(lock)
-    raise already(local_node(home))
+    try:
+        for _ in range(ATTEMPTS):
+            if try_lock(lock, home.node_lock):
+                return lock
+            time.sleep(POLL)
+        raise already(local_node(home))
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def already(node: LocalNode | None) -> ConfigError:
