@@ -5,6 +5,7 @@ Starts the engine where none runs; knows no terminal.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOADING_SECONDS = 10.0
 """How long an environment is waited for whose file the engine has yet to read, or is loading."""
+READING_SECONDS = 3.0
+"""After a change of a file, how long it is waited for that the engine knows its content."""
 
 
 def loaded(home: Home, paths: Sequence[Path]) -> list[list[Submission]]:
@@ -138,7 +141,7 @@ def _names(submissions: Sequence[Submission]) -> list[str]:
 
 def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that may be on the way."""
-    from marlaas.engine.errors import EnvironmentMissing
+    from marlaas.engine.errors import ConfigError, EnvironmentMissing
     from marlaas.engine.submission import check_environments
 
     from ..reading.opening import opened
@@ -153,6 +156,9 @@ def _check_served(home: Home, submissions: Sequence[Submission]) -> None:
             except EnvironmentMissing:
                 if time.monotonic() > deadline or not loading(home.plugins, environments, time.time()):
                     raise
+            except ConfigError:  # the content that was saved a moment ago may have that parameter
+                if not saved_lately(home.plugins, environments, time.time()):
+                    raise
             time.sleep(0.2)
 
 
@@ -166,12 +172,28 @@ def loading(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -
 
     known = {environment.path for environment in environments}
     return any(environment.state == "loading" for environment in environments) or any(
-        shown(str(path)) not in known or _changed(path) > now - LOADING_SECONDS
+        shown(str(path)) not in known or _changed_at(path) > now - LOADING_SECONDS
         for path in plugin_paths(plugins).values()
     )
 
 
-def _changed(path: Path) -> float:
+def saved_lately(plugins: Path, environments: Sequence[EnvironmentRow], now: float) -> bool:
+    """Whether a plugin was saved in the last seconds with a content that is not the version that serves.
+
+    ``now`` is in seconds of Unix time.
+    """
+    from marlaas.engine.environments import SourceError, plugin_paths, read_source, shown
+
+    serve = {(environment.path, environment.version) for environment in environments}
+    for path in plugin_paths(plugins).values():
+        if _changed_at(path) > now - READING_SECONDS:
+            with contextlib.suppress(OSError, SourceError):
+                if (shown(str(path)), read_source(path).version) not in serve:
+                    return True
+    return False
+
+
+def _changed_at(path: Path) -> float:
     """When a file was put there or changed, whatever date a copy gave it; 0 where it is gone."""
     try:
         return path.stat().st_ctime

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from marlaas.engine.home import Home
 from marlaas.engine.store import DeviceRow, EngineRow, NodeRow, StageSample, StandingRow, TenantSeconds, day_of
 
-from ..home import surroundings
-from ..home.surroundings import Disk, Memory
+from ..home import this_machine
+from ..home.this_machine import Disk, Memory
 from ..reading.home_reader import HomeReader
 
 MINUTE = 60.0
@@ -66,8 +66,8 @@ class EngineQuestion:
         begun, until = reader.newest_samples()
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
-            disk, counted = surroundings.disk(self.home), until
-        processes = [worker.pid for worker in reader.workers()]
+            disk, counted = this_machine.disk(self.home), until
+        processes = [worker.pid for worker in reader.workers() if worker.pid is not None]
         return EngineAnswer(
             until=until,
             spans=self._spans(reader, until, before.spans if before else ()),
@@ -77,12 +77,12 @@ class EngineQuestion:
             standings=tuple(reader.standings()),
             used=tuple(reader.seconds_used(day_of(until))),
             starts=tuple(reader.engine_starts(STARTS)),
-            memory=surroundings.memory(),
-            cores=surroundings.cores(),
-            pinned=surroundings.pinned(processes),
+            memory=this_machine.memory(),
+            cores=this_machine.cores(),
+            pinned=this_machine.pinned(processes),
             devices=tuple(found := reader.devices()),
             nodes=tuple(reader.nodes()),
-            account=surroundings.account() if found else "",
+            account=this_machine.account() if found else "",
             disk=disk,
             counted=counted,
         )

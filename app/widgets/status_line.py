@@ -52,7 +52,8 @@ def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
     texts = []
     for worker in others:
         state = "" if worker.state == "running" else f" {line(worker.state, 12)}"
-        texts.append(f"{line(worker.name, 24)}{state} {_load(worker)}")
+        load = "" if worker.pid is None else f" {_load(worker)}"
+        texts.append(f"{line(worker.name, 24)}{state}{load}")
     if len(environments) == 1:
         texts.append(f"{line(environments[0].name, 24)} {_load(environments[0])}")
     elif environments:

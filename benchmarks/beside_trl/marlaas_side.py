@@ -177,6 +177,8 @@ def _seconds(reader: Reader) -> dict[str, float]:
     """Processor seconds so far by stage (rollout, training, engine, env), once the engine has named its processes."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for worker in reader.workers():
+        if worker.pid is None:
+            continue
         with suppress(psutil.Error):
             times = psutil.Process(worker.pid).cpu_times()
             seconds[worker.name.split()[0]] += times.user + times.system

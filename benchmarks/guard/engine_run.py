@@ -14,7 +14,7 @@ from pathlib import Path
 
 from marlaas.engine.fairness import Payer
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.run.learner import Learner
+from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -79,7 +79,7 @@ async def _counted(made: Workers, folder: Path, tasks: int, steps: int) -> Seen:
 
 async def _trained(services: Services, task: int, spec: TaskSpec) -> None:
     own = services.of(Payer(spec.tenant, task), spec.train.deterministic)
-    await Learner(own, task, spec, lambda learner: None).run()
+    await TrainRun(own, task, spec, lambda learner: None).run()
 
 
 def _task(number: int, steps: int) -> TaskSpec:

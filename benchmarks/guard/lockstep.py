@@ -23,7 +23,7 @@ from marlaas.engine.environments.playing import PlayingPool
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.registry import Registry
-from marlaas.engine.fairness import Serving
+from marlaas.engine.fairness import Reservation
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.run.serving import retention
 from marlaas.engine.training import GroupStats, StepResult
@@ -174,8 +174,8 @@ def attached(loop: LockstepLoop) -> Iterator[None]:
     def learning(self: SharedTrainer, calls: Sequence[Call], results: Sequence[Any], elapsed: float) -> None:
         learn(self, calls, [timed(result, len(results)) for result in results], PASS)
 
-    def charging(self: SharedTrainer, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
-        charge(self, call, serving, timed(result, 1), PASS)
+    def charging(self: SharedTrainer, call: Call, reservation: Reservation, result: Any, elapsed: float) -> None:
+        charge(self, call, reservation, timed(result, 1), PASS)
 
     async def unwatched(self: Registry) -> None:
         """Nobody changes a plugin; who looks whether somebody did would look at any moment."""

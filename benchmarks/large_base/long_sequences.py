@@ -49,7 +49,7 @@ tokens at this width, attention has three quarters, so the rate of products over
 
 
 def measure(quick: bool) -> Section:
-    """All lengths; takes 10 to 15 minutes, or 2 with the shortest two when quick."""
+    """All lengths; takes about 23 minutes, or 2 with the shortest two when quick."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         folder = Path(name)

@@ -66,6 +66,8 @@ class Meter:
         """Read all counts; to be called now and then, and at the end."""
         resident: defaultdict[str, float] = defaultdict(float)
         for worker in reader.workers():
+            if worker.pid is None:
+                continue
             with suppress(psutil.Error):
                 process = psutil.Process(worker.pid)
                 times, stage = process.cpu_times(), worker.name.split()[0]

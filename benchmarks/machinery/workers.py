@@ -18,8 +18,8 @@ from marlaas.engine.devices.plan import SamplerKind
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import on_processor
+from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.fleet.services import Services
@@ -27,7 +27,7 @@ from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.run.learner import Learner
+from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
@@ -91,7 +91,7 @@ class Workers:
 
     async def _one(self, services: Services, task: int, spec: TaskSpec) -> None:
         own = services.of(Payer(spec.tenant, task), spec.train.deterministic)
-        await Learner(own, task, spec, lambda learner: None).run()
+        await TrainRun(own, task, spec, lambda learner: None).run()
 
     async def _look(self) -> None:
         while True:

@@ -28,7 +28,7 @@ from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
 from marlaas.engine.run.ablation import NOTHING, Without
-from marlaas.engine.run.learner import Learner
+from marlaas.engine.run.train_run import TrainRun
 from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
@@ -153,7 +153,7 @@ class Stage:
         looking = asyncio.ensure_future(self._look())
         began, busy = time(), await self._busy()
         try:
-            await Learner(own, task, spec, lambda learner: None, scene.without).run()
+            await TrainRun(own, task, spec, lambda learner: None, scene.without).run()
         finally:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.fairness.clock import SharedClock
+from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer

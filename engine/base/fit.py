@@ -126,9 +126,10 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
     many: with one row, eight bits for each weight are up to 2.4 times as fast as 32, with 32 rows as fast, and they
     take a quarter of the memory. Smaller types are no faster, only smaller.
     """
-    if wanted.sampler == "torch" and wanted.weights == BFLOAT16:
-        return (BFLOAT16,)
-    if not SAMPLERS[wanted.sampler].gguf or wanted.gguf_bytes:
+    traits = SAMPLERS[wanted.sampler]
+    if not traits.gguf:
+        return (wanted.weights,) if wanted.weights in traits.weights else ("f32",)
+    if wanted.gguf_bytes:
         return ("f32",)
     if wanted.weights != "auto":
         return (wanted.weights,)

@@ -15,6 +15,8 @@ class SamplerTraits:
     """The values of ``weights`` under [rollout] that are about it, beside ``auto``."""
     gguf: bool = False
     """Whether it reads the base from a GGUF. Others read the base itself, on a processor in float32 or bfloat16."""
+    cards: bool = True
+    """Whether it computes on cards."""
     repeats: bool = True
     """Whether it repeats its bits on a processor, whatever else it is asked."""
     conversations: int = 128
@@ -24,9 +26,9 @@ class SamplerTraits:
 SAMPLERS = {
     "vllm": SamplerTraits(repeats=False),
     "llama.cpp": SamplerTraits(weights=PRECISIONS, gguf=True),
-    "torch": SamplerTraits(weights=(BFLOAT16,), conversations=384),
+    "torch": SamplerTraits(weights=(BFLOAT16,), cards=False, conversations=384),
 }
-"""By the names that the settings have.
+"""By the names that the settings have; on cards those that come first are preferred.
 
 A pass of the torch sampler costs little more with many rows than with few, and a conversation that keeps its slot while
 its environment waits for a tool is not read anew: with 32 tasks of slow tools 384 took half the processor time of 128,

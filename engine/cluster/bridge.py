@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ClusterUnreachable, WorkerDied
+from ..errors import WorkerDied
 from .inventory import NodeFacts, trouble_with
 from .node import Node
 from .node_workers import NodeWorkers
+from .unreached import unreached
 from .versions import Versions
 
 RECONNECT = "10"
@@ -38,10 +39,7 @@ class Bridge(NodeWorkers):
         try:
             ray.init(address=address, namespace="marlaas", log_to_driver=False, configure_logging=False)
         except Exception as error:
-            raise ClusterUnreachable(
-                f"No cluster answers at {address}: {str(error).splitlines()[0]}",
-                "`marlaas cluster status` says how this machine stands.",
-            ) from error
+            raise unreached(address, _all_said(error)) from error
         from .ray_host import RayHost
 
         super().__init__(RayHost, ray.put)
@@ -88,3 +86,8 @@ class Bridge(NodeWorkers):
             link=link.link,
             clock=link.clock,
         )
+
+
+def _all_said(error: BaseException | None) -> str:
+    """An error with those that it comes from: Ray's own often only says that something failed."""
+    return "" if error is None else f"{error}\n{_all_said(error.__cause__)}"

@@ -14,12 +14,14 @@ from typing import Any
 
 from ..devices import NOTHING, Ours, UsableNode
 from ..errors import ClusterUnreachable, MarlaasError, WorkerDied
-from ..home import Home
+from ..home import ClusterSettings, Home
 from ..workers import Launcher, LocalLauncher, WorkerHandle
 from .inventory import look_here, trouble_with
+from .joining.addresses import AUTO, check_listens, parse_address
 from .launcher import NodeLauncher
 from .node import Node
 from .state_files import StateFiles
+from .unreached import unreached
 from .usable import usable_nodes
 from .versions import own_versions
 
@@ -84,12 +86,14 @@ class Cluster:
     async def _start(self) -> WorkerHandle:
         kwargs = {"address": self._address, "versions": self._versions}
         try:
+            if self._address != AUTO:  # Ray would try for half a minute to reach what is not there
+                await asyncio.to_thread(check_listens, parse_address(self._address, ClusterSettings().port))
             bridge = await LocalLauncher().start(
                 "bridge", BRIDGE, kwargs, log_path=self.log_path, environment=self._environment
             )
         except (MarlaasError, OSError) as error:
             found = error if isinstance(error, ClusterUnreachable) else None
-            why = found or ClusterUnreachable(f"The bridge to the cluster cannot start: {error}")
+            why = found or unreached(self._address, str(error))
             self._failed = time.monotonic(), why
             raise why from error
         self._failed = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..errors import MarlaasError
@@ -45,7 +45,8 @@ class RayHost:
         except ActorUnschedulableError:
             raise HostLost(f"node {self._node[:8]} is not in the cluster") from None
         except RayActorError as error:
-            raise HostLost(f"the node host on node {self._node[:8]} is gone: {type(error).__name__}") from None
+            how = "is not reached" if isinstance(error, ActorUnavailableError) else "is gone"
+            raise HostLost(f"the node host on node {self._node[:8]} {how}") from None
 
     def kill(self) -> None:
         """See the protocol."""

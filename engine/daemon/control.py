@@ -13,6 +13,7 @@ from pathlib import Path
 from ..base import anchored
 from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home import Home, check_place, make_private, version
+from ..locks import check_lockable
 from ..store import EngineRow, Reader, command, is_current
 from ..submission import HomeBase, settled_base
 from ..workers import signal_name
@@ -144,9 +145,11 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     """Start an engine in the background unless one is alive, and wait until it serves.
 
     While an engine says that it is starting, or drains, this waits, however long; ``notice`` is then told what for.
-    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word.
+    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word, and
+    ``ConfigError`` where the home cannot be locked.
     """
     create_database(home, notice)
+    check_lockable(home.lock)  # else whatever an earlier engine has written there counts as held
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun, said = time.monotonic(), ""

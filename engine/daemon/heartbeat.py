@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import psutil
 
@@ -77,7 +77,8 @@ class Heartbeat:
         """What processes and stages did in the last ``elapsed`` seconds."""
         processes, now = self._look(supervisor.processes()), wall_time()
         samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
-        self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
+        rows = worker_rows(processes, self._meter.busy, supervisor.devices, elapsed, supervisor.starting)
+        self._store.telemetry.workers(rows)
         self._store.stages.add(self._store.incarnation, samples)
         self._store.standings.replace(supervisor.standings())
         self._store.telemetry.crews(supervisor.environments.infos())
@@ -116,9 +117,14 @@ class Heartbeat:
 
 
 def worker_rows(
-    processes: Iterable[Seen], busy: Mapping[str, float], devices: Mapping[str, str], elapsed: float
+    processes: Iterable[Seen],
+    busy: Mapping[str, float],
+    devices: Mapping[str, str],
+    elapsed: float,
+    starting: Collection[str] = (),
 ) -> list[WorkerRow]:
-    """One row per process: its memory, its device, and the share of ``elapsed`` seconds in which it was busy.
+    """One row per process: its memory, its device, and the share of ``elapsed`` seconds in which it was busy; and one
+    for each worker in ``starting`` that has no process yet.
 
     ``busy`` has the busy seconds of workers that report them; for the others processor time counts.
     """
@@ -127,5 +133,9 @@ def worker_rows(
         share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
         key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
         device = devices.get(one.name, "")
-        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, wall_time(), device)
+        state = "starting" if one.name in starting else "running"
+        rows[key] = WorkerRow(key, one.pid, state, one.rss, share, one.started, wall_time(), device)
+    for name in starting:
+        if name not in rows:
+            rows[name] = WorkerRow(name, None, "starting", 0, 0.0, 0.0, wall_time(), devices.get(name, ""))
     return list(rows.values())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HomeLocked
-from ..locks import said_by_holder, taken
+from ..locks import said_by_holder, try_lock
 
 ATTEMPTS, PAUSE = 10, 0.02
 """Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
@@ -29,23 +29,29 @@ class EngineLock:
 
     def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
         """Take the lock; ``prepares``: this process is no engine, and prepares the database. Waits for a holder that
-        does so; raises ``HomeLocked``, naming the holder, for any other."""
+        does so; raises ``HomeLocked``, naming the holder, for any other, and ``ConfigError`` as ``try_lock`` does."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait_for(file, pause)
+        except BaseException:
+            os.close(file)
+            raise
+        os.truncate(file, 0)
+        self._file = file
+        self._write(PREPARES if prepares else "")
+
+    def _wait_for(self, file: int, pause: Callable[[float], None]) -> None:
         attempts = 0
-        while not taken(file):
+        while not try_lock(file, self._path):
             holder = os.pread(file, SIZE, 0).decode(errors="replace").partition("\n")[0]
             attempts += not holder.endswith(PREPARES)
             if attempts >= ATTEMPTS:
-                os.close(file)
                 process = holder.partition(STARTS)[0]
                 raise HomeLocked(
                     f"An engine (process {process or 'unknown'}) serves {self._path.parent} already.",
                     "Use it, stop it with `marlaas engine stop`, or choose another --home.",
                 )
             pause(PAUSE)
-        os.truncate(file, 0)
-        self._file = file
-        self._write(PREPARES if prepares else "")
 
     def starting(self, words: str) -> None:
         """Tell whoever waits for this engine what it does before its first heartbeat, in a sentence."""

@@ -8,6 +8,7 @@ from .alone import (
 from .baselines import (
     ConstantBaselines as ConstantBaselines,
     HeldOut as HeldOut,
+    KnownScores as KnownScores,
     best_constant as best_constant,
 )
 from .blind import (

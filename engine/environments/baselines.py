@@ -6,7 +6,7 @@ seconds. So all are tried on a few prompts, the better half of them on twice as 
 takes 328 episodes in place of 1,088, of 1,000 prompts 1,264 in place of 17,000.
 
 Tasks on the same prompts share what was measured: with a thousand prompts a score is a thousand episodes, and twenty
-seeds of one task ask for the same ones.
+seeds of one task ask for the same ones. A task waits where another one measures the same text, and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,28 +25,53 @@ that is right on one in ten, which is hardly worth an answer, in every second go
 
 Scores = Sequence[float | None]
 """Of one text, by prompt; None where the episode has no reward."""
-Known = dict[str, list[float | None]]
-"""Scores by text, of the first prompts, as far as they were played."""
 Measure = Callable[[str, int, int], Awaitable[Scores]]
 """Plays the prompts of a range, from the first number to before the second, with a text."""
 Mean = Callable[[Scores], float | None]
 """The score of a text on all prompts; None where too few have a reward."""
 
 
-async def best_constant(texts: Iterable[str], prompts: int, known: Known, measure: Measure, mean: Mean) -> float | None:
+@dataclass
+class _Text:
+    """What is known of one text."""
+
+    scores: list[float | None] = field(default_factory=list)
+    """Of the first prompts, as far as they were played."""
+    measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class KnownScores:
+    """The scores of texts on one set of prompts: what one caller has measured, all others have."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, _Text] = {}
+
+    async def of(self, text: str, count: int, measure: Measure) -> Scores:
+        """The scores of a text on the first ``count`` prompts, measured where they are not known.
+
+        Waits where another caller measures the text. Raises what ``measure`` raises; the next call tries again.
+        """
+        known = self._texts.setdefault(text, _Text())
+        if len(known.scores) < count:
+            async with known.measuring:
+                if len(known.scores) < count:
+                    known.scores += await measure(text, len(known.scores), count)
+        return known.scores[:count]
+
+
+async def best_constant(
+    texts: Iterable[str], prompts: int, known: KnownScores, measure: Measure, mean: Mean
+) -> float | None:
     """The best score, on all of so many ``prompts``, of the texts that are left; None where none of these has one.
 
     Of equal ones the first go on. ``known`` is added to. Raises what ``measure`` raises.
     """
     left, count = list(dict.fromkeys(texts)), min(FIRST, prompts)
     while True:
-        for text in left:
-            have = known.setdefault(text, [])
-            if len(have) < count:
-                have += await measure(text, len(have), count)
+        scores = {text: await known.of(text, count, measure) for text in left}
         if count == prompts:
-            return max((score for text in left if (score := mean(known[text])) is not None), default=None)
-        left = _better({text: known[text][:count] for text in left})
+            return max((score for one in scores.values() if (score := mean(one)) is not None), default=None)
+        left = _better(scores)
         count = min(2 * count, prompts)
 
 
@@ -73,29 +98,19 @@ class HeldOut:
     prompts: int
 
 
-@dataclass
-class _Shared:
-    """What is known of a set of prompts."""
-
-    scores: Known = field(default_factory=dict)
-    measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class ConstantBaselines:
     """The scores of constant answers that are known."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[HeldOut, _Shared] = OrderedDict()
+        self._known: OrderedDict[HeldOut, KnownScores] = OrderedDict()
 
     async def of(self, held_out: HeldOut, answers: Iterable[str], measure: Measure, mean: Mean) -> float | None:
         """The best score of ``answers``, as ``best_constant`` finds it; None where none has one.
 
-        Raises what ``measure`` does; the next call tries again. A caller waits while another one measures on the same
-        prompts, and shares the result.
+        Raises what ``measure`` does; the next call tries again. Callers with the same prompts share what each measures.
         """
-        known = self._known.setdefault(held_out, _Shared())
+        known = self._known.setdefault(held_out, KnownScores())
         self._known.move_to_end(held_out)
         if len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        async with known.measuring:
-            return await best_constant(answers, held_out.prompts, known.scores, measure, mean)
+        return await best_constant(answers, held_out.prompts, known, measure, mean)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..trajectories import Failure
 from .process.wire import Described
-from .serving import Serving, settings_of
+from .served_version import ServedVersion, settings_of
 
 
 @dataclass(eq=False)
@@ -19,7 +19,7 @@ class Lease:
     environment: str
     """"plugin/environment"."""
     declared: Described
-    serving: Serving
+    serving: ServedVersion
     config: dict[str, Any] = field(default_factory=dict)
     """The parameters that it was bound for, typed and completed by this version."""
     by_version: bool = False

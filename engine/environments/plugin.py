@@ -24,7 +24,7 @@ from .process.launch import Folders, Runtime
 from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .scoring.pools import ScoringPools
-from .serving import Serving
+from .served_version import ServedVersion
 from .states import never_served, served
 
 SLOW = 1.0
@@ -63,9 +63,9 @@ class Plugin:
         self._on_event = on_event
         self._scoring = scoring
         self._earlier = earlier
-        self._active: Serving | None = None
-        self._older: dict[str, Serving] = {}
-        self._replaced: list[Serving] = []
+        self._active: ServedVersion | None = None
+        self._older: dict[str, ServedVersion] = {}
+        self._replaced: list[ServedVersion] = []
         """Old processes of versions that were started anew: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
@@ -83,6 +83,11 @@ class Plugin:
     def environments(self) -> dict[str, Described]:
         """The environments of the serving version, by name."""
         return self._active.environments if self._active is not None else {}
+
+    @property
+    def proving(self) -> asyncio.Task[None] | None:
+        """The proof of the newest content, while it is under way."""
+        return self._candidate if self._candidate is not None and not self._candidate.done() else None
 
     def processes(self) -> list[int]:
         """Ids of the processes that play its episodes and score them, older versions' first."""
@@ -143,7 +148,7 @@ class Plugin:
         self._retire()
         self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
-    async def acquire(self, environment: str, version: str | None) -> Serving:
+    async def acquire(self, environment: str, version: str | None) -> ServedVersion:
         """Hold and return the version for a new group: the newest good one, or the one asked for."""
         if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
@@ -161,7 +166,7 @@ class Plugin:
             raise
         return serving
 
-    def serving(self, version: str | None = None) -> Serving | None:
+    def serving(self, version: str | None = None) -> ServedVersion | None:
         """The newest version that serves, or the one asked for if it has been started before."""
         if version is None or (self._active is not None and self._active.version == version):
             return self._active
@@ -242,7 +247,7 @@ class Plugin:
     def _warn(self, version: str, message: str) -> None:
         self._tell("unconfined", version, Failure(message))
 
-    async def _return_to(self, known: Serving) -> None:
+    async def _return_to(self, known: ServedVersion) -> None:
         """Serve a version again that served before: an edit was taken back."""
         known.hold(by_version=False)
         try:
@@ -255,7 +260,7 @@ class Plugin:
         finally:
             known.release(by_version=False)
 
-    async def _recalled(self, version: str) -> Serving:
+    async def _recalled(self, version: str) -> ServedVersion:
         """Start an older version again, from its snapshot."""
         kept = self._snapshots.find(version)
         if kept is None or kept.plugin != self.name:
@@ -272,7 +277,7 @@ class Plugin:
         serving.retired = True
         return serving
 
-    async def _checked(self, serving: Serving, environment: str) -> None:
+    async def _checked(self, serving: ServedVersion, environment: str) -> None:
         """Make sure that a version can play an environment."""
         try:
             await serving.warm()
@@ -283,16 +288,16 @@ class Plugin:
         if environment not in serving.environments:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
-    def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> Serving:
+    def _serving(self, version: str, code: str, path: Path, runtime: Runtime) -> ServedVersion:
         folders = replace(self._folders, runtime=runtime)
-        serving = Serving(version, path, folders, self._tell, self._scoring, code)
+        serving = ServedVersion(version, path, folders, self._tell, self._scoring, code)
         serving.health.remember(self._earlier(version))
         return serving
 
-    def _servings(self) -> list[Serving]:
+    def _servings(self) -> list[ServedVersion]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]
 
-    def _promote(self, serving: Serving) -> None:
+    def _promote(self, serving: ServedVersion) -> None:
         self._retire()
         serving.promote()
         self._active = serving

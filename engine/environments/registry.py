@@ -109,6 +109,17 @@ class Registry:
                 partly = any(other.failure is None for other in infos)
                 raise unserved(info.name if partly else name, info.failure)
 
+    async def refresh(self, name: str) -> None:
+        """See ``EnvironmentService.refresh``; ``name`` is the plugin's."""
+        plugin = self.plugins.get(name)
+        if plugin is None or plugin.removed:
+            return
+        with contextlib.suppress(OSError, RuntimeError):  # as in ``_watch``
+            async with self._scanning:
+                await self._update(name, plugin.path)
+        if proof := plugin.proving:
+            await asyncio.wait((proof,))
+
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""
         served = [plugin for _, plugin in sorted(self.plugins.items()) if not plugin.removed]

@@ -37,7 +37,7 @@ from .protocol import (
     Ranking,
 )
 from .registry import Registry
-from .serving import Serving, settings_of
+from .served_version import ServedVersion, settings_of
 
 FIRST_PROOFS = 5.0
 """Seconds that the start waits for plugins to be proven; slower ones are served once they are."""
@@ -96,6 +96,15 @@ class EnvironmentService:
         ``EnvironmentFailure``, with place and reason, where it does not load: what served before then goes on.
         """
         await self._registry.reload(plugin)
+
+    async def refresh(self, name: str) -> None:
+        """Read the plugin of an environment as its files are now, and wait until it is known whether that serves.
+
+        Does nothing for a name that no plugin serves, and costs a look at the files where they did not change.
+        """
+        with contextlib.suppress(EnvironmentMissing):
+            plugin = self._registry.named(name)
+            await self._registry.refresh(plugin.name if plugin else self.resolve(name).name.partition("/")[0])
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""
@@ -253,7 +262,9 @@ class EnvironmentService:
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
 
 
-async def _given(serving: Serving, described: Described, data: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+async def _given(
+    serving: ServedVersion, described: Described, data: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
     """The rows that a task names, where the processes of a version can read them."""
     if data is None and described.rows != "task":
         return None
@@ -267,7 +278,7 @@ async def _given(serving: Serving, described: Described, data: Mapping[str, Any]
         raise EnvironmentFailure(f"the rows cannot be read: {error.strerror}.", where=str(data["path"])) from None
 
 
-def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def _completed(serving: ServedVersion, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters as a version completes them; ``ConfigError`` where they do not fit it."""
     try:
         return complete(serving.environments[environment].parameters, config, environment)

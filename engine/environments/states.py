@@ -8,7 +8,7 @@ from pathlib import Path
 from ..trajectories import Failure
 from .files.source import shown
 from .protocol import EnvironmentInfo
-from .serving import Serving
+from .served_version import ServedVersion
 
 
 def never_served(
@@ -22,7 +22,7 @@ def never_served(
 
 
 def served(
-    plugin: str, path: Path, serving: Serving, rejected: Failure | None, loading: bool = False
+    plugin: str, path: Path, serving: ServedVersion, rejected: Failure | None, loading: bool = False
 ) -> tuple[EnvironmentInfo, ...]:
     """The entries of a version that serves; ``rejected``: why the newest content does not, ``loading``: not yet.
 
@@ -52,7 +52,7 @@ def served(
     return (*found, *refused)
 
 
-def _state(serving: Serving, environment: str, rejected: Failure | None) -> tuple[str, Failure | None]:
+def _state(serving: ServedVersion, environment: str, rejected: Failure | None) -> tuple[str, Failure | None]:
     """See ``EnvironmentInfo.state``."""
     if rest := serving.health.resting:
         return "broken", rejected or rest

@@ -1,11 +1,11 @@
-from .clock import (
-    FairClock as FairClock,
-    SharedClock as SharedClock,
-)
 from .costs import (
     PREFILLED as PREFILLED,
     SAMPLED as SAMPLED,
     rollout_cost as rollout_cost,
+)
+from .fair_clock import (
+    FairClock as FairClock,
+    SharedClock as SharedClock,
 )
 from .ledger import (
     ENVIRONMENT as ENVIRONMENT,
@@ -19,7 +19,7 @@ from .line import (
     NOBODY as NOBODY,
     Line as Line,
     Payer as Payer,
-    Serving as Serving,
+    Reservation as Reservation,
     Standing as Standing,
     together as together,
 )

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
-from .clock import FairClock
 from .expected import Expected
+from .fair_clock import FairClock
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]
@@ -42,8 +42,8 @@ NOBODY = Payer("", 0)
 """The payer where the device is not shared."""
 
 
-class Serving(NamedTuple):
-    """Something that is being served, with what was reserved for it until its cost is known."""
+class Reservation(NamedTuple):
+    """What is reserved for something that is being served, until its cost is known."""
 
     payer: Payer
     kind: str
@@ -197,28 +197,28 @@ class Line(Generic[T]):
             self.clock.leave(payer.tenant)
         self._length -= 1
 
-    def begin(self, payer: Payer, kind: str = "") -> Serving:
+    def begin(self, payer: Payer, kind: str = "") -> Reservation:
         """Mark that an item is being served: reserve what the policy's items of that ``kind`` have cost lately."""
-        serving = Serving(payer, kind, self._expected.of((_policy(payer), kind)))
+        reservation = Reservation(payer, kind, self._expected.of((_policy(payer), kind)))
         self._weigh(payer)
-        self.clock.begin(payer.tenant, serving.reserved)
-        self._tenant(payer).begin(payer, serving.reserved)
-        return serving
+        self.clock.begin(payer.tenant, reservation.reserved)
+        self._tenant(payer).begin(payer, reservation.reserved)
+        return reservation
 
-    def end(self, serving: Serving, cost: int | None) -> None:
+    def end(self, reservation: Reservation, cost: int | None) -> None:
         """Charge the cost in place of the reservation; None, if it will never be known, charges what was reserved."""
-        payer = serving.payer
+        payer = reservation.payer
         if cost is None:
-            cost = serving.reserved
+            cost = reservation.reserved
         else:
-            self._expected.learn((_policy(payer), serving.kind), cost)
+            self._expected.learn((_policy(payer), reservation.kind), cost)
         self._weigh(payer)
-        self.clock.settle(payer.tenant, serving.reserved, cost)
-        self._tenant(payer).settle(payer, serving.reserved, cost)
+        self.clock.settle(payer.tenant, reservation.reserved, cost)
+        self._tenant(payer).settle(payer, reservation.reserved, cost)
 
-    def withdraw(self, serving: Serving) -> None:
+    def withdraw(self, reservation: Reservation) -> None:
         """Remove the reservation and charge nothing, because the item was not served after all."""
-        payer, _, reserved = serving
+        payer, _, reserved = reservation
         self._weigh(payer)
         self.clock.give_back(payer.tenant, reserved)
         self._tenant(payer).give_back(payer, reserved)

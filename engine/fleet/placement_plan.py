@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ..base import ENOUGH, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
+from ..base import ENOUGH, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import (
     Link,
     Machine,
@@ -262,7 +262,7 @@ def _check_samplers(settings: Settings) -> None:
                 '`samplers` under [rollout] lists "vllm", which computes on cards, and `devices` there names none.',
                 'Write `devices = ["gpu 0", "cpu"]` for vLLM on a card with another sampler on the processor.',
             )
-    elif len(kinds) != 2 or kinds[0] == "torch" or kinds[1] == "vllm" or all(map(_is_card, names)):
+    elif len(kinds) != 2 or not SAMPLERS[kinds[0]].cards or kinds[1] == "vllm" or all(map(_is_card, names)):
         raise ConfigError(
             "`samplers` and `devices` under [rollout] do not go together: where cards are named, the first sampler is"
             " the cards', vllm or llama.cpp, and the second the processor's, llama.cpp or torch.",

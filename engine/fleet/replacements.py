@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ..errors import MarlaasError, WorkerDied
-from .assignment import sharing_assignment
 from .placement_plan import PlacementPlan
+from .planned_processes import sharing_assignment
 from .processes import WorkerProcesses
 from .routing.endpoints import SamplerEndpoints
 from .services import Services
@@ -90,6 +90,11 @@ class Replacements:
         """Wait until deaths beyond the first ``since`` were noticed, and all that have died are dealt with."""
         while self.deaths <= since or any(handle.died.is_set() for handle in self._processes.handles.values()):
             await self._changed.wait()
+
+    @property
+    def starting(self) -> frozenset[str]:
+        """Workers that died and are started again, until they take calls."""
+        return frozenset(name for name, start in self._starts.items() if not start.done())
 
     async def change(self) -> None:
         """Wait until a worker has died, or has a successor."""

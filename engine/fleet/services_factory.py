@@ -17,9 +17,9 @@ from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
 from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
-from .assignment import Handles, sampler_at, trainer_at
 from .bare import write_bare
 from .placement_plan import PlacementPlan
+from .planned_processes import Handles, sampler_at, trainer_at
 from .routing.endpoints import SamplerEndpoints, open_endpoint, precision, rates_at
 from .routing.router import Router
 from .services import Services

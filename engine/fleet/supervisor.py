@@ -22,9 +22,9 @@ from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
-from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan
+from .planned_processes import worker_specs
 from .processes import WorkerProcesses
 from .replacements import RETRY, Live, Planned, Replacements, replaceable
 from .services import Load, Services
@@ -118,6 +118,8 @@ class WorkerSupervisor:
     def _follow(self, placement_plan: PlacementPlan) -> None:
         self.placement_plan = self._memory_backoff.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
+        self._elsewhere = frozenset(spec.name for spec in self._specs if spec.node)
+        """Workers on other nodes."""
         self.devices = {spec.name: self._place_of(spec) for spec in self._specs}
         """What each worker computes on, in words; that of another node as the settings name it, ``bob/core 0``."""
 
@@ -270,6 +272,13 @@ class WorkerSupervisor:
     def ready(self) -> bool:
         """Whether there are workers for each stage, as far as is known."""
         return self._ready.is_set() and self._live is not None and self._live.endpoints.alive
+
+    @property
+    def starting(self) -> frozenset[str]:
+        """Workers of this machine that are being started and take no calls yet; none while the engine yields."""
+        if self._ready.is_set():
+            return self._replacements.starting - self._elsewhere
+        return frozenset(self.devices) - self._elsewhere if self.yielding is None else frozenset()
 
     @property
     def deaths(self) -> int:

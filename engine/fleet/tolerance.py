@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..base import SAMPLERS
 from ..home import RolloutSettings
 
 
@@ -60,7 +61,7 @@ def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> T
     """
     if not exact:
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
-    if rollout.sampler in ("torch", "vllm") and stored == "f32":  # both compute in float32 on a processor then
+    if not SAMPLERS[rollout.sampler].gguf and stored == "f32":  # it computes in float32 on a processor then
         return EXACT
     whole = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
     return EXACT if whole else ROUNDED[stored]

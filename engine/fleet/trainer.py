@@ -14,7 +14,7 @@ from typing import Any
 
 from ..clock import monotonic
 from ..errors import MarlaasError
-from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Serving, Standing
+from ..fairness import TRAINING, FairClock, Ledger, Line, Payer, Reservation, Standing
 from ..training import GroupStats, Job, Refused, StepResult, Trainer
 from .fusing import PassTimes, Piece, joins, moving_mean, patience
 from .pass_shares import PassShares
@@ -54,7 +54,7 @@ class Call:
             self.answer.set_exception(error)
 
 
-Served = list[tuple[Call, Serving]]
+Served = list[tuple[Call, Reservation]]
 
 
 class SharedTrainer:
@@ -209,18 +209,18 @@ class SharedTrainer:
             pieces.append(follower.piece)
         return calls
 
-    def _take(self) -> tuple[Call, Serving]:
+    def _take(self) -> tuple[Call, Reservation]:
         payer, call = self._line.take()
         self._waiting.discard(call)
         return call, self._line.begin(payer, call.kind)
 
     async def _make(self, taken: Served) -> None:
         calls: Served = []
-        for call, serving in taken:
+        for call, reservation in taken:
             if call.answer.done():  # its caller is gone
-                self._line.withdraw(serving)
+                self._line.withdraw(reservation)
             else:
-                calls.append((call, serving))
+                calls.append((call, reservation))
         if calls:
             await self._make_all(calls)
         for call, _ in taken:
@@ -231,8 +231,8 @@ class SharedTrainer:
         try:
             results = await self._results([call for call, _ in calls])
         except BaseException as error:
-            for call, serving in calls:
-                self._line.end(serving, None)
+            for call, reservation in calls:
+                self._line.end(reservation, None)
                 call.fail(error)
             if not isinstance(error, Exception):
                 raise
@@ -240,8 +240,8 @@ class SharedTrainer:
         elapsed = self._now() - began
         self._learn([call for call, _ in calls], results, elapsed)
         self._shares.passed()
-        for (call, serving), result in zip(calls, _told(calls, results), strict=True):
-            self._charge(call, serving, result, elapsed)
+        for (call, reservation), result in zip(calls, _told(calls, results), strict=True):
+            self._charge(call, reservation, result, elapsed)
 
     async def _results(self, calls: list[Call]) -> Sequence[Any]:
         jobs = tuple(call.job for call in calls if call.job)
@@ -261,15 +261,15 @@ class SharedTrainer:
         elif not pieces:
             self._usual[calls[0].kind] = moving_mean(self._usual.get(calls[0].kind, elapsed), elapsed)
 
-    def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
+    def _charge(self, call: Call, reservation: Reservation, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):
-            self._line.withdraw(serving)
+            self._line.withdraw(reservation)
             call.fail(result.error())
             return
         seconds = result.seconds if isinstance(result, GroupStats | StepResult) else elapsed
         if isinstance(result, GroupStats) and result.step is not None:
             seconds += result.step.seconds
-        self._line.end(serving, round(1e6 * seconds))
+        self._line.end(reservation, round(1e6 * seconds))
         self._shares.charge(call.payer.tenant, seconds / self._line.weight(call.payer.tenant))
         tokens = result.measured if isinstance(result, GroupStats) else 0
         self._ledger.training(call.payer.task, tokens, seconds, self.name)

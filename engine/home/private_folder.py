@@ -1,6 +1,6 @@
 """A temporary folder for this process alone; if the process is killed, a later one removes the folder.
 
-A lock on a file in it tells that its process lives.
+A lock on a file in it tells that its process lives. Where the file system has no locks, nobody removes it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from ..locks import WITHOUT_LOCKS
 
 LOCK = "lock"
 
@@ -44,7 +46,12 @@ def _locked(folder: Path) -> int:
     while True:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in WITHOUT_LOCKS:
+                os.close(lock)
+                raise
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(folder / LOCK)):
                 return lock

@@ -10,6 +10,7 @@ from .endpoint import (
 )
 from .episodes import (
     EPISODES as EPISODES,
+    FinishedAgent as FinishedAgent,
     HeldOutPrompt as HeldOutPrompt,
     Play as Play,
     Played as Played,
@@ -17,7 +18,6 @@ from .episodes import (
     Role as Role,
     Roles as Roles,
     Rollout as Rollout,
-    Settled as Settled,
 )
 from .llama.base_file import (
     ensure_base_gguf as ensure_base_gguf,

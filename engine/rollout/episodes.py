@@ -19,8 +19,8 @@ from ..fairness import NOBODY, Ledger, Payer
 from ..gateway import Endpoints
 from ..trajectories import Episode, Failure, Timing, Trajectory, Transcripts, Turn, TurnReward
 from .allowance import Allowance
+from .backpressure import Backpressure
 from .conversation import Conversation, Order, Sampled, SamplingParameters, Unplayable, overfull
-from .crowd import Crowd
 from .endpoint import SamplerEndpoint
 from .programs.asking import ProgramAsk
 from .programs.hosting import Canned, Hosting
@@ -102,7 +102,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Settled:
+class FinishedAgent:
     """What an agent said in an episode that goes on without it; its reward is final."""
 
     member: int
@@ -122,14 +122,14 @@ class Rollout:
         ledger: Ledger,
         payer: Payer = NOBODY,
         anew: bool = False,
-        crowd: Crowd | None = None,
+        backpressure: Backpressure | None = None,
         endpoints: Endpoints | None = None,
         tell: Callable[[int, str], None] = lambda task, sentence: None,
     ) -> None:
         """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run;
-        ``crowd``: the episodes of all payers; ``endpoints``: give episodes addresses for their programs, None where
-        nothing serves any; ``tell``: writes a sentence into a task's log."""
-        self._crowd = crowd or Crowd()
+        ``backpressure``: counts the episodes of all payers; ``endpoints``: give episodes addresses for their programs,
+        None where nothing serves any; ``tell``: writes a sentence into a task's log."""
+        self._backpressure = backpressure or Backpressure()
         self.endpoints = endpoints
         self._tell = tell
         self._noted: set[str] = set()
@@ -144,7 +144,8 @@ class Rollout:
 
     def of(self, payer: Payer, anew: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self.rendering.renderer, self._ledger, payer, anew, self._crowd, self.endpoints, self._tell)
+        renderer, backpressure = self.rendering.renderer, self._backpressure
+        return Rollout(renderer, self._ledger, payer, anew, backpressure, self.endpoints, self._tell)
 
     def canned(self, answer: Answer) -> Canned:
         """A block in which ``answer`` also answers the programs of an episode, without a sampler."""
@@ -166,20 +167,20 @@ class Rollout:
         refuse: Callable[[PromptHash], bool] = lambda _: False,
         left: Callable[[Played], None] = lambda _: None,
         over: Callable[[], None] = lambda: None,
-        settled: Callable[[Settled], None] | None = None,
+        finished: Callable[[FinishedAgent], None] | None = None,
     ) -> Played:
         """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
         ``left`` is told how far the episode was where this is cancelled. ``over`` is called once, when nothing more
         will be asked: an episode that is only being scored holds no slot of a sampler and keeps no other waiting.
-        ``settled`` is told of agents whose rewards are final while the episode goes on, and these rewards stand even
+        ``finished`` is told of agents whose rewards are final while the episode goes on, and these rewards stand even
         where it fails; without it an episode that fails has no reward at all.
         Raises ``WorkerDied`` when a sampler is lost.
         """
         await self._permits.acquire()
         began = monotonic()
-        run = _Run(self, spec, roles, name, refuse, settled, began)
+        run = _LiveEpisode(self, spec, roles, name, refuse, finished, began)
         playing = True
 
         def ended() -> None:
@@ -206,15 +207,15 @@ class Rollout:
 
     async def room(self, endpoints: Sequence[SamplerEndpoint], members: int) -> None:
         """Wait until it is of use to begin ``members`` episodes more, whose turns any of these samplers can take."""
-        await self._crowd.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
+        await self._backpressure.room(self._payer, [endpoint.slots for endpoint in endpoints], 2 * members)
 
     def begin(self, members: int) -> None:
         """So many episodes begin now."""
-        self._crowd.begin(self._payer, members)
+        self._backpressure.begin(self._payer, members)
 
     def asked(self) -> None:
         """One of them asks for the first time."""
-        self._crowd.asked(self._payer)
+        self._backpressure.asked(self._payer)
 
     def sampler_client(self, replicas: Replicas, policy: str) -> SamplerClient:
         """A sampler client that charges this payer, for one of its policies."""
@@ -241,8 +242,8 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class _Turns:
-    """A conversation and its sampler client; turns are taken one after the other."""
+class _OpenConversation:
+    """A conversation with its sampler client; turns are taken one after the other."""
 
     conversation: Conversation
     client: SamplerClient
@@ -268,7 +269,7 @@ class Stopwatch:
             self.seconds += monotonic() - self._began
 
 
-class _Run:
+class _LiveEpisode:
     """The state of one episode while it is played."""
 
     def __init__(
@@ -278,7 +279,7 @@ class _Run:
         roles: Roles,
         name: str,
         refuse: Callable[[PromptHash], bool],
-        settled: Callable[[Settled], None] | None,
+        finished: Callable[[FinishedAgent], None] | None,
         began: float,
     ) -> None:
         self._rollout = rollout
@@ -292,10 +293,10 @@ class _Run:
         """Roles of those that were asked, by agent."""
         self._name = name
         self._refuse = refuse
-        self._tell = settled
-        self._settled: dict[str, Settled] = {}
+        self._tell = finished
+        self._finished: dict[str, FinishedAgent] = {}
         """By agent."""
-        self._turns: dict[tuple[str, int], _Turns] = {}
+        self._open: dict[tuple[str, int], _OpenConversation] = {}
         """Conversations by agent and branch, each with its sampler client."""
         self._begun = 0
         """Conversations that have begun, those included that were dropped."""
@@ -314,17 +315,17 @@ class _Run:
         """See ``Answering``: the agent's memory in the samplers is free from now on."""
         if self._tell is None:
             return
-        for (agent, _), turns in self._turns.items():
+        for (agent, _), one in self._open.items():
             if agent == final.agent:
-                turns.client.leave()
+                one.client.leave()
         trajectories, transcripts = self._said(final.agent, final.reward)
-        settled = Settled(self._spec.member, final.agent, trajectories, transcripts, final.paid)
-        self._settled[final.agent] = settled
-        self._tell(settled)
+        finished = FinishedAgent(self._spec.member, final.agent, trajectories, transcripts, final.paid)
+        self._finished[final.agent] = finished
+        self._tell(finished)
 
     async def answer(self, ask: Ask) -> Reply:
         """Sample the asking agent's reply; several may be asked at once."""
-        if ask.agent in self._settled:
+        if ask.agent in self._finished:
             raise Unplayable(f"it asked the agent {ask.agent!r}, whose reward is final")
         while self._prompt is None:
             if self._opening is not None:  # whoever asked first is first, and the others go on together
@@ -341,15 +342,15 @@ class _Run:
                 opened.set()
         if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
-        turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
+        one = self._open.get((ask.agent, ask.branch)) or self._begin(ask)
         asked = monotonic() - self._began
         with self.answering:
-            async with turns.lock:
-                sampler: Turns = turns.client
+            async with one.lock:
+                sampler: Turns = one.client
                 if isinstance(ask, ProgramAsk):
-                    self._adjust(turns.conversation, ask)
+                    self._adjust(one.conversation, ask)
                     sampler = streamed(ask.streaming, sampler, self._rollout.rendering.renderer, ask.stop)
-                reply = await turns.conversation.answer(ask, sampler, self._rollout.rendering)
+                reply = await one.conversation.answer(ask, sampler, self._rollout.rendering)
         self._times.append(Turn(ask.agent, asked, monotonic() - self._began))
         return reply
 
@@ -359,20 +360,20 @@ class _Run:
 
     def sampled(self, agent: str, branch: int, turn: int) -> Sampled | None:
         """See ``programs.program.Floor``."""
-        turns = self._turns.get((agent, branch))
-        if turns is None:  # somebody else has answered in the agent's place
+        one = self._open.get((agent, branch))
+        if one is None:  # somebody else has answered in the agent's place
             return Sampled("", 0)
-        return turns.conversation.sampled(turn)
+        return one.conversation.sampled(turn)
 
     def drop(self, agent: str, branch: int) -> None:
         """See ``programs.program.Floor``."""
-        if turns := self._turns.pop((agent, branch), None):
-            turns.client.leave()
+        if one := self._open.pop((agent, branch), None):
+            one.client.leave()
 
     def rest(self, agent: str, branch: int) -> None:
         """See ``programs.program.Floor``."""
-        if turns := self._turns.get((agent, branch)):
-            turns.client.leave()
+        if one := self._open.get((agent, branch)):
+            one.client.leave()
 
     def text(self, token: int) -> str:
         """See ``programs.program.Floor``."""
@@ -388,13 +389,13 @@ class _Run:
     def leave(self) -> None:
         """The episode has ended: free its memory in the samplers."""
         self._hosting.close()
-        for turns in self._turns.values():
-            turns.client.leave()
+        for one in self._open.values():
+            one.client.leave()
 
-    def _begin(self, ask: Ask) -> _Turns:
+    def _begin(self, ask: Ask) -> _OpenConversation:
         """Begin a conversation: a new agent's, or a fork of another."""
         place = self._begun
-        if len(self._turns) >= CONVERSATIONS:
+        if len(self._open) >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
         role = self._role(ask.agent)
         name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
@@ -403,15 +404,15 @@ class _Run:
             context = role.replicas.context
             begun = Conversation(name, ask.agent, role.sampling, context, seed, allowance, order=self._order)
         else:
-            origin = self._turns.get((ask.fork.agent, ask.fork.branch))
+            origin = self._open.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
-        begun.branch = ask.branch != 0 and (ask.branch != FIRST or (ask.agent, 0) in self._turns)
+        begun.branch = ask.branch != 0 and (ask.branch != FIRST or (ask.agent, 0) in self._open)
         self._begun += 1
-        turns = _Turns(begun, self._rollout.sampler_client(role.replicas, role.policy), asyncio.Lock())
-        self._turns[ask.agent, ask.branch] = turns
-        return turns
+        one = _OpenConversation(begun, self._rollout.sampler_client(role.replicas, role.policy), asyncio.Lock())
+        self._open[ask.agent, ask.branch] = one
+        return one
 
     def _role(self, agent: str) -> Role:
         if agent in self._known:
@@ -432,7 +433,7 @@ class _Run:
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
         for agent in sorted(self._allowances):
-            done = self._settled.get(agent)
+            done = self._finished.get(agent)
             own, said = (done.trajectories, done.transcripts) if done else self._said(agent, rewards.get(agent))
             trajectories += own
             transcripts |= said
@@ -455,7 +456,7 @@ class _Run:
 
     def _said(self, agent: str, reward: float | None) -> tuple[tuple[Trajectory, ...], Transcripts]:
         """An agent's trajectories with its reward, those of its forks behind its own."""
-        own = [self._turns[key].conversation for key in sorted(self._turns) if key[0] == agent]
+        own = [self._open[key].conversation for key in sorted(self._open) if key[0] == agent]
         cut = any(conversation.cut for conversation in own)
         said = (transcript for one in own for transcript in one.transcripts())
         trajectories = tuple(t for one in own for t in one.trajectories(reward, cut))

@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 
 from ..errors import WorkerDied
-from ..fairness import Ledger, Payer, Serving, rollout_cost
+from ..fairness import Ledger, Payer, Reservation, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import NewTokens, OnTokens, SampleRequest, SampleResult
 from .replicas import Replicas
@@ -119,12 +119,14 @@ class SamplerClient:
         self._slots.leave(self)
         self._forget()
 
-    def _settle(self, endpoint: SamplerEndpoint, serving: Serving | None, turn: asyncio.Future[SampleResult]) -> None:
+    def _settle(
+        self, endpoint: SamplerEndpoint, reservation: Reservation | None, turn: asyncio.Future[SampleResult]
+    ) -> None:
         """Pay for a turn that was given up, now that the sampler has ended it; a lost sampler says nothing."""
         ended = not turn.cancelled() and turn.exception() is None
         cost = self._paid(endpoint, turn.result()) if ended else None
-        if serving is not None:
-            endpoint.slots.settle(serving, cost)
+        if reservation is not None:
+            endpoint.slots.settle(reservation, cost)
 
     def _paid(self, endpoint: SamplerEndpoint, result: SampleResult) -> int:
         """Count a turn for whoever pays; returns what it cost."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import monotonic
-from ..fairness import Line, Payer, Serving, Standing
+from ..fairness import Line, Payer, Reservation, Standing
 
 PATIENCE = 0.02
 """Seconds for which an idle slot is kept although others wait: else an environment that answers at once would lose its
@@ -50,7 +50,7 @@ class SamplerSlots:
         self._enough = -(-count // ENOUGH)
         self._line = line
         self._patience = patience
-        self._busy: dict[SlotHolder, Serving] = {}
+        self._busy: dict[SlotHolder, Reservation] = {}
         """Holders whose turn is under way."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
         """Holders of idle slots that others may take, and since when; the longest idle first."""
@@ -88,27 +88,27 @@ class SamplerSlots:
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
         """The holder's turn has ended and has cost ``cost``, None where that is not known; ignored after ``leave``."""
-        serving = self._busy.pop(holder, None)
-        if serving is None:
+        reservation = self._busy.pop(holder, None)
+        if reservation is None:
             return
-        self._line.end(serving, cost)
+        self._line.end(reservation, cost)
         self._idle[holder] = monotonic()
         self._hand_out()
 
-    def abandon(self, holder: SlotHolder) -> Serving | None:
+    def abandon(self, holder: SlotHolder) -> Reservation | None:
         """The holder's turn is given up: its slot is free at once, but what the turn cost is known only later.
 
         Returns what to ``settle`` then; None where no turn is under way.
         """
-        serving = self._busy.pop(holder, None)
-        if serving is not None:
+        reservation = self._busy.pop(holder, None)
+        if reservation is not None:
             holder.lose_slot()
             self._give_back()
-        return serving
+        return reservation
 
-    def settle(self, serving: Serving, cost: int | None) -> None:
+    def settle(self, reservation: Reservation, cost: int | None) -> None:
         """Charge a turn that was given up; None where its cost will never be known."""
-        self._line.end(serving, cost)
+        self._line.end(reservation, cost)
 
     def leave(self, holder: SlotHolder) -> None:
         """The holder's episode has ended, perhaps in the middle of a turn; a holder without a slot is ignored."""

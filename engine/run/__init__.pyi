@@ -14,14 +14,14 @@ from .evaluation.suites import (
 from .group_pool import (
     GroupPool as GroupPool,
 )
-from .learner import (
-    Learner as Learner,
-)
 from .preflight import (
     check_ready as check_ready,
 )
 from .serving.retention import (
     Retention as Retention,
+)
+from .train_run import (
+    TrainRun as TrainRun,
 )
 from .trial.base import (
     Tried as Tried,

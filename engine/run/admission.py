@@ -30,7 +30,7 @@ from .group_pool import GroupPool
 from .groups.attempt import Wanting
 from .groups.producer import Producer
 from .next_play import NextPlay, Waits, Wish, next_play
-from .rules import closing_rules
+from .stage_settings import closing_rules
 
 
 def may_begin(number: int, version: int, groups_per_step: int, max_staleness: int) -> bool:

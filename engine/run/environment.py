@@ -68,7 +68,12 @@ class TaskEnvironment:
         return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
-        """Raise ``Blocked`` where no version can serve the task, before anything is loaded."""
+        """Raise ``Blocked`` where no version can serve the task, before anything is loaded.
+
+        What was saved before this is called is played from the first group on, unless the task is pinned.
+        """
+        if self._pinned is None:
+            await self._service.refresh(self._current_name())
 
         async def valid(name: str, version: str | None) -> None:
             self._service.validate(name, self._spec.environment_config, version)

@@ -26,11 +26,11 @@ from .mixture import Mixture
 from .preflight import check_room
 from .prompts import TaskPrompts
 from .recovery import new_version, version_path
-from .rules import closing_rules
 from .selfplay.participants import Participants
 from .serving.canary import Asked, Canary
 from .serving.exposed import ExposedTime
 from .serving.retention import Retention
+from .stage_settings import closing_rules
 from .step_metrics import StepTally
 from .trained_policy import TrainedPolicy
 from .watch.watch import Watch

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
+from ..base import SAMPLERS
 from ..environments import EnvironmentService
 from ..errors import Blocked, ConfigError
 from ..fleet import Services
@@ -45,7 +46,7 @@ def check_servable(spec: TaskSpec, services: Services) -> None:
     endpoints = services.endpoints.values()
     if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
         return
-    if any(endpoint.kind == "llama.cpp" for endpoint in endpoints):
+    if any(SAMPLERS[endpoint.kind].repeats for endpoint in endpoints):  # of these llama.cpp alone may not
         raise ConfigError(
             "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
             'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',

@@ -16,7 +16,7 @@ from ..fleet import Services
 from ..spec import TaskSpec, start_folder
 from ..store import NewVersion, Version
 from ..training import PolicyConfig, StepResult
-from .rules import policy_config
+from .stage_settings import policy_config
 
 
 async def set_leftovers_aside(services: Services, task: int) -> None:

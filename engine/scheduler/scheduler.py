@@ -55,7 +55,7 @@ class Scheduler:
         self._clock = clock
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
-        self._learners: dict[int, Runner] = {}
+        self._runners: dict[int, Runner] = {}
         """What runs the tasks that are not blocked, by task."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
@@ -240,7 +240,7 @@ class Scheduler:
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         situation = self._situation()
         self._stalls.only(set() if situation.yielding else waiting)  # while the engine yields no task is stalled
-        self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
+        self._runners = {task: runner for task, runner in self._runners.items() if task in self._runs}
         verdicts = decide(tasks, situation)
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if stopped:
@@ -252,7 +252,7 @@ class Scheduler:
             if verdict is None:
                 if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
                     reasons[task.id] = STARTING  # it was blocked before
-                elif task.id in self._learners and task.reason.words != (note := self._learners[task.id].waits_for):
+                elif task.id in self._runners and task.reason.words != (note := self._runners[task.id].waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
                 self._start(task)
@@ -294,9 +294,9 @@ class Scheduler:
         )
 
     def _start(self, task: QueuedTask) -> None:
-        def started(learner: Runner) -> None:
+        def started(runner: Runner) -> None:
             self._store.tasks.set_state(task.id, "running")
-            self._learners[task.id] = learner
+            self._runners[task.id] = runner
             self._blocked.pop(task.id, None)
             self._stalls.moved(task.id)
             if self._told.pop(task.id, None):

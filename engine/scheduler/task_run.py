@@ -1,4 +1,4 @@
-"""One task from its start to its end: runs the learner, again after a lost worker, and says how it ended.
+"""One task from its start to its end: runs it, again after a lost worker, and says how it ended.
 
 It never raises for anything that can happen to a task.
 """
@@ -27,14 +27,14 @@ from ..errors import (
 from ..fairness import Payer
 from ..fleet import WorkerSupervisor
 from ..racing import until_first
-from ..run import EvalRun, Learner, check_ready
+from ..run import EvalRun, TrainRun, check_ready
 from ..spec import TaskSpec
 from ..store import NO_REASON, Reason, ReasonCode
 
 MAX_LOSSES = 5
 """Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
 
-Runner = Learner | EvalRun
+Runner = TrainRun | EvalRun
 """What runs a task of its kind."""
 
 
@@ -83,19 +83,19 @@ async def run_task(
     losses, last = 0, -1
     while True:
         payer = Payer(spec.tenant, task, spec.queue.priority)
-        learner, lost, deaths = None, supervisor.lost, supervisor.deaths
+        runner, lost, deaths = None, supervisor.lost, supervisor.deaths
         try:
             if supervisor.yielding is not None:
                 await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = replace((await supervisor.services()).of(payer, spec.train.deterministic), tell=tell)
-            # of these workers: by the time a learner has ended, the supervisor may have the next ones
+            # of these workers: by the time a runner has ended, the supervisor may have the next ones
             lost, deaths = supervisor.lost, supervisor.deaths
-            learner = (EvalRun if spec.kind == "eval" else Learner)(services, task, spec, started)
-            await _unless_lost(learner, lost)
-            return Ending("running") if learner.drained else done(learner.remark)
+            runner = (EvalRun if spec.kind == "eval" else TrainRun)(services, task, spec, started)
+            await _unless_lost(runner, lost)
+            return Ending("running") if runner.drained else done(runner.remark)
         except WorkerDied as error:
-            step = learner.progress if learner else last
+            step = runner.progress if runner else last
             yielding = supervisor.yielding is not None  # they were told to end, and died of nothing
             if not isinstance(error, StateLost):  # else it is known already who is replaced
                 await until_first(lost.wait(), supervisor.noticed(deaths))
@@ -126,7 +126,7 @@ async def run_task(
             return failed(reason, again=True)
 
 
-async def _unless_lost(learner: Runner, lost: asyncio.Event) -> None:
-    """Run the learner; a worker's death ends it even where it waits for something else."""
-    if 0 not in await until_first(learner.run(), lost.wait()):
+async def _unless_lost(runner: Runner, lost: asyncio.Event) -> None:
+    """Run it; a worker's death ends it even where it waits for something else."""
+    if 0 not in await until_first(runner.run(), lost.wait()):
         raise WorkerDied("A worker died.")

@@ -87,6 +87,9 @@ class SimulatedEnvironments:
     async def reload(self, plugin: str) -> None:
         """See ``EnvironmentService``."""
 
+    async def refresh(self, name: str) -> None:
+        """See ``EnvironmentService``."""
+
     def known(self, name: str) -> bool:
         """See ``EnvironmentService``."""
         return self.profile.find(name, "") is not None

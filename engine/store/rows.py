@@ -370,11 +370,13 @@ class EngineRow:
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """A worker process."""
+    """A process of the engine, or a worker that is to have one."""
 
     name: str
-    pid: int
+    pid: int | None
+    """None where it is being started and has no process yet."""
     state: str
+    """*running*, or *starting*: for the first time, or again after its death."""
     rss: int
     busy: float
     """Share of the last interval in which it did useful work, 0 to 1."""

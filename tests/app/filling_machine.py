@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import surroundings
-from marlaas.app.home.surroundings import Disk, Memory
+from marlaas.app.home import this_machine
+from marlaas.app.home.this_machine import Disk, Memory
 from marlaas.engine.home.disk import HomeSize
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
@@ -35,7 +35,7 @@ def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         "disk": lambda home: Disk(55_000_000_000, taken, reserve=5e8, limit=0.0),
     }
     for name, look in looks.items():
-        monkeypatch.setattr(surroundings, name, look)
+        monkeypatch.setattr(this_machine, name, look)
 
 
 def fill_machine(home: Home) -> Filling:

@@ -154,6 +154,8 @@ def show_task(args: argparse.Namespace) -> int:
     if task.kind == "eval":
         output.result("")
         output.result_table(*measured_table(read.measured))
+    if read.newest:
+        output.talk("`marlaas explain WORD` says what a line means: `marlaas explain gap`.")
     return output.OK
 
 

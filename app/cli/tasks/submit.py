@@ -109,7 +109,7 @@ def _work(submission: Submission) -> str:
     """How much it is to do."""
     if submission.config["kind"] == "eval":
         return f"{submission.steps} {'version' if submission.steps == 1 else 'versions'} to measure"
-    return f"{submission.steps} steps"
+    return f"{submission.steps} {'step' if submission.steps == 1 else 'steps'}"
 
 
 def _family(submission: Submission) -> tuple[str, str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from marlaas.engine.home import ClusterSettings, Home
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home import ClusterSettings, Home, load_settings
+
+from ...reading.opening import reading
 
 
 def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
@@ -34,3 +37,26 @@ def standing(home: Home, settings: ClusterSettings) -> tuple[str, str, str]:
         f"{settings.address} is set, but this machine's Ray does not run",
         "`marlaas cluster leave` forgets it; then `marlaas cluster join` begins anew.",
     )
+
+
+def last_event(home: Home) -> int:
+    """The number of the last event of a home, for ``warning_since``; 0 where there is none."""
+    with reading(home) as reader:
+        events = reader.events(limit=1) if reader else []
+    return events[-1].id if events else 0
+
+
+def warning_since(home: Home, event: int) -> str:
+    """What an engine has warned of the cluster first since that event: that it does not answer, say; else empty."""
+    with reading(home) as reader:
+        events = reader.events(after=event) if reader else []
+    return next((each.message for each in events if each.kind == "node" and each.level == "warning"), "")
+
+
+def unanswering(home: Home) -> str:
+    """The address of the cluster that the settings name, for an engine that knows no machine of it; empty: there is
+    none."""
+    try:
+        return load_settings(home).cluster.address
+    except MarlaasError:  # who works on the settings is told elsewhere what is wrong with them
+        return ""

@@ -71,7 +71,7 @@ def _engine(home: Home) -> frozenset[int]:
     try:
         if home.database.exists():
             with opened(home) as reader:
-                return frozenset(row.pid for row in reader.workers())
+                return frozenset(row.pid for row in reader.workers() if row.pid is not None)
     except MarlaasError:  # the finding about the engine reports it
         pass
     return frozenset()

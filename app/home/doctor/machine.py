@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from marlaas.engine.errors import MarlaasError
+from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home import Home
+from marlaas.engine.locks import check_lockable
 from marlaas.engine.programs import run_program
 
 from ...words.format import line, size
@@ -112,6 +113,10 @@ def _home(home: Home) -> Finding:
     if home.database.exists() and not home.adapters.is_dir():
         advice = "Tasks wait for it: bring it back, or mount its disk; where it is gone for good, make an empty one."
         return Finding("home", "note", f"{home.adapters} is not there", advice)
+    try:
+        check_lockable(home.lock)
+    except ConfigError as error:
+        return Finding("home", "missing", error.message, error.hint)
     return Finding("home", "ok", str(home.root))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store import EngineRow, WorkerRow
 
-from ...home.surroundings import Disk, Memory
+from ...home.this_machine import Disk, Memory
 from ...words.format import ago, bar, duration, line, share, size
 from .pane import Line, table
 
@@ -23,19 +23,8 @@ def processes(
     held: Mapping[int, int] | None = None,
 ) -> list[Line]:
     """A line for each process, and one for the machine as a whole; ``held`` has bytes of cards by process, if any."""
-    rows = [
-        (
-            worker.name,
-            str(worker.pid),
-            size(worker.rss or 0),
-            *((size(held[worker.pid]) if worker.pid in held else "",) if held else ()),
-            share(worker.busy or 0),
-            cores_text(pinned[worker.pid]) if worker.pid in pinned else "",
-            duration(float(int(now - (worker.started or now)))),
-            "" if worker.state == "running" else worker.state,
-        )
-        for worker in sorted(workers, key=lambda worker: (worker.name.startswith("env"), worker.name))
-    ]
+    ordered = sorted(workers, key=lambda worker: (worker.name.startswith("env"), worker.name))
+    rows = [_cells(worker, pinned, now, held) for worker in ordered]
     lines: list[Line] = []
     if rows:
         headers = ("process", "id", "memory", *(("of cards",) if held else ()), "busy", "cores", "up", "")
@@ -49,6 +38,25 @@ def processes(
         text = f"memory {bar(used, memory.total, _BAR)} {taken}{together} · {cores} {'core' if cores == 1 else 'cores'}"
         lines.append(((text, ""),))
     return lines
+
+
+def _cells(
+    worker: WorkerRow, pinned: Mapping[int, frozenset[int]], now: float, held: Mapping[int, int] | None
+) -> tuple[str, ...]:
+    """What a line shows of a worker; of one that has no process yet, its name and its state."""
+    state = "" if worker.state == "running" else worker.state
+    if worker.pid is None:
+        return worker.name, "", "", *(("",) if held else ()), "", "", "", state
+    return (
+        worker.name,
+        str(worker.pid),
+        size(worker.rss or 0),
+        *((size(held[worker.pid]) if worker.pid in held else "",) if held else ()),
+        share(worker.busy or 0),
+        cores_text(pinned[worker.pid]) if worker.pid in pinned else "",
+        duration(float(int(now - (worker.started or now)))),
+        state,
+    )
 
 
 def cores_text(cores: frozenset[int]) -> str:

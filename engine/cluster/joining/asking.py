@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...programs import run_program
+from ..unreached import no_head, plainly, refuses_token
 
 SECONDS = 45.0
 """Seconds that a question may take in all, with the imports of a busy machine."""
@@ -25,8 +26,6 @@ PATIENCE = 10
 """Seconds that one request to Ray may take."""
 HASTE = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}
 """A client of Ray tries for a minute to reach what is no head."""
-SILENT = "Failed to connect to GCS"
-"""What it says then."""
 
 
 def ask(
@@ -53,11 +52,9 @@ def answer_in(said: str, status: int) -> dict[str, Any]:
         if line.startswith(MARK):
             found = json.loads(line.removeprefix(MARK))
             return found if isinstance(found, dict) else {"failed": "other", "why": "no answer"}
-    refused = any(sign in said for sign in ("nauthenticated", "UNAUTHENTICATED", "AuthenticationError", "InvalidAuth"))
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
-    if SILENT in said and not refused:
-        last = "it does not speak as Ray does"
-    return {"failed": "token" if refused else "other", "why": last}
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), f"status {status}")
+    why = "it does not speak as Ray does" if no_head(said) else plainly(last)
+    return {"failed": "token" if refuses_token(said) else "other", "why": why}
 
 
 def look(address: str, given: object) -> dict[str, Any]:

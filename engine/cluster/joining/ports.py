@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...home import PORTS
@@ -60,7 +60,10 @@ def listed_ports(head: int, first: int) -> list[tuple[str, str]]:
     return rows
 
 
-def taken(ports: Sequence[int], first: int) -> list[int]:
-    """Those of ``ports``, which others listen at, that Ray would want."""
-    alone = {first + port.first for port in RANGE if port.last == port.first}
-    return sorted(alone & set(ports))
+def in_the_way(listening: Iterable[int], first: int, head: int | None) -> list[int]:
+    """Ports at which somebody listens, and that Ray needs: those of the range that it takes by themselves.
+
+    ``head`` is the head's own port, None on other machines.
+    """
+    needed = {first + port.first for port in RANGE if port.flags and port.last == port.first}
+    return sorted((needed | ({head} if head else set())) & set(listening))

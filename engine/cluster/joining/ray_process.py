@@ -25,9 +25,9 @@ import psutil
 
 from ...errors import ClusterUnreachable, ConfigError
 from ...home import ClusterSettings, Home
-from ...locks import said_by_holder, taken
+from ...locks import said_by_holder, try_lock
 from .addresses import Address
-from .ports import port_flags
+from .ports import in_the_way, port_flags
 from .safety import HEAD_FLAGS, ray_environment, ray_flags
 
 START_SECONDS = 120.0
@@ -35,6 +35,8 @@ START_SECONDS = 120.0
 END_SECONDS = 20.0
 """Seconds that Ray may take to end before it is killed."""
 POLL = 0.1
+FREE_SECONDS = 5.0
+"""Seconds in which the ports of a Ray that has just ended must be free."""
 ATTEMPTS = 3
 """Tries at taking the lock: a process that asks for its holder has it for a moment."""
 STARTED = "Ray runtime started"
@@ -102,7 +104,8 @@ def start_ray(
     """Start this machine's Ray in the background and wait until it serves; ``node.pid`` is filled in.
 
     ``starting`` is called about once a tenth of a second. Raises ``ConfigError`` where one runs already, or Ray
-    refuses, and ``ClusterUnreachable`` where it does not come up in time.
+    refuses, and ``ClusterUnreachable`` where it does not come up in time. Raises ``ConfigError``, too, where others
+    listen at its ports: Ray takes half a minute to notice, and gives another reason.
     """
     environment = os.environ | ray_environment(home, cluster)
     folder = _made(ray_folder(home))
@@ -111,6 +114,7 @@ def start_ray(
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(home)
     try:
+        _check_ports(cluster, node)
         with open(log, "ab") as output:
             begun = output.tell()
             process = subprocess.Popen(
@@ -234,15 +238,37 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _locked(home: Home) -> int:
-    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it."""
-    lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    for _ in range(ATTEMPTS):
-        if taken(lock):
-            return lock
+def _check_ports(cluster: ClusterSettings, node: LocalNode) -> None:
+    head = Address(*_parts(node.head)).port if node.is_head else None
+    deadline = time.monotonic() + FREE_SECONDS
+    while busy := in_the_way(listening(), cluster.ports, head):
+        if time.monotonic() > deadline:
+            told = f"port {busy[0]}" if len(busy) == 1 else f"ports {', '.join(map(str, busy))}"
+            raise ConfigError(
+                f"Another program of this machine listens at {told}, which Ray needs.",
+                "End it, or name others with `port` and `ports` under [cluster].",
+            )
         time.sleep(POLL)
-    os.close(lock)
-    raise already(local_node(home))
+
+
+def listening() -> set[int]:
+    """The TCP ports at which somebody listens on this machine."""
+    sockets = psutil.net_connections("tcp")
+    return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN and each.laddr}
+
+
+def _locked(home: Home) -> int:
+    """The lock, held. Raises ``ConfigError`` where this home's Ray holds it, and as ``try_lock`` does."""
+    lock = os.open(home.node_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(ATTEMPTS):
+            if try_lock(lock, home.node_lock):
+                return lock
+            time.sleep(POLL)
+        raise already(local_node(home))
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def already(node: LocalNode | None) -> ConfigError:

@@ -60,7 +60,10 @@ def ray_environment(home: Home, cluster: ClusterSettings) -> dict[str, str]:
         | port_variables(cluster.ports)
         | {"MARLAAS_HOME": str(home.root), "RAY_AUTH_MODE": "disabled" if cluster.insecure else "token"}
     )
-    return environment if cluster.insecure else environment | {"RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
+    if cluster.insecure:
+        return environment
+    # Ray prefers a token in the variable, which may be that of another cluster.
+    return environment | {"RAY_AUTH_TOKEN": "", "RAY_AUTH_TOKEN_PATH": str(token_file(home, cluster))}
 
 
 def ray_flags(cluster: ClusterSettings) -> list[str]:

@@ -19,7 +19,7 @@ from ..lease import Lease
 from ..process.child import Child
 from ..process.wire import Watched
 from ..protocol import EpisodeOutcome, EpisodeSpec
-from ..serving import Serving
+from ..served_version import ServedVersion
 
 NICENESS = 15
 
@@ -35,7 +35,7 @@ class SubjectProcess:
         self.name = lease.declared.name
         self.movable = lease.declared.own and not lease.declared.scored
         self._lease = lease
-        self._serving: Serving | None = None
+        self._serving: ServedVersion | None = None
         self._child: Child | None = None
         """What is looked at."""
         self._calmed: set[int] = set()

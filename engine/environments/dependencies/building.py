@@ -17,8 +17,9 @@ from typing import BinaryIO
 
 import uv
 
+from ...errors import ConfigError
 from ...home import EnvironmentSettings
-from ...locks import taken
+from ...locks import try_lock
 from .venv import Venv
 
 PATIENCE = 3600.0
@@ -65,8 +66,8 @@ async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda l
             except TimeoutError:
                 raise BuildFailed(f"it took longer than {PATIENCE:g} s (log: {venv.log})") from None
             venv.finish()
-    except OSError as error:
-        raise BuildFailed(str(error)) from error
+    except (OSError, ConfigError) as error:
+        raise BuildFailed(str(error).rstrip(".")) from error
 
 
 @contextlib.asynccontextmanager
@@ -74,9 +75,9 @@ async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
     """Hold the lock. Installers inherit it: one that outlives a killed engine still keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not taken(descriptor):
+        if not try_lock(descriptor, lock):
             said("Another installation of this home is under way; this one comes after it.")
-            while not taken(descriptor):
+            while not try_lock(descriptor, lock):
                 await asyncio.sleep(_LOOK)
         yield descriptor
     finally:

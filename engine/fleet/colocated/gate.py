@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Condition
 from time import perf_counter
 
-from .turns import Party, Turns
+from .turns import DeviceTurns, Party
 
 
 def nothing() -> None:
@@ -44,15 +44,15 @@ class Gate:
         holder: Party | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """``slice`` in seconds, see ``Turns``; ``holder`` has the device to begin with."""
-        self._turns = Turns(slice, holder)
+        """``slice`` in seconds, see ``DeviceTurns``; ``holder`` has the device to begin with."""
+        self._turns = DeviceTurns(slice, holder)
         self._moves = moves or {}
         self._clock = clock
         self._changed = Condition()
         self._calls: Counter[Party] = Counter()
 
     @property
-    def turns(self) -> Turns:
+    def turns(self) -> DeviceTurns:
         """The state of the device at this moment."""
         return self._turns
 

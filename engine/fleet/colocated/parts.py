@@ -42,14 +42,15 @@ class Announced:
 class LightSleeper:
     """``Sampler`` over one that takes turns with the trainer and is woken only to compute: waking costs seconds.
 
-    Releasing conversations and retiring versions wait until it is awake, and come before whatever is asked later;
-    totals are those of its last turn.
+    Releasing conversations and retiring versions wait until it is awake, and are done before whatever is asked later
+    begins; totals are those of its last turn.
     """
 
     def __init__(self, sampler: Sampler, gate: Gate) -> None:
         self._sampler = sampler
         self._gate = gate
         self._later: list[Callable[[], Awaitable[None]]] = []
+        self._catching_up = asyncio.Lock()
         self._stats = NONE_YET
 
     async def limits(self) -> SamplerLimits:
@@ -99,5 +100,16 @@ class LightSleeper:
         await call()
 
     async def _catch_up(self) -> None:
-        later, self._later = self._later, []
-        await asyncio.gather(*(call() for call in later))
+        """Wait until all that was put off is done, whoever began it; a caller that goes away breaks nothing off."""
+        if self._later or self._catching_up.locked():
+            await asyncio.shield(asyncio.ensure_future(self._do_what_was_put_off()))
+
+    async def _do_what_was_put_off(self) -> None:
+        """Raises the first failure, once all have ended."""
+        async with self._catching_up:
+            later, self._later = self._later, []
+            with self._gate.busy("sampler"):
+                ends = await asyncio.gather(*(call() for call in later), return_exceptions=True)
+        for end in ends:
+            if end is not None:
+                raise end

@@ -21,7 +21,7 @@ LATEST = 0.5
 
 
 @dataclass(frozen=True)
-class Turns:
+class DeviceTurns:
     """The state of the device; each method gives the next one."""
 
     slice: float
@@ -58,18 +58,18 @@ class Turns:
             return math.inf if self.waiting - {party} and left == 0.0 else 0.0
         return left
 
-    def wait(self, party: Party) -> Turns:
+    def wait(self, party: Party) -> DeviceTurns:
         """``party`` wants to begin a pass."""
         return replace(self, waiting=self.waiting | {party})
 
-    def begin(self, party: Party, now: float) -> Turns:
+    def begin(self, party: Party, now: float) -> DeviceTurns:
         """A pass begins. Raises ``ValueError`` where it may not."""
         if self.delay(party, now) > 0.0:
             raise ValueError(f"The {party} may not compute at {now}: {self}.")
         since = self.since if self.holder == party else now
         return replace(self, holder=party, since=since, begun=now, more=True, waiting=self.waiting - {party})
 
-    def end(self, now: float) -> Turns:
+    def end(self, now: float) -> DeviceTurns:
         """The pass that ran has ended."""
         if self.holder is None or self.begun is None:
             return replace(self, begun=None)
@@ -78,16 +78,16 @@ class Turns:
         ahead = ahead + spent if contested else max(ahead, min(0.0, ahead + spent))
         return replace(self, begun=None, lead=ahead if self.holder == "sampler" else -ahead)
 
-    def rest(self, party: Party) -> Turns:
+    def rest(self, party: Party) -> DeviceTurns:
         """``party`` has nothing to do, for the moment."""
         return replace(self, more=False) if self.holder == party else self
 
-    def switched(self, seconds: float, now: float) -> Turns:
+    def switched(self, seconds: float, now: float) -> DeviceTurns:
         """The device went from one to the other, which took ``seconds``: slice and pass begin at the end of that."""
         cost = seconds if not self.cost else self.cost + LATEST * (seconds - self.cost)
         return replace(self, cost=cost, since=now, begun=now)
 
-    def deserted(self) -> Turns:
+    def deserted(self) -> DeviceTurns:
         """The party that was to come could not: neither has the device."""
         return replace(self, holder=None, begun=None, more=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base import BFLOAT16, Wanted
+from ...base import BFLOAT16, SAMPLERS, Wanted
 from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
@@ -23,7 +23,8 @@ def processor_sampler_assignment(
     """The only sampler, on the processor ``cpu``."""
     rounded = rounds(wanted, choices, cpu)
     kind = processor_sampler(wanted, choices, times, rounded)
-    return SamplerAssignment("rollout", kind, where, weights=BFLOAT16 if rounded and kind == "torch" else "")
+    half = rounded and BFLOAT16 in SAMPLERS[kind].weights
+    return SamplerAssignment("rollout", kind, where, weights=BFLOAT16 if half else "")
 
 
 def processor_trainer_assignment(where: Place, cpu: Cpu, wanted: Wanted, choices: Choices) -> TrainerAssignment:
@@ -37,7 +38,7 @@ def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
     room = chosen([room for _, room in card.samplers], card.usable)
     where = Place(gpus=(card.gpu.uuid,), memory=room.of_use(card.usable))
     name = "rollout" if number == 1 else f"rollout-{number}"
-    return SamplerAssignment(name, kind, where, weights=room.stored if kind == "llama.cpp" else "")
+    return SamplerAssignment(name, kind, where, weights=room.stored if SAMPLERS[kind].gguf else "")
 
 
 def beside_assignment(found: Beside, number: int) -> SamplerAssignment:
@@ -62,6 +63,6 @@ def in_one_process(
 def shared_assignments(card: Card, way: Way) -> tuple[SamplerAssignment, TrainerAssignment]:
     """Sampler and trainer on one card."""
     gpus = (card.gpu.uuid,)
-    weights = way.stored if way.kind == "llama.cpp" else ""
+    weights = way.stored if SAMPLERS[way.kind].gguf else ""
     sampler = SamplerAssignment("rollout", way.kind, Place(gpus=gpus, memory=way.sampler), way.sharing, weights)
     return sampler, TrainerAssignment(TRAINER, Place(gpus=gpus, memory=way.trainer), way.precision, way.sharing)

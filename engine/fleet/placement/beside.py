@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...base import FLOAT, Wanted
+from ...base import FLOAT, SAMPLERS, Wanted
 from ...devices import Cpu, Machine, Place, SamplerKind
 from .cards import Card
 from .limits import least_beside
@@ -65,7 +65,7 @@ def _gain(cpu: Cpu, cores: int, kind: SamplerKind, on: Sequence[Card], wanted: W
         return None
     rates = rates_of_cores(cpu, cores)
     room = llama_room(wanted, "q8_0")
-    weights = FLOAT * wanted.parameters if kind == "torch" else room.weights
+    weights = room.weights if SAMPLERS[kind].gguf else FLOAT * wanted.parameters
     own = sampled_per_second(rates, wanted.parameters, weights, ROWS, room.each)
     return own / sum(_speed(card, wanted) for card in on)
 

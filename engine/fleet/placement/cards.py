@@ -9,15 +9,16 @@ here, from 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.26 to 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from ...base import LEAST, PRECISIONS, Wanted
+from ...base import LEAST, PRECISIONS, SAMPLERS, Wanted
 from ...devices import Gpu, Machine, Precision, Rates, SamplerKind, Software
 from .room import SamplerRoom, TrainerRoom, context_of, llama_room, trainer_room, usable, vllm_rooms
 from .speed import rates_of
 from .wishes import TORCH_KINDS, Choices
 from .words import size
 
-KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
+KINDS = tuple(cast(SamplerKind, kind) for kind, traits in SAMPLERS.items() if traits.cards)
 """Samplers on cards, the preferred one first; all cards of a plan have the same."""
 BF16_FROM = (8, 0)
 """Compute capability from which vLLM and torch multiply bfloat16."""

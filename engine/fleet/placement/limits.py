@@ -192,6 +192,6 @@ def _trainer_alone(wanted: Wanted, free: int) -> MemoryPlan:
 
 
 def _room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
-    if assignment.kind == "llama.cpp":
+    if SAMPLERS[assignment.kind].gguf:
         return llama_room(wanted, assignment.weights)
     return chosen(vllm_rooms(wanted), assignment.place.memory)

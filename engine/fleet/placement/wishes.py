@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...base import BFLOAT16
+from ...base import BFLOAT16, SAMPLERS
 from ...devices import Gpu, Machine, SamplerKind, Sharing, Software
 from ...errors import ConfigError
 from .words import together
@@ -94,7 +94,12 @@ def _card(name: str, gpus: Sequence[Gpu], table: str) -> str:
 
 def _check_sampler(machine: Machine, software: Software, choices: Choices, rollout: tuple[str, ...] | None) -> None:
     kind = choices.sampler
-    if choices.weights == BFLOAT16 and kind not in ("auto", "torch") and choices.beside != "torch":
+    if (
+        choices.weights == BFLOAT16
+        and kind != "auto"
+        and BFLOAT16 not in SAMPLERS[kind].weights
+        and choices.beside != "torch"
+    ):
         raise ConfigError(
             f'`weights = "{BFLOAT16}"` under [rollout] is torch\'s, and `sampler = "{kind}"` stands beside it.',
             "Remove one of them.",
@@ -114,9 +119,9 @@ def _check_sampler(machine: Machine, software: Software, choices: Choices, rollo
             '`sampler = "vllm"` and `devices = ["cpu"]` under [rollout] contradict each other.',
             "This vLLM computes on cards.",
         )
-    if kind == "torch" and rollout:
+    if kind != "auto" and not SAMPLERS[kind].cards and rollout:
         raise ConfigError(
-            '`sampler = "torch"` under [rollout] computes on the processor, and `devices` names cards.',
+            f'`sampler = "{kind}"` under [rollout] computes on the processor, and `devices` names cards.',
             'Write `devices = ["cpu"]`, or `samplers = ["vllm", "torch"]`, or another sampler.',
         )
 

@@ -1,7 +1,7 @@
 """Which turn is next: turns that wait for their prefill, and which account goes first. Pure.
 
-The account goes first that is behind by weight (``fairness.clock``); within an account, conversations that hold memory
-already, then the prompt that has waited longest.
+The account goes first that is behind by weight (``fairness.fair_clock``); within an account, conversations that hold
+memory already, then the prompt that has waited longest.
 """
 
 from __future__ import annotations

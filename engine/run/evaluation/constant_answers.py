@@ -22,6 +22,7 @@ from ...environments import (
     EpisodeOutcome,
     EpisodeSpec,
     HeldOut,
+    KnownScores,
     Lease,
     Listener,
     best_constant,
@@ -106,7 +107,7 @@ class ConstantAnswers:
         measure = partial(self._scores, lease, episodes)
         if all(self._alone(episode.match) for episode in episodes):
             return await self._services.baselines.of(_of_lease(lease, episodes), [*often, *USUAL], measure, _mean)
-        return await best_constant([*often[:MOST_BESIDE], *USUAL_BESIDE], len(episodes), {}, measure, _mean)
+        return await best_constant([*often[:MOST_BESIDE], *USUAL_BESIDE], len(episodes), KnownScores(), measure, _mean)
 
     def _alone(self, match: Match) -> bool:
         return set(match.agents.values()) <= {self._policy}

@@ -1,8 +1,9 @@
 """Which policies have their group of a play before the play is over: those whose agents are done in every member.
 
-An agent is done in a member where its reward is final (``Settled``), or where the member has ended. What it said up to
-its final reward is what it is trained on, whatever becomes of the episode: of a member that is played again because it
-failed later, the first final reward of each agent stands, and what the agent says again is a prompt to others at most.
+An agent is done in a member where its reward is final (``FinishedAgent``), or where the member has ended. What it said
+up to its final reward is what it is trained on, whatever becomes of the episode: of a member that is played again
+because it failed later, the first final reward of each agent stands, and what the agent says again is a prompt to
+others at most.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...environments import EpisodeOutcome
-from ...rollout import Played, Settled
+from ...rollout import FinishedAgent, Played
 from ...trajectories import Episode, Transcripts
 from ..selfplay.match import Match
 from .members import Member
@@ -23,7 +24,7 @@ class EarlyGroups:
     def __init__(self, match: Match, members: int) -> None:
         self._match = match
         self._members = members
-        self._final: dict[int, dict[str, Settled]] = {}
+        self._final: dict[int, dict[str, FinishedAgent]] = {}
         """By member and agent."""
         self._ended: dict[int, Member] = {}
 
@@ -37,9 +38,9 @@ class EarlyGroups:
         """All members of a play of which all groups are closed: those that go on have done well as far as it counts."""
         return [self._ended.get(number) or Member(_done(number, {})) for number in range(self._members)]
 
-    def note(self, settled: Settled) -> None:
+    def note(self, done: FinishedAgent) -> None:
         """Take note of an agent that is done in a member that goes on; only the first time counts."""
-        self._final.setdefault(settled.member, {}).setdefault(settled.agent, settled)
+        self._final.setdefault(done.member, {}).setdefault(done.agent, done)
 
     def end(self, number: int, member: Member) -> Member:
         """Take note of a member that has ended for good; returns it with what was final before."""
@@ -68,7 +69,7 @@ class EarlyGroups:
         return tuple(episodes), texts
 
 
-def with_final(played: Played, final: Mapping[str, Settled]) -> Played:
+def with_final(played: Played, final: Mapping[str, FinishedAgent]) -> Played:
     """An episode in which final rewards stand, with what was said for them."""
     trajectories = [t for t in played.episode.trajectories if t.agent not in final]
     paid = [one for one in played.episode.paid if one.agent not in final]
@@ -82,7 +83,7 @@ def with_final(played: Played, final: Mapping[str, Settled]) -> Played:
     return replace(played, episode=episode, transcripts=texts)
 
 
-def _done(member: int, final: Mapping[str, Settled]) -> Played:
+def _done(member: int, final: Mapping[str, FinishedAgent]) -> Played:
     """A member that goes on, as those agents see it that are done."""
     alone = Played(Episode(member, "ok", ()), {}, None, EpisodeOutcome("ok"))
     return with_final(alone, final)

@@ -14,22 +14,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from ...environments import EpisodeSpec, Lease, ranked
 from ...errors import Fruitless, StoreError, WorkerDied
 from ...faults import Point, reach
 from ...fleet import Services
 from ...racing import until_first
-from ...rollout import HeldOutPrompt, Played, PromptHash, Replicas, Settled, noise_seed
+from ...rollout import FinishedAgent, HeldOutPrompt, Played, PromptHash, Replicas, noise_seed
 from ...spec import TaskSpec
 from ...store import Draw, OpenPlay, PolicyGroup
 from ...training import ClosedGroup, TooFewRewards, close_group
 from ...trajectories import Transcripts
 from ..mixture import Component, Mixture
 from ..prompts import TaskPrompts
-from ..rules import closing_rules, replacements
 from ..selfplay.match import Match
 from ..selfplay.participants import Participants
+from ..stage_settings import closing_rules, replacements
 from .attempt import Attempt, Place, Put, Tally, Wanting
 from .bias_watch import BiasWatch
 from .early_groups import EarlyGroups
@@ -49,6 +50,32 @@ MAX_SILENT = 256
 that asks on every other instance ends 32 groups of eight so by chance once in 4e9 runs."""
 MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
+
+
+class Filling(NamedTuple):
+    """What all attempts at a group have in common."""
+
+    number: int
+    component: Component
+    own: int
+    """The group's number among those of its component."""
+    more: Callable[[int], None]
+    """See ``Producer.fill``."""
+    put: Put
+
+
+class Ended(NamedTuple):
+    """An attempt that has been played, before it is known what becomes of it."""
+
+    run: Attempt
+    lease: Lease
+    """That it was played on; released by now."""
+    members: Sequence[Member]
+    """Those of which a group can be made."""
+    others: Sequence[Member]
+    """Those that it does not need."""
+    cut: bool
+    """Whether the version's grace was over by its end, so that members may have been cancelled."""
 
 
 class Producer:
@@ -122,27 +149,16 @@ class Producer:
         in_a_row = 0  # draws that were lost since any had rewards
         done: dict[str, ClosedGroup] = {}
         component, own = self._mixture.of(number)
-        environment, drawing = component.environment, self._prompts.drawing(component)
+        filling, drawing = Filling(number, component, own, more, put), self._prompts.drawing(component)
         before = self._resumed(number, wanting)
         tally = Tally() if before is None else Tally(before.play.replaced, before.play.lost, before.play.replayed)
         first = 0 if before is None else before.play.attempt
         for attempt in range(first, MAX_ATTEMPTS):
             if attempt > first:
                 more(train.begun_members)
-            match = self._participants.match(number, attempt) if before is None else before.match
-            async with self._participants.playing(match), environment.bound() as lease:
-                version, cut = lease.environment_version, False
-                before = self._fitting(before, version)
-                drawn = await drawing.instance(lease, own, attempt)  # else a curriculum would not know of it
-                drawn = before.play.index if before else drawn
-                place = Place(number, attempt, drawn, component, version)
-                left = [policy for policy in wanting if policy.name not in done]
-                run = self._attempt(place, match, left, tally, before, put)
-                played = await self._play(run, lease, before.members if before else {}, more)
-                members, others = closing(played, train.group_size)
-                if lease.declared.ranked:
-                    members = await self._ranked(members, lease)
-                cut = lease.cut
+            left = [policy for policy in wanting if policy.name not in done]
+            run, lease, members, others, cut = await self._attempted(filling, attempt, left, tally, before)
+            version = run.place.environment_version
             self._see_asks(component, version, members)
             before, done, where = None, done | run.closed, (component.name, version)
             if not run.left:
@@ -158,7 +174,7 @@ class Producer:
             self._bias.see(version, [one for one in begun if one.plays], component.name)
             tally = tally.after(begun)
             if train.redundant:
-                environment.left([one.played.outcome for one in others if one.dropped], lease)
+                component.environment.left([one.played.outcome for one in others if one.dropped], lease)
             closed = self._close(run, members, others, tally)
             if isinstance(closed, TooFewRewards):
                 in_a_row = await self._see_lost(run, members, lease, in_a_row)
@@ -168,7 +184,7 @@ class Producer:
             self._lost_draws.kept(where, in_a_row)
             in_a_row = self._short[where] = 0
             if self._leading in closed:
-                drawing.note(own, attempt, drawn, closed[self._leading].rewards)
+                drawing.note(own, attempt, run.place.drawn, closed[self._leading].rewards)
             if tally.replaced < self._replacements and all(one.rewards.constant for one in done.values()):
                 tally, done = replace(tally, replaced=tally.replaced + 1), {}
                 run.keeper.give_up()
@@ -180,6 +196,25 @@ class Producer:
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )
+
+    async def _attempted(
+        self, filling: Filling, attempt: int, wanting: Sequence[Wanting], tally: Tally, before: Resumed | None
+    ) -> Ended:
+        """Play one attempt at a group, on one version of its environment; ``before``: how far an earlier run got."""
+        number, component, own, more, put = filling
+        match = self._participants.match(number, attempt) if before is None else before.match
+        async with self._participants.playing(match), component.environment.bound() as lease:
+            version = lease.environment_version
+            before = self._fitting(before, version)
+            # also where it is known already, or a curriculum would not know of it
+            drawn = await self._prompts.drawing(component).instance(lease, own, attempt)
+            place = Place(number, attempt, before.play.index if before else drawn, component, version)
+            run = self._attempt(place, match, wanting, tally, before, put)
+            played = await self._play(run, lease, before.members if before else {}, more)
+            members, others = closing(played, self._spec.train.group_size)
+            if lease.declared.ranked:
+                members = await self._ranked(members, lease)
+            return Ended(run, lease, members, others, lease.cut)
 
     def _see_asks(self, component: Component, version: str, members: Sequence[Member]) -> None:
         """Raise ``Fruitless`` where a version of an environment has ended ``MAX_SILENT`` episodes without asking."""
@@ -395,13 +430,13 @@ class Producer:
         name = f"{next(iter(match.versions.values())).name}/g{place.number}{apart}.{place.attempt}.{member}"
         play, rollout = place.component.environment.player(lease), self._services.rollout
 
-        def settled(done: Settled) -> None:
+        def finished(done: FinishedAgent) -> None:
             run.early.note(done)
             self._close_early(run)
 
         async def once(plays: int, left: Callable[[Played], None]) -> Played:
             own = f"{name}.{plays}" if plays else name
-            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over, settled)
+            return await rollout.play(play, spec, roles, own, held_out.__contains__, left, over, finished)
 
         def ended(played: Member) -> Member:
             one = run.early.end(member, played)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from ...base import BFLOAT16, BaseModel, MemoryPlan, path_of
+from ...base import BFLOAT16, SAMPLERS, BaseModel, MemoryPlan, path_of
 from ...devices import Precision
 from ...fleet import (
     Agreement,
@@ -47,13 +47,12 @@ class Tried:
 
 def precisions(settings: Settings, asked: Sequence[str]) -> tuple[str, ...]:
     """Those to be tried: as asked for, where there is a choice."""
-    if settings.rollout.sampler == "torch" and settings.rollout.weights == BFLOAT16:
-        return (BFLOAT16,)
-    if settings.rollout.gguf or settings.rollout.sampler == "vllm":
-        return ("f32",)
-    if settings.rollout.sampler == "torch":
-        return tuple(weights for weights in asked if weights in ("f32", BFLOAT16)) or ("f32",)
-    return tuple(asked)
+    rollout, traits = settings.rollout, SAMPLERS[settings.rollout.sampler]
+    if traits.gguf:
+        return ("f32",) if rollout.gguf else tuple(asked)
+    if rollout.weights in traits.weights:
+        return (rollout.weights,)
+    return tuple(weights for weights in asked if weights in ("f32", *traits.weights)) or ("f32",)
 
 
 def with_weights(settings: Settings, weights: str) -> Settings:
@@ -120,8 +119,8 @@ async def _try(
 
 
 def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
-    """The GGUF that is sampled from under these settings; None where torch samples."""
-    if settings.rollout.sampler in ("torch", "vllm"):
+    """The GGUF that is sampled from under these settings; None for a sampler that reads none."""
+    if not SAMPLERS[settings.rollout.sampler].gguf:
         return None
     if settings.rollout.gguf:
         return Path(settings.rollout.gguf)

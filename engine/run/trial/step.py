@@ -22,7 +22,7 @@ from ...rollout import Renderer, Sampler, SampleRequest, SampleResult
 from ...spec import TaskSpec
 from ...training import Trainer, TrainGroup, TrainSequence
 from ...trajectories import Tokens
-from ..rules import policy_config
+from ..stage_settings import policy_config
 
 T = TypeVar("T")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import time
 from pathlib import Path
 from typing import Any
@@ -171,3 +173,15 @@ def test_adapters_that_are_away_are_missed(marlaas: Commander, probed: list[Any]
     assert f"✓ home       {home.root}" in marlaas("doctor").out
     home.adapters.rmdir()
     assert f"! home       {home.adapters} is not there" in marlaas("doctor").out
+
+
+def test_a_home_without_locks(
+    marlaas: Commander, probed: list[Any], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    home.create().lock.touch()
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (found,) = [one for one in marlaas("doctor", "--json").json["findings"] if one["name"] == "home"]
+    assert found["verdict"] == "missing" and "cannot be locked" in found["value"] and "mount" in found["advice"]

@@ -139,6 +139,20 @@ def test_engine_status(home: Home, marlaas: Commander) -> None:
     assert said.code == 3 and "stopped " in said.out
 
 
+def test_engine_status_lists_a_worker_that_is_started_again(home: Home, marlaas: Commander) -> None:
+    filling = Filling(home.database, time.time())
+    filling.engine()
+    with closing(sqlite3.connect(home.database)) as connection, connection:
+        connection.execute(
+            "UPDATE workers SET state = 'starting', pid = NULL, started = 0, rss = 0, busy = 0 WHERE name = 'rollout'"
+        )
+    (told,) = [words.split() for words in marlaas("engine", "status").out.splitlines() if words.startswith("rollout")]
+    assert told[:2] == ["rollout", "starting"] and "%" not in "".join(told), "it has no process to tell of"
+    assert marlaas("engine", "status", "--plain").code == 0
+    workers = {worker["name"]: worker for worker in marlaas("engine", "status", "--json").json["workers"]}
+    assert workers["rollout"]["pid"] is None and workers["training"]["pid"]
+
+
 def test_a_plain_list_without_a_terminal(home: Home, marlaas: Commander) -> None:
     fill_full(home.database, tasks=2)
     assert marlaas().out == marlaas("list").out

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.submitting import LOADING_SECONDS, loading
+from marlaas.app.home.submitting import LOADING_SECONDS, READING_SECONDS, loading, saved_lately
+from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.store.rows import EnvironmentRow
 
 
@@ -42,6 +44,15 @@ def test_so_is_a_file_that_changed_a_moment_ago(dropped: Path) -> None:
 def test_so_is_what_is_being_loaded(dropped: Path) -> None:
     later = time.time() + 1e6
     assert loading(dropped.parent, [row(dropped), row(Path("race.py"), "loading")], later)
+
+
+def test_the_content_that_was_just_saved_is_waited_for(dropped: Path) -> None:
+    """It may have the parameter that the task gives; once the engine serves it, what it refuses is refused."""
+    saved = dropped.stat().st_ctime
+    known = replace(row(dropped), version=read_source(dropped).version)
+    assert saved_lately(dropped.parent, [row(dropped)], saved + READING_SECONDS / 2)
+    assert not saved_lately(dropped.parent, [row(dropped)], saved + READING_SECONDS * 2), "a broken edit stays another"
+    assert not saved_lately(dropped.parent, [known], saved + READING_SECONDS / 2)
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:

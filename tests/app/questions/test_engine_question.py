@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.home import surroundings
+from marlaas.app.home import this_machine
 from marlaas.app.questions.engine import EngineAnswer, EngineQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
@@ -45,7 +45,7 @@ def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> Non
 def test_files_are_counted_now_and_then(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     filling = fill_machine(home)
     counts: list[Home] = []
-    monkeypatch.setattr(surroundings, "disk", counts.append)
+    monkeypatch.setattr(this_machine, "disk", counts.append)
     question, answer = EngineQuestion(home, 1, 10), EngineAnswer()
     with opened(home) as reader:
         answer = question.read(reader, None)

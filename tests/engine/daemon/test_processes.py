@@ -29,3 +29,14 @@ def test_a_workers_own_load_counts_and_names_differ() -> None:
     rows = worker_rows(seen, {"rollout": 0.25}, {"rollout": "core 0"}, 1.0)
     assert [(row.name, row.busy) for row in rows] == [("rollout", 0.25), ("env sums", 0.5), ("env sums (9)", 1.0)]
     assert [row.device for row in rows] == ["core 0", "", ""]
+
+
+def test_a_worker_that_is_started_again_is_listed() -> None:
+    seen = [Seen("engine", 6, 100, 1.0, 0.1), Seen("rollout", 7, 100, 1.0, 0.9)]
+    rows = worker_rows(seen, {}, {"rollout-2": "core 1"}, 1.0, {"rollout", "rollout-2"})
+    assert [(row.name, row.state, row.pid) for row in rows] == [
+        ("engine", "running", 6),
+        ("rollout", "starting", 7),
+        ("rollout-2", "starting", None),
+    ], "one that has a process takes no calls yet, either"
+    assert rows[-1].device == "core 1"

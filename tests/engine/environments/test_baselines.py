@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.baselines import REMEMBERED, ConstantBaselines, HeldOut, Scores, best_constant
+from marlaas.engine.environments.baselines import (
+    REMEMBERED,
+    ConstantBaselines,
+    HeldOut,
+    KnownScores,
+    Scores,
+    best_constant,
+)
 
 PROMPTS = HeldOut("sums/sums", "v1", '{"digits": 2}', 5)
 
@@ -64,7 +71,7 @@ class Drawn(Measured):
 async def test_a_slow_grader_is_not_asked_seventeen_times(prompts: int, most: int) -> None:
     """The half of the texts that does worse on few prompts is tried on no more."""
     measured, texts = Drawn(), ["breaks", "0.9", *(f"0.{number:02}" for number in range(15))]
-    found = await best_constant(texts, prompts, {}, measured, mean)
+    found = await best_constant(texts, prompts, KnownScores(), measured, mean)
     assert measured.episodes == most
     full = {text: mean([measured.score(text, number) for number in range(prompts)]) for text in texts[1:]}
     assert found == (1.0 if prompts == 1 else full["0.9"])
@@ -82,8 +89,29 @@ async def test_who_knows_some_prompts_plays_the_others() -> None:
 
 async def test_equal_texts_go_on_in_their_order() -> None:
     measured = Drawn()
-    assert await best_constant(["0.0", "0.00", "0"], 64, {}, measured, mean) == 0.0
+    assert await best_constant(["0.0", "0.00", "0"], 64, KnownScores(), measured, mean) == 0.0
     assert measured.texts == ["0.0", "0.00", "0", *["0.0"] * 3]
+
+
+async def test_who_asks_for_other_texts_waits_for_nobody() -> None:
+    """Each policy has replies of its own; tasks that end together try theirs at the same time."""
+    goes_on, begun = asyncio.Event(), list[str]()
+
+    class Slow(Measured):
+        async def __call__(self, text: str, begin: int, end: int) -> Scores:
+            begun.append(text)
+            await goes_on.wait()
+            return await super().__call__(text, begin, end)
+
+    baselines, measured = ConstantBaselines(), Slow()
+    asked = [["a", "own"], ["bb", "own"], ["a", "other"]]
+    ends = [asyncio.ensure_future(baselines.of(PROMPTS, texts, measured, mean)) for texts in asked]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert begun == ["a", "bb"], "the third shares what the first measures"
+    goes_on.set()
+    assert await asyncio.gather(*ends) == [3.0, 3.0, 5.0]
+    assert sorted(begun) == ["a", "bb", "other", "own"], "each text was measured once"
 
 
 @pytest.mark.parametrize("other", [{"version": "v2"}, {"config": "{}"}, {"prompts": 6}, {"environment": "x/y"}])

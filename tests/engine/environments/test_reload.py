@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import serving
+from marlaas.engine.environments import served_version
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
@@ -42,6 +42,30 @@ async def test_an_edit_serves_new_groups_only(world: World) -> None:
     draining = old.serving
     await draining.settle()
     assert draining.pid is None and len(world.pids()) == 1
+
+
+async def test_what_was_saved_is_served_when_that_is_asked_for(world: World) -> None:
+    """Nothing watches the folder here: a task that is submitted at once must not depend on that."""
+    world.save("echo.py", ECHO)
+    await asyncio.wait(await world.service.scan())
+    old = world.service.resolve("echo").version
+    await world.service.refresh("echo")
+    assert world.service.resolve("echo").version == old
+    world.save("echo.py", WORSE)
+    assert world.service.resolve("echo").version == old
+    await world.service.refresh("echo/echo")
+    assert world.service.resolve("echo").version != old
+    world.save("echo.py", ECHO.replace("== word", "!= word"))
+    proofs = await world.service.scan()
+    await world.service.refresh("echo")
+    assert proofs and all(proof.done() for proof in proofs), "one that is under way is waited for"
+    served = world.service.resolve("echo").version
+    world.save("echo.py", "def oops(:")
+    await world.service.refresh("echo")
+    assert world.service.resolve("echo").version == served and world.told[-1].kind == "rejected"
+    (world.folder / "echo.py").unlink()
+    for name in ("echo", "nobody"):
+        await world.service.refresh(name)
 
 
 async def test_a_draining_version_ends_with_its_last_episode(world: World) -> None:
@@ -234,7 +258,7 @@ async def test_an_edit_during_a_slow_import_wins(world: World) -> None:
 async def test_an_import_that_does_not_end_is_refused_at_its_line(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "IMPORT_PATIENCE", 1.5)
+    monkeypatch.setattr(served_version, "IMPORT_PATIENCE", 1.5)
     world.save("slow.py", "import time\n\ntime.sleep(600)\n")
     await world.service.start()
     failure = world.service.resolve("slow").failure

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fairness.clock import FairClock, SharedClock
+from marlaas.engine.fairness.fair_clock import FairClock, SharedClock
 from marlaas.engine.fairness.line import Line, Payer, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
@@ -73,14 +73,14 @@ def test_what_is_being_served_counts_before_its_cost_is_known() -> None:
     for n in range(3):
         line.add(ANN, f"a{n}")
         line.add(BOB, f"b{n}")
-    servings, order = [], []
+    reservations, order = [], []
     while line:
         payer, item = line.take()
-        servings.append(line.begin(payer))
+        reservations.append(line.begin(payer))
         order.append(item)
     assert order == ["a0", "b0", "a1", "b1", "a2", "b2"]
-    for serving in servings:
-        line.withdraw(serving)
+    for reservation in reservations:
+        line.withdraw(reservation)
     assert line.clock.counter("ann") == line.clock.counter("bob") == 10
 
 
@@ -190,9 +190,9 @@ def test_standings_say_who_waits_and_who_is_behind() -> None:
     assert served(line) == "a1"  # at a cost of 10 and a weight of 2
     assert line.standings() == [Standing("ann", 1, 0.0), Standing("bob", 1, 5.0)]
     payer, _ = line.take()
-    serving = line.begin(payer)
+    reservation = line.begin(payer)
     assert payer == BOB and {one.tenant: one.waiting for one in line.standings()} == {"ann": 1, "bob": 0}
-    line.end(serving, 10)
+    line.end(reservation, 10)
     assert line.standings() == [Standing("ann", 1, 0.0)]  # who wants nothing stands nowhere
 
 

@@ -12,8 +12,8 @@ from marlaas.engine.devices.machine import Machine, Rates, Software
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import BaseModelError, ConfigError
-from marlaas.engine.fleet.assignment import worker_specs
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor, placed
+from marlaas.engine.fleet.planned_processes import worker_specs
 from marlaas.engine.fleet.routing.endpoints import precision, repeats
 from marlaas.engine.fleet.tolerance import EXACT, HALF, ROUNDED
 from marlaas.engine.fleet.worker_specs import (

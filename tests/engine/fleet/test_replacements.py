@@ -122,10 +122,11 @@ async def test_a_killed_sampler_is_replaced_alone(tmp_path: Path) -> None:
             await turn
         await supervisor.noticed(0)
         assert not supervisor.ready and not lost.is_set() and old.lost
+        assert supervisor.starting == {"rollout"}
         await task.accumulate("b", (group(1),))
         await task.step("b", str(tmp_path / "b-1"))
         assert (tmp_path / "a-1").read_bytes() == (tmp_path / "b-1").read_bytes()
-        assert await supervisor.services() is services and supervisor.ready
+        assert await supervisor.services() is services and supervisor.ready and not supervisor.starting
         new, after = services.endpoints["rollout"], dict(supervisor.processes())
         assert new is not old and [name for name in before if before[name] != after[name]] == ["rollout"]
         await new.sampler.load("v1", str(adapter))

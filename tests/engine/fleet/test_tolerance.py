@@ -19,11 +19,11 @@ def test_the_less_exact_the_weights_the_wider() -> None:
 
 
 def test_what_computes_in_float32_is_held_to_it() -> None:
-    assert tolerance_of(RolloutSettings(exact=True), "f32") == EXACT
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", exact=True), "f32") == EXACT
     assert tolerance_of(RolloutSettings(sampler="torch", exact=False), "f32") == EXACT
-    assert tolerance_of(RolloutSettings(exact=False), "f32") == FAST
-    assert tolerance_of(RolloutSettings(exact=True), "f16") == FAST
-    assert tolerance_of(RolloutSettings(exact=True), "q8_0") == ROUNDED["q8_0"]
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", exact=False), "f32") == FAST
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", exact=True), "f16") == FAST
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", exact=True), "q8_0") == ROUNDED["q8_0"]
 
 
 def test_bfloat16_is_held_to_less_than_eight_bits() -> None:
@@ -35,11 +35,11 @@ def test_bfloat16_is_held_to_less_than_eight_bits() -> None:
 
 
 def test_what_a_person_converted_may_be_rounded() -> None:
-    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "f32") == FAST
-    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", gguf="own.gguf"), "f32") == FAST
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]
 
 
 def test_half_precision_is_not_held_to_single() -> None:
     assert tolerance_of(RolloutSettings(sampler="vllm"), "f16", exact=False) == HALF
-    assert tolerance_of(RolloutSettings(exact=True), "f32", exact=False) == HALF
+    assert tolerance_of(RolloutSettings(sampler="llama.cpp", exact=True), "f32", exact=False) == HALF
     assert tolerance_of(RolloutSettings(), "q4_k_m", exact=False) == ROUNDED["q4_k_m"]

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, StateLost, WorkerDied
-from marlaas.engine.fairness.clock import SharedClock
+from marlaas.engine.fairness.fair_clock import SharedClock
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.task_trainer import TaskTrainer

@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import shutil
 import stat
@@ -53,3 +54,17 @@ def test_one_that_is_removed_before_it_is_locked_is_made_again(tmp_path: Path, m
     remove_orphans(tmp_path, "mine-")
     assert folder.path.is_dir() and not others
     folder.remove()
+
+
+def test_without_locks_it_is_there_and_nobody_removes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup may be written to a share that knows no locks."""
+
+    def flock(file: int, operation: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder, other = PrivateFolder(tmp_path, "mine-"), PrivateFolder(tmp_path, "mine-")
+    assert folder.ensure() == folder.path and folder.path.is_dir()
+    for one in (folder, other):
+        one.remove()
+    assert not list(tmp_path.iterdir())

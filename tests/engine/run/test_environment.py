@@ -47,6 +47,12 @@ class PublishedVersions:
     found: asyncio.Event | None = None
     """Set once its rows are found; None: they are, at once."""
 
+    saved: dict[str, str] = field(default_factory=dict)
+    """The versions by full name that files have become, and that nobody has looked at yet."""
+
+    async def refresh(self, name: str) -> None:
+        self.served |= self.saved
+
     def resolve(self, name: str) -> Any:
         found = [full for full in self.served if name in (full, full.rpartition("/")[2])]
         if len(found) != 1:
@@ -135,6 +141,14 @@ async def test_a_task_follows(told: Told) -> None:
     edit(told, "v2", "digits", "more")
     assert await version_of(environment) == "v2"
     assert told.published.released == ["v1", "v2"] and told.sentences == []
+
+
+async def test_what_was_saved_before_it_begins_is_played(told: Told) -> None:
+    told.published.takes["v2"] = {"digits"}
+    told.published.saved["math/sums"] = "v2"
+    assert await version_of(told.of(PINNED, first="v1", last="v1")) == "v1"
+    assert told.published.served["math/sums"] == "v1", "whoever is pinned looks at no file"
+    assert await version_of(told.of()) == "v2"
 
 
 async def test_other_rows_in_the_file_are_another_digest(told: Told) -> None:

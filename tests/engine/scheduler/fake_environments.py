@@ -61,6 +61,8 @@ class FakeEnvironments:
 
     async def room(self, lease: Any) -> None: ...
 
+    async def refresh(self, name: str) -> None: ...
+
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         if name == "broken":
             raise EnvironmentMissing(f"There is no environment {name!r}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import serving
+from marlaas.engine.environments import served_version
 from marlaas.engine.home.paths import Home
 
 from ...commanding import Commander, Said
@@ -74,7 +74,7 @@ def test_all_environments_of_a_plugin_or_one(home: Home, marlaas: Commander) -> 
     ids=["syntax", "import", "none", "endless", "exit"],
 )
 def test_what_cannot_be_loaded(check: Check, monkeypatch: pytest.MonkeyPatch, text: str, words: str) -> None:
-    monkeypatch.setattr(serving, "IMPORT_PATIENCE", 1.0)
+    monkeypatch.setattr(served_version, "IMPORT_PATIENCE", 1.0)
     said = check(text)
     assert said.code == 1 and said.out.startswith("mine: 1 error\n  ✗ load        mine does not load: ")
     assert words in said.out

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from marlaas.app.widgets.engine.cards import cards
 from marlaas.app.widgets.engine.machine import processes
 from marlaas.app.widgets.engine.pane import Line
+from marlaas.app.widgets.status_line import worker_texts
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.store.queries.devices import DeviceRow
 from marlaas.engine.store.rows import WorkerRow
@@ -44,3 +47,11 @@ def test_memory_of_cards_stands_beside_that_of_the_machine() -> None:
     headers, engine, rollout = texts(processes(workers, {}, None, 2, 9.0, 100, {5: 30 * GB, 6: GB}))
     assert "memory  of cards" in headers and "1.0 GB   30.0 GB   50 %" in rollout and "30.0" not in engine
     assert "of cards" not in texts(processes(workers, {}, None, 2, 9.0, 100))[0]
+
+
+@pytest.mark.parametrize("held", [None, {4: GB}])
+def test_a_worker_without_a_process_shows_its_state(held: dict[int, int] | None) -> None:
+    again = WorkerRow("rollout", None, "starting", 0, 0.0, 0.0, 1.0)
+    line = texts(processes([again], {}, None, 2, 9.0, 100, held))[1]
+    assert line.split() == ["rollout", "starting"]
+    assert worker_texts([again]) == ["rollout starting"]

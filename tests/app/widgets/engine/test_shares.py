@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.app.home.surroundings import Disk, Memory
+from marlaas.app.home.this_machine import Disk, Memory
 from marlaas.app.widgets.engine.flow import flow, rate
 from marlaas.app.widgets.engine.machine import cores_text, disk, processes, starts
 from marlaas.app.widgets.engine.pane import Line

@@ -6,7 +6,7 @@ import re
 
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.cluster.joining.ports import listed_ports, port_flags, port_variables
+from marlaas.engine.cluster.joining.ports import in_the_way, listed_ports, port_flags, port_variables
 from marlaas.engine.home.settings import PORTS
 
 from ....examples import examples
@@ -20,6 +20,13 @@ def test_every_port_lies_in_the_range_once(first: int) -> None:
     assert all(first <= port < first + PORTS for port in ports)
     lists = [tuple(map(int, re.findall(r"\d+", number))) for number, _ in listed_ports(6379, first)]
     assert lists[0] == (6379,) and {port for row in lists[1:] for port in row} == set(ports)
+
+
+def test_who_listens_at_a_port_that_ray_needs_is_in_the_way() -> None:
+    others = [22, 6379, 6400, 6404, 6411, 7000]
+    assert in_the_way(others, 6400, 6379) == [6379, 6400, 6404]
+    assert in_the_way(others, 6400, None) == [6400, 6404], "of workers' ports Ray takes those that are free"
+    assert in_the_way([22, 6411], 6400, 6379) == []
 
 
 def test_every_kind_of_port_that_ray_opens_is_named() -> None:

@@ -49,6 +49,7 @@ finally:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     home = Home(tmp_path / "home").create()
     monkeypatch.setattr(ray_process, "ray_folder", lambda home: home.root / "ray")
+    monkeypatch.setattr(ray_process, "listening", set)
     yield home
     stop_ray(home, grace=0.0)
 
@@ -70,6 +71,19 @@ def test_it_starts_once_and_ends(home: Home, monkeypatch: pytest.MonkeyPatch) ->
     assert stop_ray(home) and local_node(home) is None
     again = start_ray(home, INSECURE, NODE)
     assert again.pid != node.pid
+
+
+def test_nothing_starts_where_others_listen_at_its_ports(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch)
+    monkeypatch.setattr(ray_process, "FREE_SECONDS", 0.0)
+    monkeypatch.setattr(ray_process, "listening", lambda: {22, 6379, 6404})
+    with pytest.raises(ConfigError, match="listens at ports 6379, 6404, which Ray needs") as refused:
+        start_ray(home, INSECURE, NODE)
+    assert "`port` and `ports`" in refused.value.hint and local_node(home) is None
+    looks = iter(({6404}, {6404}, set[int]()))
+    monkeypatch.setattr(ray_process, "FREE_SECONDS", 60.0)
+    monkeypatch.setattr(ray_process, "listening", lambda: next(looks))
+    assert start_ray(home, INSECURE, NODE).pid, "a Ray that has just ended frees its ports a moment later"
 
 
 def test_other_peoples_ray_is_left_alone(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

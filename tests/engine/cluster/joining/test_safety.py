@@ -64,6 +64,7 @@ def test_the_token_is_told_to_ray(home: Home) -> None:
     environment = ray_environment(home, replace(PLAIN, token=str(home.root / "elsewhere")))
     assert environment["RAY_AUTH_MODE"] == "token"
     assert Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text() == "one-word"
+    assert environment["RAY_AUTH_TOKEN"] == "", "one that stands for another cluster would come first"
     assert environment["MARLAAS_HOME"] == str(home.root)
 
 

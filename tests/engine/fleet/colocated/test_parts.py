@@ -96,6 +96,30 @@ async def test_a_sleeping_sampler_forgets_when_it_wakes() -> None:
     assert fake.asked == ["release a", "retire v1", "load v2"]
 
 
+async def test_nobody_is_served_before_what_was_put_off_is_done() -> None:
+    """Whoever asks next waits for it, too, and goes on with it where the first that asked is gone."""
+    goes_on = asyncio.Event()
+
+    class Slow(Fake):
+        async def retire(self, version: str) -> None:
+            await goes_on.wait()
+            await super().retire(version)
+
+    fake, gate = Slow(), Gate(FOREVER, holder="sampler")
+    sleeper = LightSleeper(fake, gate)
+    given_to_trainer(gate)
+    await sleeper.retire("v1")
+    first, second = (asyncio.ensure_future(sleeper.load(version, "file")) for version in ("v2", "v3"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert fake.asked == []
+    first.cancel()
+    await asyncio.wait((first,))
+    goes_on.set()
+    assert await second == "checksum"
+    assert fake.asked == ["retire v1", "load v3"] and first.cancelled()
+
+
 async def test_what_fails_in_an_awake_sampler_is_raised() -> None:
     sleeper = LightSleeper(Fake(), Gate(FOREVER))
     with pytest.raises(ValueError, match="no tokens"):

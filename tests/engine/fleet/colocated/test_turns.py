@@ -6,35 +6,35 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.fleet.colocated.turns import SHARE, Party, Turns
+from marlaas.engine.fleet.colocated.turns import SHARE, DeviceTurns, Party
 
 
-def taken(turns: Turns, party: Party, now: float, seconds: float = 0.0) -> Turns:
+def taken(turns: DeviceTurns, party: Party, now: float, seconds: float = 0.0) -> DeviceTurns:
     """A pass of ``party`` begins at ``now``."""
     return turns.wait(party).begin(party, now).end(now + seconds)
 
 
 def test_whoever_comes_first_begins_and_goes_on_alone() -> None:
-    turns = Turns(slice=5.0)
+    turns = DeviceTurns(slice=5.0)
     for now in (0.0, 100.0, 200.0):
         turns = taken(turns, "trainer", now)
     assert (turns.holder, turns.since) == ("trainer", 0.0)
 
 
 def test_two_at_once_do_not_wait_for_each_other() -> None:
-    turns = Turns(slice=5.0).wait("sampler").wait("trainer")
+    turns = DeviceTurns(slice=5.0).wait("sampler").wait("trainer")
     assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
 
 
 def test_nothing_interrupts_a_pass() -> None:
-    turns = Turns(slice=5.0).begin("sampler", 0.0)
+    turns = DeviceTurns(slice=5.0).begin("sampler", 0.0)
     assert turns.delay("trainer", 1000.0) == math.inf
     with pytest.raises(ValueError, match="trainer may not compute"):
         turns.begin("trainer", 1000.0)
 
 
 def test_the_holder_goes_on_until_its_slice_is_over() -> None:
-    turns = taken(Turns(slice=5.0), "sampler", 0.0).wait("trainer")
+    turns = taken(DeviceTurns(slice=5.0), "sampler", 0.0).wait("trainer")
     assert (turns.delay("sampler", 4.0), turns.delay("trainer", 4.0)) == (0.0, 1.0)
     assert (turns.delay("sampler", 5.0), turns.delay("trainer", 5.0)) == (math.inf, 0.0)
     turns = taken(turns, "trainer", 5.0)
@@ -42,14 +42,14 @@ def test_the_holder_goes_on_until_its_slice_is_over() -> None:
 
 
 def test_a_holder_with_nothing_to_do_gives_way_at_once() -> None:
-    turns = taken(Turns(slice=5.0), "sampler", 0.0)
+    turns = taken(DeviceTurns(slice=5.0), "sampler", 0.0)
     assert turns.delay("trainer", 1.0) == 4.0
     assert turns.rest("sampler").delay("trainer", 1.0) == 0.0
     assert turns.rest("trainer") == turns  # which has not got the device
 
 
 def test_a_slice_follows_its_switch_and_grows_with_it() -> None:
-    turns = Turns(slice=0.05).begin("sampler", 0.0).switched(2.0, 2.0).end(2.0).wait("trainer")
+    turns = DeviceTurns(slice=0.05).begin("sampler", 0.0).switched(2.0, 2.0).end(2.0).wait("trainer")
     assert turns.least == pytest.approx(18.0)
     assert turns.delay("trainer", 2.0) == pytest.approx(18.0)
     dearer = turns.begin("trainer", 20.0).switched(4.0, 24.0)
@@ -57,7 +57,7 @@ def test_a_slice_follows_its_switch_and_grows_with_it() -> None:
 
 
 def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
-    turns = taken(Turns(slice=0.1).wait("sampler"), "trainer", 0.0, seconds=2.0)
+    turns = taken(DeviceTurns(slice=0.1).wait("sampler"), "trainer", 0.0, seconds=2.0)
     assert turns.lead == -2.0 and turns.delay("trainer", 2.0) == math.inf
     now, steps = 2.0, 0
     turns = turns.wait("trainer")
@@ -68,7 +68,7 @@ def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
 
 
 def test_working_alone_adds_no_debt_and_repays_one() -> None:
-    turns = taken(Turns(slice=0.1), "sampler", 0.0, seconds=100.0)
+    turns = taken(DeviceTurns(slice=0.1), "sampler", 0.0, seconds=100.0)
     assert turns.lead == 0.0
     owed = taken(turns.wait("sampler").rest("sampler"), "trainer", 100.0, seconds=2.0).rest("trainer")
     assert owed.lead == -2.0
@@ -77,7 +77,7 @@ def test_working_alone_adds_no_debt_and_repays_one() -> None:
 
 
 def test_a_device_whose_next_holder_could_not_come_is_anybodys() -> None:
-    turns = Turns(slice=5.0).begin("sampler", 0.0).deserted()
+    turns = DeviceTurns(slice=5.0).begin("sampler", 0.0).deserted()
     assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
 
 
@@ -85,7 +85,7 @@ def test_a_device_whose_next_holder_could_not_come_is_anybodys() -> None:
 class Simulation:
     """Both parties always have work; passes and switches take given times."""
 
-    turns: Turns
+    turns: DeviceTurns
     passes: dict[Party, float]
     cost: float
     now: float = 0.0
@@ -116,7 +116,7 @@ class Simulation:
 def test_neither_starves_and_switches_take_a_small_share(
     sampling: float, training: float, cost: float, slice: float
 ) -> None:
-    simulation = Simulation(Turns(slice), {"sampler": sampling, "trainer": training}, cost)
+    simulation = Simulation(DeviceTurns(slice), {"sampler": sampling, "trainer": training}, cost)
     simulation.run(300)
     longest, least = max(sampling, training), simulation.turns.least
     assert simulation.longest_wait <= 2 * (least + longest) + cost + 1e-6

@@ -13,7 +13,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.environments.protocol import Answering, EpisodeOutcome, EpisodeSpec, FinalReward
-from marlaas.engine.rollout.episodes import Played, Settled
+from marlaas.engine.rollout.episodes import FinishedAgent, Played
 from marlaas.engine.run.groups.bias_watch import BiasWatch
 from marlaas.engine.run.groups.early_groups import EarlyGroups
 from marlaas.engine.run.groups.members import Member
@@ -253,8 +253,8 @@ async def test_some_groups_close_when_the_play_is_over(tmp_path: Path, spec: Tas
 MATCH = Match(dict(zip(("first", "second", "third"), ("player", "player", "judge"), strict=True)), {})
 
 
-def settled(member: int, agent: str, reward: float = 1.0) -> Settled:
-    return Settled(member, agent, (trajectory(reward, agent),), {}, ())
+def settled(member: int, agent: str, reward: float = 1.0) -> FinishedAgent:
+    return FinishedAgent(member, agent, (trajectory(reward, agent),), {}, ())
 
 
 def ended(member: int, status: str = "ok") -> Member:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.run.rules import closing_rules, policy_config, replacements
+from marlaas.engine.run.stage_settings import closing_rules, policy_config, replacements
 from marlaas.engine.spec.losses import PUBLISHED
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store

@@ -41,8 +41,8 @@ class _Room:
     found: asyncio.Future[None]
 
 
-class Crowd:
-    """The episodes of all tasks in front of the samplers."""
+class Backpressure:
+    """Counts the episodes of all tasks in front of the samplers, and holds further ones back while these are busy."""
 
     def __init__(self) -> None:
         self._coming: Counter[int] = Counter()

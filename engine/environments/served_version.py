@@ -42,7 +42,7 @@ REPLACED = "a newer version took its place"
 Told = Callable[[EventKind, str, Failure | None], None]
 
 
-class Serving:
+class ServedVersion:
     """A version: its processes, its leases, and its health."""
 
     def __init__(
@@ -122,11 +122,11 @@ class Serving:
         child.watch()
         return child
 
-    def apart(self) -> Serving:
+    def apart(self) -> ServedVersion:
         """This version in one separate process: what happens there does not affect groups, and is not reported."""
         runtime = replace(self._folders.runtime, workers=Workers(1, 1))
         folders, scoring = replace(self._folders, runtime=runtime), ScoringPools(ProcessBudget())
-        return Serving(self.version, self._path, folders, lambda kind, version, failure: None, scoring, self.code)
+        return ServedVersion(self.version, self._path, folders, lambda kind, version, failure: None, scoring, self.code)
 
     @property
     def children(self) -> list[Child]:

@@ -31,7 +31,7 @@ from .selfplay.participants import Participants
 from .trained_policy import TrainedPolicy
 
 
-class Learner:
+class TrainRun:
     """Trains one task's policies with one incarnation of the workers."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Learner:
         services: Services,
         task: int,
         spec: TaskSpec,
-        started: Callable[[Learner], None],
+        started: Callable[[TrainRun], None],
         without: Without = NOTHING,
     ) -> None:
         self._services = services

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from marlaas.engine.fairness.line import Payer
-from marlaas.engine.rollout import crowd as module
-from marlaas.engine.rollout.crowd import LOOKS, Crowd
+from marlaas.engine.rollout import backpressure as module
+from marlaas.engine.rollout.backpressure import LOOKS, Backpressure
 
 from .test_sampler_slots import ANN, BOB, Holder, Stage, settle
 
@@ -19,60 +19,61 @@ def _never(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMING", 1e6)
 
 
-async def found(crowd: Crowd, payer: Payer, stage: Stage, least: int) -> asyncio.Task[None]:
-    task = asyncio.ensure_future(crowd.room(payer, [stage.slots], least))
+async def found(backpressure: Backpressure, payer: Payer, stage: Stage, least: int) -> asyncio.Task[None]:
+    task = asyncio.ensure_future(backpressure.room(payer, [stage.slots], least))
     await settle()
     return task
 
 
 async def test_there_is_room_while_fewer_wait_than_there_are_slots() -> None:
-    stage, crowd = Stage(2), Crowd()
+    stage, backpressure = Stage(2), Backpressure()
     await stage.queue(*(Holder(ANN) for _ in range(3)))
-    assert (await found(crowd, BOB, stage, 0)).done()
+    assert (await found(backpressure, BOB, stage, 0)).done()
     await stage.queue(Holder(ANN))
-    rooms = [await found(crowd, payer, stage, least) for payer, least in ((BOB, 0), (BOB, 1), (ANN, 2), (ANN, 3))]
+    asked = ((BOB, 0), (BOB, 1), (ANN, 2), (ANN, 3))
+    rooms = [await found(backpressure, payer, stage, least) for payer, least in asked]
     assert [room.done() for room in rooms] == [False, True, False, True], "of each task some may wait"
     for room in rooms:
         room.cancel()
 
 
 async def test_what_has_just_begun_counts_as_waiting() -> None:
-    stage, crowd = Stage(4), Crowd()
-    crowd.begin(ANN, 4)
-    bob, ann = await found(crowd, BOB, stage, 1), await found(crowd, ANN, stage, 4)
+    stage, backpressure = Stage(4), Backpressure()
+    backpressure.begin(ANN, 4)
+    bob, ann = await found(backpressure, BOB, stage, 1), await found(backpressure, ANN, stage, 4)
     assert bob.done() and not ann.done()
-    crowd.asked(ANN)
-    crowd.look(ANN)
+    backpressure.asked(ANN)
+    backpressure.look(ANN)
     await settle()
     assert ann.done()
 
 
 async def test_who_has_asked_counts_only_where_its_turn_waits() -> None:
-    stage, crowd = Stage(4), Crowd()
-    crowd.begin(ANN, 4)
+    stage, backpressure = Stage(4), Backpressure()
+    backpressure.begin(ANN, 4)
     for _ in range(4):
-        crowd.asked(ANN)
+        backpressure.asked(ANN)
     await stage.queue(*(Holder(ANN) for _ in range(7)))
-    assert (await found(crowd, BOB, stage, 0)).done(), "three wait for four slots"
+    assert (await found(backpressure, BOB, stage, 0)).done(), "three wait for four slots"
 
 
 async def test_who_does_not_ask_is_expected_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMING", 0.0)
-    stage, crowd = Stage(1), Crowd()
-    crowd.begin(ANN, 1)
-    bob = asyncio.ensure_future(crowd.room(BOB, [stage.slots], 0))
+    stage, backpressure = Stage(1), Backpressure()
+    backpressure.begin(ANN, 1)
+    bob = asyncio.ensure_future(backpressure.room(BOB, [stage.slots], 0))
     for _ in range(LOOKS - 2):
         await asyncio.sleep(0)
     assert not bob.done(), "the loop has not turned often enough for it to ask"
     await bob
-    assert not crowd._begun and not crowd._coming
+    assert not backpressure._begun and not backpressure._coming
 
 
 async def test_whoever_waits_for_room_hears_of_it() -> None:
-    stage, crowd = Stage(1), Crowd()
+    stage, backpressure = Stage(1), Backpressure()
     holders = [Holder(ANN), Holder(BOB), Holder(ANN), Holder(ANN), Holder(BOB)]
     turns = await stage.queue(*holders)
-    ann, bob = await found(crowd, ANN, stage, 2), await found(crowd, BOB, stage, 1)
+    ann, bob = await found(backpressure, ANN, stage, 2), await found(backpressure, BOB, stage, 1)
     stage.slots.rest(holders[0], 1)
     stage.slots.leave(holders[0])
     await settle()
@@ -88,25 +89,25 @@ async def test_whoever_waits_for_room_hears_of_it() -> None:
 
 
 async def test_room_is_handed_on_to_who_has_waited_longest() -> None:
-    stage, crowd, carol = Stage(2), Crowd(), Payer("carol", 3)
+    stage, backpressure, carol = Stage(2), Backpressure(), Payer("carol", 3)
     holders = [Holder(ANN) for _ in range(4)]
     await stage.queue(*holders)
-    bob, other = await found(crowd, BOB, stage, 0), await found(crowd, carol, stage, 0)
+    bob, other = await found(backpressure, BOB, stage, 0), await found(backpressure, carol, stage, 0)
     stage.slots.rest(holders[0], 1)
     stage.slots.leave(holders[0])
-    crowd.begin(BOB, 1)
+    backpressure.begin(BOB, 1)
     await settle()
     assert not bob.done() and not other.done(), "there was room, but somebody has begun meanwhile"
-    crowd.asked(BOB)
-    crowd.look(BOB)
+    backpressure.asked(BOB)
+    backpressure.look(BOB)
     await settle()
-    assert bob.done() and other.done() and not crowd._rooms, "both, though it is told only once"
+    assert bob.done() and other.done() and not backpressure._rooms, "both, though it is told only once"
 
 
 async def test_who_gives_up_waiting_leaves_nothing() -> None:
-    stage, crowd = Stage(1), Crowd()
-    crowd.begin(ANN, 1)
-    ann = await found(crowd, ANN, stage, 0)
+    stage, backpressure = Stage(1), Backpressure()
+    backpressure.begin(ANN, 1)
+    ann = await found(backpressure, ANN, stage, 0)
     ann.cancel()
     await settle()
-    assert ann.cancelled() and not crowd._rooms
+    assert ann.cancelled() and not backpressure._rooms
