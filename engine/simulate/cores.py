@@ -3,6 +3,9 @@
 This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores all go on with min(1, c / n)
 of their speed. So all of them have computed equally long in any span of time, and the seconds after which something
 ends, counted in this common work, stay the same however many come and go. One heap and one timer are enough.
+
+The engine is not slowed: it sleeps most of the time, and systems give a core at once to who woke and has had little. So
+while it computes, the others share the rest of the cores; where it has the only one, they stand still.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Cores:
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
         self._going_on = False
+        self._taken = 0
+        """Cores that the loop itself has."""
         self.now = loop.time()
         """The time up to which all have computed. What an end leads to happens at its moment, which may be in the
         loop's past, where the loop itself was busy meanwhile."""
@@ -50,9 +55,9 @@ class Cores:
         """Seconds for which each thread that never paused has computed since the start."""
 
     @property
-    def slowness(self) -> float:
-        """Seconds that pass for each second of work."""
-        return max(1.0, self._threads / self._number)
+    def _speed(self) -> float:
+        """Seconds of work in each second."""
+        return min(1.0, (self._number - self._taken) / max(1, self._threads))
 
     def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
         """Compute for so many seconds of work from now on, and then call ``then``, which must not wait."""
@@ -73,28 +78,27 @@ class Cores:
             self._arm()
 
     def occupy(self, seconds: float) -> None:
-        """Compute in the loop itself, which comes to nothing else meanwhile; all others go on beside it."""
+        """Compute in the loop itself, which comes to nothing else meanwhile; the others share the other cores."""
         if seconds <= 0:
             return
-        over: list[bool] = []
-        self.begin(seconds, lambda: over.append(True))
-        self._going_on = True
-        while not over:
-            self._end_first()
-        self._going_on = False
+        self.go_on()
+        self._taken = 1
+        self._go_on(self.now + seconds)
+        self._taken = 0
         self._loop.occupy(self.now - self._loop.time())
         self._arm()
 
     def go_on(self) -> None:
         """Let all compute up to the loop's time, and end what ends until then. Within a ``then``, time stands."""
-        if self._going_on:
-            return
+        if not self._going_on:
+            self._go_on(self._loop.time())
+
+    def _go_on(self, until: float) -> None:
         self._going_on = True
-        until = self._loop.time()
-        while (first := self._first()) and self.now + (first.end - self.work) * self.slowness <= until + NOTHING:
-            self._end_first()
+        while (first := self._first()) and self._when(first) <= until + NOTHING:
+            self._end(first)
         if until > self.now:
-            self.work += (until - self.now) / self.slowness
+            self.work += (until - self.now) * self._speed
             self.now = until
         self._going_on = False
 
@@ -104,13 +108,15 @@ class Cores:
             heapq.heappop(self._due)
         return self._due[0][2] if self._due else None
 
-    def _end_first(self) -> None:
-        first = self._first()
-        assert first is not None
+    def _when(self, computation: Computation) -> float:
+        """The time at which it ends, if nothing comes or goes."""
+        left, speed = max(0.0, computation.end - self.work), self._speed
+        return self.now + (left / speed if speed else math.inf if left > NOTHING else 0.0)
+
+    def _end(self, first: Computation) -> None:
         heapq.heappop(self._due)
-        left = max(0.0, first.end - self.work)
-        self.now += left * self.slowness
-        self.work += left
+        self.now = self._when(first)
+        self.work = max(self.work, first.end)
         first.stopped = True
         self._threads -= first.threads
         first.then()
@@ -119,7 +125,7 @@ class Cores:
         if self._going_on:
             return
         first = self._first()
-        when = self.now + max(0.0, first.end - self.work) * self.slowness if first else math.inf
+        when = self._when(first) if first else math.inf
         if self._timer is not None:
             if self._timer.when() == when:
                 return
