@@ -1,11 +1,11 @@
-"""The cores of a node, shared by all that computes there: the engine, environments, and workers without cards.
+"""The cores of a node: trainers without cards share them with all that computes there.
 
-This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores all go on with min(1, c / n)
-of their speed. So all of them have computed equally long in any span of time, and the seconds after which something
+This is processor sharing (Kleinrock, Queueing Systems II, 1976, 4.4): n threads on c cores go on with min(1, c / n) of
+their speed. So all that share have computed equally long in any span of time, and the seconds after which something
 ends, counted in this common work, stay the same however many come and go. One heap and one timer are enough.
 
-The engine is not slowed: it sleeps most of the time, and systems give a core at once to who woke and has had little. So
-while it computes, the others share the rest of the cores; where it has the only one, they stand still.
+The engine and samplers count among the n and are not slowed: they sleep most of the time, and systems give a core at
+once to who woke and has had little. A trainer with much to do is who waits.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Cores:
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
         self._going_on = False
-        self._taken = 0
-        """Cores that the loop itself has."""
+        self._awake = 0
+        """Threads that compute beside and are not slowed."""
         self.now = loop.time()
         """The time up to which all have computed. What an end leads to happens at its moment, which may be in the
         loop's past, where the loop itself was busy meanwhile."""
@@ -57,7 +57,7 @@ class Cores:
     @property
     def _speed(self) -> float:
         """Seconds of work in each second."""
-        return min(1.0, (self._number - self._taken) / max(1, self._threads))
+        return min(1.0, self._number / max(1, self._threads + self._awake))
 
     def begin(self, seconds: float, then: Callable[[], None], threads: int = 1) -> Computation:
         """Compute for so many seconds of work from now on, and then call ``then``, which must not wait."""
@@ -78,14 +78,20 @@ class Cores:
             self._arm()
 
     def occupy(self, seconds: float) -> None:
-        """Compute in the loop itself, which comes to nothing else meanwhile; the others share the other cores."""
+        """Compute in the loop itself, which comes to nothing else meanwhile; the others go on beside it."""
         if seconds <= 0:
             return
         self.go_on()
-        self._taken = 1
+        self._awake += 1
         self._go_on(self.now + seconds)
-        self._taken = 0
+        self._awake -= 1
         self._loop.occupy(self.now - self._loop.time())
+        self._arm()
+
+    def wake(self, threads: int) -> None:
+        """So many threads more, or fewer where negative, compute here and are not slowed."""
+        self.go_on()
+        self._awake += threads
         self._arm()
 
     def go_on(self) -> None:
@@ -110,8 +116,7 @@ class Cores:
 
     def _when(self, computation: Computation) -> float:
         """The time at which it ends, if nothing comes or goes."""
-        left, speed = max(0.0, computation.end - self.work), self._speed
-        return self.now + (left / speed if speed else math.inf if left > NOTHING else 0.0)
+        return self.now + max(0.0, computation.end - self.work) / self._speed
 
     def _end(self, first: Computation) -> None:
         heapq.heappop(self._due)

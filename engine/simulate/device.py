@@ -48,7 +48,7 @@ class Device:
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
         self.threads = max(1, site.threads)
-        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # what is on cards shares no cores
+        self.cores = shared.cores[site.node] if site.threads else Cores(loop)  # what is on cards shares none
         self._random = Random(f"{shared.seed}/{name}")
         self._waits: set[asyncio.Future[Any]] = set()
         self.dead = False
@@ -71,7 +71,7 @@ class Device:
             raise self.death()
         if seconds > 0:
             wait = self._loop.create_future()
-            timer = self._loop.call_later(seconds, done, wait)
+            timer = self._loop.call_later(seconds, _done, wait)
             await self.until(wait)
             timer.cancel()
 
@@ -92,7 +92,6 @@ class Device:
         return values[0] if len(values) == 1 else self._random.choice(values)
 
 
-def done(wait: asyncio.Future[None]) -> None:
-    """Somebody waited for this; unless nobody does any more."""
+def _done(wait: asyncio.Future[None]) -> None:
     if not wait.done():
         wait.set_result(None)

@@ -6,7 +6,7 @@ Members of a group are drawn from one recorded group: what an instance asks for,
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -17,7 +17,6 @@ from marlaas.plugins.messages import Answer, Ask
 from ..environments import DataFacts, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Opens, OutcomeCounts
 from ..errors import EnvironmentMissing
 from ..trajectories import Failure
-from .cores import Cores, Process
 from .engine_time import EngineTime
 from .profile import Profile, RecordedEnvironment, RecordedEpisode, RecordedFailures, config_key
 from .renderer import message
@@ -61,6 +60,20 @@ class Declared:
     rows: str = ""
 
 
+class Host:
+    """The process of an environment, which does one thing after the other."""
+
+    def __init__(self) -> None:
+        self._free = 0.0
+
+    async def work(self, seconds: float) -> None:
+        """Let it do something that takes so long, once it has done what came before."""
+        if seconds > 0:
+            now = asyncio.get_running_loop().time()
+            self._free = max(self._free, now) + seconds
+            await asyncio.sleep(self._free - now)
+
+
 @dataclass
 class SimulatedEnvironments:
     """What the engine uses of ``EnvironmentService``."""
@@ -68,12 +81,10 @@ class SimulatedEnvironments:
     profile: Profile
     seed: int
     engine: EngineTime
-    cores: Cores
-    """Those of the engine's node."""
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     _plays: Counter[str] = field(default_factory=Counter)
     """How often an episode was played: one that failed is played again, and goes otherwise."""
-    _hosts: dict[str, Process] = field(default_factory=dict)
+    _hosts: defaultdict[str, Host] = field(default_factory=lambda: defaultdict(Host))
     """By environment."""
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
@@ -144,7 +155,7 @@ class SimulatedEnvironments:
         failures = recorded.failures if spec.split == "train" else recorded.held_out_failures
         if counts:
             self.engine.episode()
-        await self._host(lease).compute(self.profile.hosts.episode)
+        await self._hosts[lease.environment].work(self.profile.hosts.episode)
         if random.random() < failures.share:
             outcome = await _failed(random, failures)
         else:
@@ -163,7 +174,7 @@ class SimulatedEnvironments:
         loop = asyncio.get_running_loop()
         replied: list[asyncio.Future[None]] = [loop.create_future() for _ in recorded.turns]
         spoken: set[str] = set()
-        host, busy = self._host(lease), self.profile.hosts.turn
+        host, busy = self._hosts[lease.environment], self.profile.hosts.turn
 
         async def ask(place: int) -> None:
             turn = recorded.turns[place]
@@ -171,7 +182,7 @@ class SimulatedEnvironments:
                 await replied[turn.after]
             if turn.delay > busy:
                 await asyncio.sleep(turn.delay - busy)
-            await host.compute(busy)
+            await host.work(busy)
             given = turn.given
             if turn.agent not in spoken:  # the members of a group share their first prompt
                 shared = next((one for one in opened.turns if one.agent == turn.agent), turn)
@@ -195,10 +206,6 @@ class SimulatedEnvironments:
             over()
         await asyncio.sleep(recorded.scoring)
         return EpisodeOutcome("ok", dict(recorded.rewards))
-
-    def _host(self, lease: SimulatedLease) -> Process:
-        """The process of an environment, which does one thing after the other."""
-        return self._hosts.setdefault(lease.environment, Process(self.cores))
 
     def _found(self, name: str, config: Mapping[str, Any]) -> RecordedEnvironment:
         found = self.profile.find(name, config_key(dict(config)))

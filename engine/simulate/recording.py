@@ -76,7 +76,7 @@ def record(home: Home) -> Profile:
         engine = _engine(windows)
         sampler = _sampler(reader, turns, kinds, said, engine.turn)
         cores = _cores(reader, TRAINING)
-        trainer = _trainer(steps, cores, _had(reader, TRAINING, cores))
+        trainer = _trainer(steps, cores, _had(reader, cores))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
@@ -231,21 +231,19 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
     ``engine``: seconds of its own that the engine took for a turn."""
     windows = timings.sampler_windows(reader)
     rows = [(float(one.passes), float(one.tokens), float(one.read), float(one.ended)) for one in windows]
-    cores = _cores(reader, ROLLOUT)
-    had = _had(reader, ROLLOUT, cores)
-    a_pass, row, read, turn = non_negative(rows, [had * one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
+    a_pass, row, read, turn = non_negative(rows, [one.busy for one in windows]) or (0.0, 0.0, 0.0, 0.0)
     shared = sum(window.read for window in windows) / max(1, sum(one.given for one in turns))
     alone, fixed = a_pass + row, turn + engine
     beside = sorted(max(0.0, one.seconds - fixed - alone * one.said - read * shared * one.given) for one in turns)
     around = thinned(beside[: max(1, len(beside) // FASTEST)])
     sequences, context = _limits(said)
     kind = kinds.partition(" + ")[0] or "torch"
-    return SamplerRates(a_pass, row, read, around, kind, sequences, context, cores, turn)
+    return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT), turn)
 
 
-def _had(reader: Reader, stage: str, cores: int) -> float:
-    """Which part of the busy time of a stage's workers they had their cores for; a card is nobody else's."""
-    windows = timings.worker_windows(reader, stage) if cores else []
+def _had(reader: Reader, cores: int) -> float:
+    """For which part of their busy time trainers had their cores; a card is nobody else's."""
+    windows = timings.worker_windows(reader, TRAINING) if cores else []
     return share_of_cores([(window.busy, window.spent) for window in windows], cores)
 
 

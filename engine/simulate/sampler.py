@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from contextvars import ContextVar
 from itertools import count
 
@@ -17,8 +17,7 @@ import numpy as np
 from ..errors import AdapterError
 from ..rollout import Finish, OnTokens, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ..trajectories import Logprobs, Tokens
-from .cores import NOTHING, Computation
-from .device import Device, Shared, done
+from .device import Device, Shared
 from .layout import Site
 
 REPLY: ContextVar[int] = ContextVar("reply")
@@ -27,6 +26,8 @@ STOP = 0
 """The token that ends a reply."""
 ENVELOPE = 512
 """Bytes of a call or an answer beside its arrays."""
+NOTHING = 1e-9
+"""Seconds and tokens that count as none: sums are rounded."""
 
 
 class _Row:
@@ -63,13 +64,11 @@ class SimulatedSampler(Device):
         """Tokens that each conversation under way was made longer by since the start."""
         self._debt = 0.0
         """Seconds for which it still reads."""
-        self._loads: deque[tuple[float, asyncio.Future[None]]] = deque()
-        """Seconds that each version takes to load, which hold up what it computes and do not count as busy."""
-        self._loaded = 0.0
-        """Seconds for which the first of them was loaded."""
-        self._seen = self._seen_work = 0.0
-        """When it was last looked at how far it is, and at which work of its cores."""
-        self._computes: Computation | None = None
+        self._loading = 0.0
+        """Seconds for which it still loads versions, which hold up what it computes and do not count as busy."""
+        self._seen = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._awake = False
         self._sampled = self._prefilled = 0
         self._busy = 0.0
 
@@ -82,13 +81,10 @@ class SimulatedSampler(Device):
         state = self._states.get(path)
         if self._states.first(self.node, state.checksum):
             await self.carry(state.size)
-        if self.dead:
-            raise self.death()
         self._advance()
-        loads: asyncio.Future[None] = self._loop.create_future()
-        self._loads.append((self.draw(self._publish), loads))
+        self._loading += self.draw(self._publish)
         self._arm()
-        await self.until(loads)
+        await self.rest(self._loading)
         self._versions[version] = state.checksum
         return state.checksum
 
@@ -161,9 +157,10 @@ class SimulatedSampler(Device):
     def die(self) -> None:
         """See ``Device``."""
         super().die()
-        if self._computes is not None:
-            self.cores.stop(self._computes)
+        if self._timer is not None:
+            self._timer.cancel()
         self._rows.clear()
+        self._wakes()
 
     def _serving(self, version: str) -> str:
         if self.dead:
@@ -185,54 +182,49 @@ class SimulatedSampler(Device):
 
     def _advance(self) -> None:
         """Count what was computed since this was called last, and end the turns that were done meanwhile."""
-        self.cores.go_on()
-        passed, took = self.cores.work - self._seen_work, self.cores.now - self._seen
-        self._seen_work, self._seen = self.cores.work, self.cores.now
-        busy = self._computed(passed)  # also after no time: what takes none ends
-        if passed > 0:
-            self._busy += busy * took / passed
-
-    def _computed(self, passed: float) -> float:
-        """Do what can be done in so many seconds of work; returns how many it was busy for."""
-        busy = 0.0
-        while self._loads:
-            left = self._loads[0][0] - self._loaded
-            if left > passed + NOTHING:
-                self._loaded += passed
-                return busy
-            passed, self._loaded = max(0.0, passed - left), 0.0
-            done(self._loads.popleft()[1])
+        now = self._loop.time()
+        passed, self._seen = now - self._seen, now
+        loaded = min(passed, self._loading)
+        self._loading -= loaded
+        passed -= loaded
         read = min(passed, self._debt)
         self._debt -= read
-        busy += read
+        self._busy += read
         passed -= read
         while self._rows and self._debt <= NOTHING:
             each = self._pass + len(self._rows) * self._row
             left = max(0.0, self._rows[0][0] - self._made)
             if each * left > passed + NOTHING:
                 self._made += passed / each
-                return busy + passed
+                self._busy += passed
+                return
             self._made = max(self._made, self._rows[0][0])  # sums are rounded
-            busy += each * left
+            self._busy += each * left
             passed = max(0.0, passed - each * left)
-            done(heapq.heappop(self._rows)[2].wait)
-        return busy
+            self._end_first()
+
+    def _end_first(self) -> None:
+        row = heapq.heappop(self._rows)[2]
+        if not row.wait.done():
+            row.wait.set_result(None)
 
     def _arm(self) -> None:
-        """Compute until something ends: a version is loaded, or a turn is over."""
-        if self._computes is not None:
-            self.cores.stop(self._computes)
-            self._computes = None
-        if self._loads:
-            seconds = self._loads[0][0] - self._loaded
-        elif self._rows:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._rows:
             left = max(0.0, self._rows[0][0] - self._made)
-            seconds = self._debt + left * (self._pass + len(self._rows) * self._row)
-        else:
-            return
-        self._computes = self.cores.begin(max(0.0, seconds), self._wake, self.threads)
+            each = self._pass + len(self._rows) * self._row
+            self._timer = self._loop.call_later(self._loading + self._debt + left * each, self._wake)
+        self._wakes()
+
+    def _wakes(self) -> None:
+        """Tell its cores whether it computes."""
+        if self._awake != bool(self._rows):
+            self._awake = bool(self._rows)
+            self.cores.wake(self.threads if self._awake else -self.threads)
 
     def _wake(self) -> None:
-        self._computes = None
+        self._timer = None
         self._advance()
         self._arm()

@@ -122,8 +122,7 @@ class World:
         self._loop = loop
         self._cores = {node.name: Cores(loop, node.cores) for node in case.nodes}
         own = own_node(case.nodes)
-        self._own_cores = self._cores[own] if own is not None else Cores(loop)
-        self._engine = EngineTime(self._own_cores, case.profile.engine)
+        self._engine = EngineTime(self._cores[own] if own is not None else Cores(loop), case.profile.engine)
         self.network = Network(case.spec.head, {node.name: node.link for node in case.nodes})
         self.lost = 0
         self.ended = 0.0
@@ -143,7 +142,7 @@ class World:
         """Run all tasks to their end, or up to the time at which the file ends."""
         case, store = self._case, self._store
         ledger = Ledger()
-        environments = SimulatedEnvironments(case.profile, self._seed, self._engine, self._own_cores)
+        environments = SimulatedEnvironments(case.profile, self._seed, self._engine)
         supervisor = WorkerSupervisor(
             self._home,
             self._settings,

@@ -132,27 +132,30 @@ def test_what_was_stopped_leaves_its_share() -> None:
     assert not called
 
 
-def test_the_loop_takes_a_core_from_the_others() -> None:
-    """Of two cores one is left for two others; what ends meanwhile ends at its own moment."""
+def test_the_loop_takes_a_share_from_the_others() -> None:
+    """Three on two cores, of which the loop is not slowed; what ends meanwhile ends at its own moment."""
 
     async def main() -> list[float]:
         cores = Cores(own_loop(), 2)
-        short, long = Process(cores).compute(0.25), Process(cores).compute(1.5)
+        short, long = Process(cores).compute(0.5), Process(cores).compute(1.5)
         cores.occupy(1.0)
         busy = own_loop().time()
         return [busy, await short, own_loop().time(), await long, own_loop().time()]
 
-    assert run_virtually(main) == pytest.approx([1.0, 0.5, 1.0, 1.75, 1.75])
+    assert run_virtually(main) == pytest.approx([1.0, 0.75, 1.0, 1.75, 1.75])
 
 
-def test_on_one_core_all_wait_for_the_loop() -> None:
+def test_who_is_awake_slows_the_others() -> None:
     async def main() -> list[float]:
         cores = Cores(own_loop(), 1)
-        other = Process(cores).compute(0.5)
-        cores.occupy(1.0)
-        return [own_loop().time(), await other, own_loop().time()]
+        first = Process(cores).compute(1.0)
+        await asyncio.sleep(0.5)
+        cores.wake(1)
+        await asyncio.sleep(0.5)
+        cores.wake(-1)
+        return [await first, own_loop().time()]
 
-    assert run_virtually(main) == pytest.approx([1.0, 1.5, 1.5])
+    assert run_virtually(main) == pytest.approx([1.25, 1.25])
 
 
 def test_a_process_does_one_thing_after_the_other() -> None:
