@@ -49,8 +49,9 @@ def share_of_cores(windows: Sequence[tuple[float, float]], cores: int) -> float:
     known = [(busy, spent) for busy, spent in windows if busy >= LEAST_BUSY]
     if not known:
         return 1.0
-    usual = float(np.quantile([spent / busy for busy, spent in known], UNSHARED))
-    alone = max(1.0, usual) if cores == 1 else usual  # several threads also wait for each other
+    alone = 1.0
+    if cores > 1:  # several threads also wait for each other
+        alone = float(np.quantile([spent / busy for busy, spent in known], UNSHARED))
     busy, spent = (sum(values) for values in zip(*known, strict=True))
     return min(1.0, spent / (alone * busy)) if alone else 1.0
 
