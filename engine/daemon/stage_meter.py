@@ -55,10 +55,8 @@ class StageMeter:
         passes, self._passes = self._passes, dict(self._ledger.passes)
         played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
-        by_name = dict(spent)
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith(WORKER))
         busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
-        by_name |= {ENVIRONMENT: busy[ENVIRONMENT], ENGINE: busy[ENGINE]}
         workers = [(name, seconds) for name, seconds in spent if name.startswith(WORKER) and seconds > 0]
         self.busy = busy | dict(workers)
         return [
@@ -74,7 +72,6 @@ class StageMeter:
                 self._made.get(worker, 0) - made.get(worker, 0),
                 self._read.get(worker, 0) - read.get(worker, 0),
                 self._passes.get(worker, 0) - passes.get(worker, 0),
-                by_name.get(worker, 0.0),
             )
             for worker, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
-        ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0, spent=seconds) for name, seconds in workers]
+        ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]

@@ -12,12 +12,6 @@ import numpy as np
 
 KEPT = 512
 """Values that are kept of a distribution, evenly among all of them in their order of size."""
-LEAST_BUSY = 0.1
-"""Seconds for which a worker must have been busy to tell what it takes of the processor meanwhile: systems count
-that in hundredths of a second."""
-UNSHARED = 0.9
-"""In which part of the windows a worker takes no more of the processor for each busy second than where it has its cores
-for itself; in the rest, time was counted that it had taken before."""
 
 
 def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tuple[float, ...]:
@@ -39,21 +33,6 @@ def non_negative(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> tu
                 best, error = np.zeros(width), left
                 best[list(columns)] = found
     return tuple(float(value) for value in best)
-
-
-def share_of_cores(windows: Sequence[tuple[float, float]], cores: int) -> float:
-    """For which part of its busy time a worker had its ``cores``: in the rest, others computed there.
-
-    ``windows`` have its busy seconds and the processor seconds of its process.
-    """
-    known = [(busy, spent) for busy, spent in windows if busy >= LEAST_BUSY]
-    if not known:
-        return 1.0
-    alone = 1.0
-    if cores > 1:  # several threads also wait for each other
-        alone = float(np.quantile([spent / busy for busy, spent in known], UNSHARED))
-    busy, spent = (sum(values) for values in zip(*known, strict=True))
-    return min(1.0, spent / (alone * busy)) if alone else 1.0
 
 
 def thinned(values: Sequence[float], most: int = KEPT) -> tuple[float, ...]:

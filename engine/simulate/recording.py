@@ -17,7 +17,7 @@ from ..fairness import ROLLOUT, TRAINING
 from ..home import Home
 from ..run import EVAL_ATTEMPTS
 from ..store import Reader, timings
-from .fitting import non_negative, share_of_cores, thinned
+from .fitting import non_negative, thinned
 from .profile import (
     EngineRates,
     HostRates,
@@ -75,8 +75,7 @@ def record(home: Home) -> Profile:
         windows = timings.engine_windows(reader)
         engine = _engine(windows)
         sampler = _sampler(reader, turns, kinds, said, engine.turn)
-        cores = _cores(reader, TRAINING)
-        trainer = _trainer(steps, cores, _had(reader, cores))
+        trainer = replace(_trainer(steps), cores=_cores(reader, TRAINING))
         return Profile(
             source=f"the base {base!r}, {kinds or 'torch'}",
             environments=environments,
@@ -241,25 +240,19 @@ def _sampler(reader: Reader, turns: Sequence[_Spoken], kinds: str, said: Sequenc
     return SamplerRates(a_pass, row, read, around, kind, sequences, context, _cores(reader, ROLLOUT), turn)
 
 
-def _had(reader: Reader, cores: int) -> float:
-    """For which part of their busy time trainers had their cores; a card is nobody else's."""
-    windows = timings.worker_windows(reader, TRAINING) if cores else []
-    return share_of_cores([(window.busy, window.spent) for window in windows], cores)
-
-
-def _trainer(steps: Sequence[timings.StepTimes], cores: int, had: float) -> TrainerRates:
-    """What trainers took for calls, groups, tokens and updates where they had their cores."""
+def _trainer(steps: Sequence[timings.StepTimes]) -> TrainerRates:
+    """What trainers took for calls, groups, tokens and updates."""
     known = [step for step in steps if step.training is not None and step.groups]
-    took = [had * max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
+    took = [max(0.0, (step.training or 0.0) - (step.update or 0.0)) for step in known]
     rows = [(step.calls or 0.0, float(step.groups), float(step.tokens)) for step in known]
     rates = non_negative(rows, took) or (0.0, 0.0, 0.0)
     expected = [math.fsum(rate * count for rate, count in zip(rates, row, strict=True)) for row in rows]
     noise = [one / wanted for one, wanted in zip(took, expected, strict=True) if wanted > 0]
     mean = math.fsum(noise) / len(noise) if noise else 1.0
-    update = thinned([had * step.update for step in steps if step.update is not None])
+    update = thinned([step.update for step in steps if step.update is not None])
     a_pass, group, token = rates
     noise = [one / mean for one in noise] or [1.0]
-    return TrainerRates(group, token, thinned(noise), update or (0.0,), cores, a_pass)
+    return TrainerRates(group, token, thinned(noise), update or (0.0,), a_pass=a_pass)
 
 
 def _cores(reader: Reader, stage: str) -> int:

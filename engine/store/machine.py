@@ -44,12 +44,12 @@ class StageTable:
                 self._together((now - age) // span * span, span)
 
     def _together(self, before: float, span: int) -> None:
-        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes, spent"
+        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended, tokens, read, passes"
         mean = "total({0} * wall) / max(total(wall), 1e-9)"
         rows = self._db.conn.execute(
             f"SELECT max(id), incarnation, stage, device, min(begun), total(wall), total(busy),"
             f" {mean.format('waiting')}, {mean.format('active')}, sum(ended), sum(tokens),"
-            " sum(read), sum(passes), total(spent), CAST(begun / ? AS INT) AS bucket"
+            " sum(read), sum(passes), CAST(begun / ? AS INT) AS bucket"
             " FROM stages WHERE begun < ? GROUP BY incarnation, stage, device, bucket HAVING count(*) > 1",
             [span, before],
         ).fetchall()
@@ -58,7 +58,7 @@ class StageTable:
             [(row[1], row[2], row[3], row[-1] * span, (row[-1] + 1) * span) for row in rows],
         )
         self._db.conn.executemany(
-            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 14)})", [tuple(row[:-1]) for row in rows]
+            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 13)})", [tuple(row[:-1]) for row in rows]
         )
 
 

@@ -82,14 +82,6 @@ TERMS = (
         source=_STAGES,
     ),
     Term(
-        "processor time",
-        "seconds that a stage's processes took of the processor: less than its busy time where others had its cores",
-        kind="machine",
-        key="spent",
-        unit="seconds",
-        source=_STAGES,
-    ),
-    Term(
         "behind",
         "how much less service, by weight, a tenant has had than the one with the most; who is furthest behind is next",
         names=("fair share", "fairness", "virtual time"),

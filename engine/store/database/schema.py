@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-LATEST = "m044_spent"
+LATEST = "m043_timing"
 """The name of the last migration."""
 
 

@@ -48,8 +48,6 @@ class StageSample:
     """Tokens of prompts that were read (rollout)."""
     passes: int = 0
     """Passes over the base, each of which sampled one token for all conversations in it (rollout)."""
-    spent: float = 0.0
-    """Processor seconds of its processes; 0 for those of other machines."""
 
     @property
     def share(self) -> float:

@@ -28,12 +28,12 @@ def test_a_sample_is_what_happened_since_the_last() -> None:
         spent = {"engine": 0.1, "env sums": 0.2, "env maze": 0.3, "env idle": 0.0, "rollout": 9.0}
         samples = meter.samples(seen(**spent), LOADS, {"rollout": "core 0"}, 100.0, 2.0)
         assert samples == [
-            StageSample("rollout", "core 0", 100.0, 2.0, 0.5 * round, 3, 8, 1, tokens=5, read=10, passes=3, spent=9.0),
-            StageSample("environment", "cpu", 100.0, 2.0, 0.5, 0.0, 2.0, 2, spent=0.5),
+            StageSample("rollout", "core 0", 100.0, 2.0, 0.5 * round, 3, 8, 1, tokens=5, read=10, passes=3),
+            StageSample("environment", "cpu", 100.0, 2.0, 0.5, 0.0, 2.0, 2),
             StageSample("training", "cpu", 100.0, 2.0, 0.25, 1, 2, 1, tokens=7),
-            StageSample("engine", "cpu", 100.0, 2.0, 0.1, 0.0, 0.0, 0, spent=0.1),
-            StageSample("env sums", "cpu", 100.0, 2.0, 0.2, 0.0, 0.0, 0, spent=0.2),
-            StageSample("env maze", "cpu", 100.0, 2.0, 0.3, 0.0, 0.0, 0, spent=0.3),
+            StageSample("engine", "cpu", 100.0, 2.0, 0.1, 0.0, 0.0, 0),
+            StageSample("env sums", "cpu", 100.0, 2.0, 0.2, 0.0, 0.0, 0),
+            StageSample("env maze", "cpu", 100.0, 2.0, 0.3, 0.0, 0.0, 0),
         ]
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from marlaas.engine.simulate.fitting import non_negative, share_of_cores, thinned
+from marlaas.engine.simulate.fitting import non_negative, thinned
 
 
 def test_what_made_the_numbers_is_found() -> None:
@@ -26,11 +26,3 @@ def test_a_distribution_is_thinned_evenly() -> None:
     assert thinned([3.0, 1.0, 2.0]) == (1.0, 2.0, 3.0)
     kept = thinned(range(1001), most=11)
     assert kept == tuple(range(0, 1001, 100))
-
-
-def test_what_others_had_of_the_cores_is_found() -> None:
-    """A worker that had a core for three quarters of its time; one of two threads that wait for each other."""
-    assert share_of_cores([(1.0, 1.0), (1.0, 0.5), (0.05, 5.0)], 1) == pytest.approx(0.75), "too short to tell"
-    assert share_of_cores([(1.0, 1.6)] * 9, 2) == pytest.approx(1.0)
-    assert share_of_cores([(1.0, 1.6)] * 5 + [(1.0, 0.8)] * 5, 2) == pytest.approx(0.75)
-    assert share_of_cores([], 1) == 1.0, "nothing is known"

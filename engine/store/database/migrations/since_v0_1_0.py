@@ -381,9 +381,3 @@ def m043_timing(db: Database) -> None:
     db.table("trajectories").add_column("timing", str)
     db.table("stages").add_column("read", int, not_null_default=0)
     db.table("stages").add_column("passes", int, not_null_default=0)
-
-
-@migrations()
-def m044_spent(db: Database) -> None:
-    """What workers' processes took of the processor: less than their busy time where they shared its cores."""
-    db.table("stages").add_column("spent", float, not_null_default=0.0)
