@@ -12,6 +12,8 @@ from typing import Any
 
 from .reader import Reader
 
+WINDOW = 30.0
+"""Seconds: samples of stages that cover less are those of one look at the workers. Older ones are merged to a minute."""
 _TIMED = """
 SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
        g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
@@ -123,7 +125,7 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class EngineWindow:
-    """What the engine did between two heartbeats."""
+    """What the engine did between two looks at the workers."""
 
     busy: float
     """Processor seconds of its process."""
@@ -218,16 +220,16 @@ def outcome_counts(reader: Reader) -> list[tuple[str, str, int, int]]:
 
 
 def sampler_windows(reader: Reader) -> list[DeviceUse]:
-    """What samplers did between two heartbeats, where they did something."""
+    """What samplers did between two looks at them, where they did something."""
     sql = (
         "SELECT stage, device, busy, ended, tokens, read, passes FROM stages"
-        " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < 5 ORDER BY id"
+        " WHERE stage = 'rollout' AND busy > 0 AND passes > 0 AND wall < ? ORDER BY id"
     )
-    return [DeviceUse(**dict(row)) for row in reader.all(sql)]
+    return [DeviceUse(**dict(row)) for row in reader.all(sql, WINDOW)]
 
 
 def engine_windows(reader: Reader) -> list[EngineWindow]:
-    """What the engine did between two heartbeats, where it did something; without its first, which has its start."""
+    """What the engine did between two looks, where it did something; without the first, which has its start."""
     sql = (
         "SELECT total(busy) FILTER (WHERE stage = 'engine') AS busy,"
         " total(busy) FILTER (WHERE stage = 'environment') AS hosts,"
@@ -235,10 +237,10 @@ def engine_windows(reader: Reader) -> list[EngineWindow]:
         " coalesce(sum(ended) FILTER (WHERE stage = 'environment'), 0) AS episodes,"
         " coalesce(sum(ended) FILTER (WHERE stage = 'training'), 0) AS calls, max(wall) AS wall"
         " FROM stages JOIN (SELECT incarnation, min(begun) AS first FROM stages GROUP BY 1) USING (incarnation)"
-        " WHERE wall < 5 AND begun > first AND stage IN ('rollout', 'environment', 'training', 'engine')"
+        " WHERE wall < ? AND begun > first AND stage IN ('rollout', 'environment', 'training', 'engine')"
         " GROUP BY incarnation, begun HAVING busy > 0 ORDER BY min(id)"
     )
-    return [EngineWindow(**dict(row)) for row in reader.all(sql)]
+    return [EngineWindow(**dict(row)) for row in reader.all(sql, WINDOW)]
 
 
 def failed_plays(reader: Reader) -> list[FailedPlays]:
