@@ -44,8 +44,8 @@ TASKS_A_NODE = 8
 """Tasks at once for each node."""
 SIMULATED = 30.0
 """Seconds after which a simulation ends."""
-TO_THE_END = (128, 256, 512)
-"""Short tasks that are simulated to their end, on the cards of ``SIZES[0]`` and as many at once as there."""
+TO_THE_END = ((8, 128), (8, 256), (8, 512), (125, 10_000))
+"""Nodes, and short tasks that are simulated to their end on these, with ``TASKS_A_NODE`` at once for each node."""
 SHORT = 2
 """Steps of a short task, of one group of two episodes."""
 TEN_GIGABIT = LinkSpec(0.0005, 1.25e9)
@@ -67,15 +67,17 @@ class Size:
 
 
 def measure(quick: bool) -> Section:
-    """About seven minutes; one when quick."""
+    """About twenty minutes, half of them for the last; one when quick."""
     found = []
     for nodes in SIZES[:1] if quick else SIZES:
         found.append(Size(nodes, simulated(nodes)))
         print(f"  {found[-1].name}: {found[-1].result.load:.2f} s of the processor each simulated second", flush=True)
     ended = {}
-    for tasks in TO_THE_END[:1] if quick else TO_THE_END:
-        ended[tasks] = simulated(SIZES[0], FOREVER, [short(number) for number in range(tasks)])
-        print(f"  {tasks} tasks to their end: {ended[tasks].processor.real:.1f} s of the processor", flush=True)
+    for nodes, tasks in TO_THE_END[:1] if quick else TO_THE_END:
+        ended[nodes, tasks] = simulated(nodes, FOREVER, [short(number) for number in range(tasks)])
+        print(
+            f"  {tasks:,} tasks to their end: {ended[nodes, tasks].processor.real:.1f} s of the processor", flush=True
+        )
     table = (*rows(found), *rows_to_the_end(ended))
     return Section("simulated_scale", "The engine's own code at a large scale", METHOD, table, remarks(found))
 
@@ -142,8 +144,8 @@ METHOD = (
     " among samplers and trainers of a base of half a billion parameters. Tasks of 50 tenants, two groups of four"
     " episodes a step, episodes of four turns of 200 tokens. The devices are made up, so the figures are not comparable"
     " with what others publish of clusters; what the engine's code takes is real."
-    f" A simulation ends after {SIMULATED:.0f} s; {', '.join(map(str, TO_THE_END))} short tasks, of {SHORT} steps of"
-    " one group, are simulated to their end, to see whether a task costs more where there are more."
+    f" A simulation ends after {SIMULATED:.0f} s; {', '.join(f'{tasks:,}' for _, tasks in TO_THE_END)} short tasks, of"
+    f" {SHORT} steps of one group, are simulated to their end, to see whether a task costs more where there are more."
 )
 
 
@@ -158,14 +160,14 @@ def rows(found: Sequence[Size]) -> Iterator[Row]:
         yield Row(f"{size.name}: head's network", "% of the time", Series((busy,)), goal="below 100")
 
 
-def rows_to_the_end(ended: Mapping[int, Result]) -> Iterator[Row]:
+def rows_to_the_end(ended: Mapping[tuple[int, int], Result]) -> Iterator[Row]:
     """What each task took. Raises ``RuntimeError`` where one did not end, or lost something."""
-    for tasks, result in ended.items():
+    for (nodes, tasks), result in ended.items():
         if result.figures.done < tasks or result.figures.gaps:
             raise RuntimeError(f"Of {tasks} tasks {result.figures.done} ended, with {result.figures.gaps} gaps.")
-        yield Row(
-            f"{tasks} tasks to their end: processor, each task", "ms", Series((1000 * result.processor.real / tasks,))
-        )
+        what = f"{tasks:,} tasks on {nodes * CARDS:,} cards to their end"
+        yield Row(f"{what}: processor, each task", "ms", Series((1000 * result.processor.real / tasks,)))
+        yield Row(f"{what}: processor, each simulated second", "s", Series((result.load,)), goal="below 1")
 
 
 def remarks(found: Sequence[Size]) -> str:

@@ -1,6 +1,6 @@
-"""Once a second: writes the engine's heartbeat, what stages did, what tasks used and how episodes ended.
+"""Once a second: writes the engine's heartbeat, what tasks used, how episodes ended and what workers did.
 
-Commits then reach the disk.
+Of a large cluster, what workers did is asked and written more seldom. Commits then reach the disk.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from .stage_meter import StageMeter
 
 HEARTBEAT = 1.0
 NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
+LOOKED_AT = 128
+"""Workers that are looked at in a second on average, at most. A look at one costs the engine a call, an answer and two
+rows: all that must not grow with the cluster."""
 THIN = 600.0
 """Seconds between two times that old samples are merged."""
 
@@ -50,7 +53,8 @@ class Heartbeat:
         self._look = look or Processes().look
         self._thin = 0.0
         """When old samples are merged next."""
-        self._last = monotonic()
+        self._looked = monotonic()
+        """When workers were looked at last."""
         self._sampled: dict[str, SamplerStats] = {}
         """The totals of each sampler, as it last answered."""
 
@@ -62,14 +66,17 @@ class Heartbeat:
                 await self._beat(supervisor)
 
     async def _beat(self, supervisor: WorkerSupervisor) -> None:
-        await self._ask_samplers(supervisor)
-        now = monotonic()
-        elapsed, self._last = now - self._last, now
+        due = monotonic() - self._looked > between_looks(len(supervisor.devices)) - HEARTBEAT / 2
+        if due:
+            await self._ask_samplers(supervisor)
         state = "draining" if supervisor.draining.is_set() and not supervisor.settling else "running"
         self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
         self._account()
         self._write()
-        self._measure(supervisor, elapsed)
+        if due:
+            now = monotonic()
+            elapsed, self._looked = now - self._looked, now
+            self._measure(supervisor, elapsed)
         await asyncio.to_thread(self._store.barrier)
         await asyncio.to_thread(self._store.checkpoint)
 
@@ -108,12 +115,17 @@ class Heartbeat:
             raise
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
-        """Record what each sampler did; one that does not answer is asked again at the next beat."""
+        """Record what each sampler did; one that does not answer is asked again next time."""
         for name, stats in (await supervisor.sampler_stats(HEARTBEAT)).items():
             before = self._sampled.get(name, NONE_YET)
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - before.busy_seconds), name)
             self._ledger.passes[name] += max(0, stats.passes - before.passes)
             self._sampled[name] = stats
+
+
+def between_looks(workers: int) -> float:
+    """Seconds from one look at so many workers to the next."""
+    return max(HEARTBEAT, workers / LOOKED_AT)
 
 
 def worker_rows(
