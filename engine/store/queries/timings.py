@@ -13,7 +13,7 @@ from typing import Any
 from .reader import Reader
 
 WINDOW = 30.0
-"""Seconds: samples of stages that cover less are those of one look at the workers. Older ones are merged to a minute."""
+"""Seconds: samples of stages that cover less are of one look at the workers. Older ones are merged to a minute."""
 _TIMED = """
 SELECT p.task, p.name AS policy, t.config, g.split, g.component, g.suite, coalesce(g.play, g.id) AS play,
        g.id AS "group", j.member, j.agent, j.spans, j.reward, j.timing
