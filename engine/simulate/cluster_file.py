@@ -90,13 +90,15 @@ class TenantSpec:
 
 @dataclass(frozen=True)
 class FailureSpec:
-    """A node that fails and comes back."""
+    """A node that fails and comes back, or its link alone."""
 
     node: str
     at: float = between(0.0, 0.0, FOREVER)
     """Seconds after which it fails."""
     seconds: float = between(60.0, 0.0, FOREVER)
     """For how long it is away."""
+    link: bool = False
+    """Only its link fails: what is sent arrives when that is back."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +231,17 @@ def _contradictions(spec: ClusterSpec, nodes: tuple[NodeSpec, ...], where: str) 
         )
         for place, failure in enumerate(spec.failures)
         if failure.node not in names
+    ]
+    near = {node.name for node in nodes if node.link == LinkSpec()}
+    says += [
+        ConfigError(
+            f"'failures[{place}].link' is true, and the node {failure.node!r} is reached without a link.",
+            "Write [nodes.link] below that node, or leave `link` out.",
+            where=where,
+            path=f"failures[{place}].link",
+        )
+        for place, failure in enumerate(spec.failures)
+        if failure.link and failure.node in near
     ]
     says += [
         ConfigError(

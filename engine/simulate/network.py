@@ -19,11 +19,14 @@ class Link:
         """Sent so far, in both directions."""
         self.busy = 0.0
         """Seconds in which something was sent."""
+        self.dark = 0.0
+        """Until then nothing goes over it."""
         self._free = 0.0
 
     def send(self, now: float, size: int) -> float:
         """Send bytes; returns when the last of them has left."""
         self.bytes += size
+        now = max(now, self.dark)
         if not self.spec.bandwidth:
             return now
         took = size / self.spec.bandwidth
@@ -38,6 +41,11 @@ class Network:
     def __init__(self, head: LinkSpec, nodes: Mapping[str, LinkSpec]) -> None:
         self.head = Link(head)
         self._links = {name: Link(spec) for name, spec in nodes.items() if spec != LinkSpec()}
+
+    def darken(self, node: str, until: float) -> None:
+        """Let nothing go over a node's link until then; what is under way arrives."""
+        link = self._links[node]
+        link.dark = max(link.dark, until)
 
     def seconds(self, node: str, size: int, now: float) -> float:
         """How long it takes from now on until a node has so many bytes of the head, or the other way round."""

@@ -24,7 +24,8 @@ from ..racing import until_first
 from ..rollout import Renderer
 from ..scheduler import Scheduler
 from ..store import Store, open_database, submit
-from .cluster_file import SHIPPED, Case, ChanceSpec
+from ..workers import BEAT, MISSED
+from .cluster_file import SHIPPED, Case, ChanceSpec, FailureSpec
 from .cores import Cores
 from .device import Device, Shared
 from .engine_time import EngineTime
@@ -42,6 +43,8 @@ from .workers import SimulatedWorkers
 
 YOUNG_OBJECTS = 100_000
 """As in the engine's own process."""
+UNHEARD = BEAT * MISSED
+"""Seconds after which the engine gives up a node of which it hears nothing."""
 
 
 @dataclass(frozen=True)
@@ -198,11 +201,21 @@ class World:
         spec, begun = self._case.spec, self._loop.time()
         async with asyncio.TaskGroup() as group:
             for failure in spec.failures:
-                group.create_task(self._fail(supervisor, begun + failure.at, failure.node, failure.seconds))
+                group.create_task(self._happen(supervisor, begun + failure.at, failure))
             if spec.chance.mean:
                 for node in self._case.nodes:
                     group.create_task(self._fail_by_chance(supervisor, node.name))
             await asyncio.Event().wait()
+
+    async def _happen(self, supervisor: WorkerSupervisor, at: float, failure: FailureSpec) -> None:
+        """A failure of the file. The engine hears nothing of a node with a dark link, and gives it up after a while."""
+        node, seconds = failure.node, failure.seconds
+        if failure.link:
+            await asyncio.sleep(max(0.0, at - self._loop.time()))
+            self.network.darken(node, self._loop.time() + seconds)
+            at, seconds = self._loop.time() + UNHEARD, seconds - UNHEARD
+        if seconds > 0:
+            await self._fail(supervisor, at, node, seconds)
 
     async def _fail_by_chance(self, supervisor: WorkerSupervisor, node: str) -> None:
         for there, away in by_chance(Random(f"{self._seed}/{node}/fails"), self._case.spec.chance):

@@ -12,6 +12,8 @@ from .forked import (
     Template as Template,
 )
 from .handle import (
+    BEAT as BEAT,
+    MISSED as MISSED,
     WorkerHandle as WorkerHandle,
 )
 from .host import (

@@ -39,12 +39,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         + '[[nodes]]\nname = "a"\n'
         + '[[tasks]]\nfile = "lost.toml"\n'
         + '[[failures]]\nnode = "b"\n'
+        + '[[failures]]\nnode = "a"\nlink = true\n'
         + '[[tenants]]\nname = "x"\n[[tenants]]\nname = "x"\n'
         + '[rollout]\ndevices = ["a", "c/gpu 0"]\n'
     )
     told = mistakes(cluster(tmp_path, text))
     assert "2 nodes are called 'a'." in told
     assert "'failures[0].node' is 'b', which no node is called." in told
+    assert "'failures[1].link' is true, and the node 'a' is reached without a link." in told
     assert "the tenant 'x' is named twice." in told
     assert "'rollout.devices' names 'c/gpu 0', and no node is called 'c'." in told
     assert any("cannot be read" in one for one in told)

@@ -26,3 +26,12 @@ def test_a_node_without_a_link_is_the_head() -> None:
     network = Network(LinkSpec(1.0, 1.0), {"here": LinkSpec()})
     assert network.seconds("here", 1_000_000, now=0.0) == 0.0
     assert network.head.bytes == 0
+
+
+def test_what_is_sent_over_a_dark_link_arrives_when_it_is_back() -> None:
+    network = Network(LinkSpec(0.0, 1000.0), {"a": LinkSpec(0.5, 100.0), "b": LinkSpec(0.0, 100.0)})
+    network.darken("a", until=7.0)
+    network.darken("a", until=3.0)
+    assert network.seconds("a", 100, now=2.0) == 5.0 + 1.0 + 0.5
+    assert network.seconds("b", 100, now=2.0) == 1.0, "another link, and the head's own network is free"
+    assert network.seconds("a", 100, now=9.0) == 1.0 + 0.5

@@ -88,6 +88,16 @@ def test_what_the_engine_computes_delays_replies(tmp_path: Path) -> None:
     assert slowed.gaps == slowed.beyond == 0 and slowed.done == 4
 
 
+@pytest.mark.parametrize(("seconds", "lost"), [(20.0, 0), (60.0, 1)])
+def test_a_dark_link_delays_and_a_long_one_loses_the_node(tmp_path: Path, seconds: float, lost: int) -> None:
+    """The engine gives a node up that it has not heard of for half a minute."""
+    dark = f'[[failures]]\nnode = "b"\nlink = true\nat = 3.0\nseconds = {seconds}\n'
+    bright, result = (simulated(tmp_path, NODES + FAR + TASKS + more, f"home {len(more)}") for more in ("", dark))
+    assert result.lost == lost
+    assert result.figures.done == 4 and result.figures.gaps == result.figures.beyond == 0
+    assert max(result.figures.staleness) <= 1 and result.figures.makespan > bright.figures.makespan
+
+
 def test_nodes_fail_by_chance(tmp_path: Path) -> None:
     """Often, but not five times between two steps of a task, which would pause itself then."""
     case = read_case(cluster(tmp_path, NODES + FAR + TASKS))
