@@ -125,7 +125,7 @@ class Heartbeat:
 
 def between_looks(workers: int) -> float:
     """Seconds from one look at so many workers to the next."""
-    return max(HEARTBEAT, workers / LOOKED_AT)
+    return HEARTBEAT * max(1, -(-workers // LOOKED_AT))
 
 
 def worker_rows(
