@@ -80,6 +80,7 @@ from .worker_specs import (
     TRAINER as TRAINER,
     VLLM as VLLM,
     WorkerSpec as WorkerSpec,
+    gguf_of as gguf_of,
     numbered as numbered,
     plan_of as plan_of,
     sampler_spec as sampler_spec,

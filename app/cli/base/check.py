@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.base import BFLOAT16, PRECISIONS
+from marlaas.engine.base import BFLOAT16, GGUF, PRECISIONS
 
 from ... import output
 from ...words.format import count, line, number, size
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 WORTHWHILE = 1.15
 """A setting is only recommended where it is this many times as fast; less is noise."""
 ASKED = ("f32", "f16", "q8_0")
-"""Precisions that are tried where none is named; and bfloat16 where an engine would sample in it."""
-KNOWN = (*PRECISIONS, BFLOAT16)
+"""Precisions that are tried where none is named; bfloat16 where an engine would sample in it, and the GGUF file that
+a base came in."""
+KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
 
 
 def register(family: Verbs) -> None:
@@ -45,7 +46,8 @@ def register(family: Verbs) -> None:
     )
     check.add_argument(
         "--weights", metavar="LIST", type=_precisions, default=None, help="precisions, as in f16,q8_0 (default: "
-        f"{','.join(ASKED)}, and bf16 where an engine would take it; known are {', '.join(KNOWN)})"
+        f"{','.join(ASKED)}, bf16 where an engine would take it, gguf of a base that came in one; known are "
+        f"{', '.join(KNOWN)})"
     )  # fmt: skip
     check.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
 
@@ -82,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
     free = available_memory(settings.resources.memory)
-    asked = args.weights or (*ASKED, *([BFLOAT16] if kept.sampler == BFLOAT16 else []))
+    own = [*([BFLOAT16] if kept.sampler == BFLOAT16 else []), *([GGUF] if base.gguf else [])]
+    asked = args.weights or (*ASKED, *own)
     plans = _plans(base, settings, free, asked, kept.trainer, strict=args.weights is not None)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
@@ -163,7 +166,8 @@ def chosen_precision(base: BaseModel, settings: Settings, free: int, kept: Kept 
 
     try:
         own = with_weights(settings, kept.sampler) if kept.sampler else settings
-        return plan_of(base, own, free, precision=kept.trainer).weights
+        plan = plan_of(base, own, free, precision=kept.trainer)
+        return GGUF if own.rollout.weights == GGUF else plan.weights
     except BaseModelError:
         return ""
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import psutil
 
-from ...base import BFLOAT16, SAMPLERS, BaseModel, MemoryPlan, path_of
+from ...base import BFLOAT16, GGUF, SAMPLERS, BaseModel, MemoryPlan, path_of
 from ...devices import Precision
 from ...fleet import (
     Agreement,
     WorkerSpec,
     compare,
     comparison_tokens,
+    gguf_of,
     sampler_spec,
     stored_as,
     tolerance_of,
@@ -108,7 +109,7 @@ async def _try(
     agreement.check(tolerance_of(settings.rollout, stored, exact), f"The file {file}" if file else "The sampler")
     trial = await measure(sampler, trainer, renderer, home.scratch)
     return Tried(
-        weights=stored,
+        weights=GGUF if settings.rollout.weights == GGUF else stored,
         memory=memory,
         file=str(file or ""),
         file_bytes=file.stat().st_size if file else 0,
@@ -122,9 +123,8 @@ def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPl
     """The GGUF that is sampled from under these settings; None for a sampler that reads none."""
     if not SAMPLERS[settings.rollout.sampler].gguf:
         return None
-    if settings.rollout.gguf:
-        return Path(settings.rollout.gguf)
-    return path_of(base, home.base, memory.weights)
+    gguf = gguf_of(base, settings.rollout)
+    return Path(gguf) if gguf else path_of(base, home.base, memory.weights)
 
 
 async def _start(spec: WorkerSpec, home: Home) -> WorkerHandle:
