@@ -11,6 +11,7 @@ from ...words.format import count, line, size
 from ..verbs import Verbs, add_family, add_verb, home_of
 from . import check
 from .download import download
+from .gguf import from_gguf
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel
@@ -32,7 +33,12 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="Refused while unfinished tasks or adapters of the home belong to another base.",
     )
-    use.add_argument("name", metavar="NAME", help="tiny, a folder, or org/model[@revision] in the Hugging Face cache")
+    use.add_argument(
+        "name",
+        metavar="NAME",
+        help="tiny, a folder, org/model[@revision] in the Hugging Face cache, a GGUF file, or a name of `base list`",
+    )
+    use.add_argument("--yes", action="store_true", help="fetch what has to be fetched, without being asked")
     use.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
     check.register(family)
 
@@ -75,7 +81,7 @@ def run_use(args: argparse.Namespace) -> int:
     import os
     from pathlib import Path
 
-    from marlaas.engine.base import anchored, check_base, forget_others, load_base
+    from marlaas.engine.base import anchored, check_base, forget_made, forget_others, load_base
     from marlaas.engine.daemon import control
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase, check_use
@@ -85,16 +91,23 @@ def run_use(args: argparse.Namespace) -> int:
     home, name = home_of(args), anchored(args.name, Path.cwd())
     if args.download:
         download(name)
-    base = load_base(name)
-    check_base(base)
-    Renderer(base.path)  # refuses a template that cannot hold a conversation
-    control.create_database(home)
-    before = _before(home)
-    check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
+
+    def check(folder: Path | str) -> tuple[BaseModel, HomeBase | None]:
+        base = load_base(folder)
+        check_base(base)
+        Renderer(base.path)  # refuses a template that cannot hold a conversation
+        control.create_database(home)
+        before = _before(home)
+        check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
+        return base, before
+
+    name = from_gguf(home, name, check, args.yes) or name
+    base, before = check(anchored(name, home.root))
     other = before is None or before.fingerprint != base.fingerprint
     stopped = other and control.stop(home)
     write_base(home.config, name)
-    freed = forget_others(home.base, base.fingerprint) if other else 0
+    freed, stay = forget_made(home.bases, base.path) if other else (0, [])
+    freed += forget_others(home.base, base.fingerprint) if other else 0
     if args.json:
         output.result_json(
             {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
@@ -104,7 +117,11 @@ def run_use(args: argparse.Namespace) -> int:
     if stopped:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
     if freed:
-        output.talk(f"Removed the llama.cpp files of other bases: {size(freed)}.")
+        output.talk(f"Removed the files made of other bases: {size(freed)}.")
+    for folder in stay:
+        output.talk(
+            f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
+        )
     note = _without_gguf(base, home)
     if note:
         output.talk(note)
