@@ -320,22 +320,22 @@ def _rows(path: Path, header: GgufHeader, tensor: Mapped) -> Iterator[NDArray[An
 
 def check_ids(path: Path, tokenizer: Path) -> None:
     """Raise ``BaseModelError`` where llama.cpp reads other tokens from the file; does nothing without llama.cpp."""
-    from ctypes import c_void_p
-
     from tokenizers import Tokenizer
 
+    try:
+        ours = Tokenizer.from_file(str(tokenizer))
+    except Exception as error:  # the tokenizers package raises bare Exceptions
+        raise BaseModelError(f"the GGUF file's tokenizer is damaged: {error}.", FOLDER) from error
     try:
         import llama_cpp.llama_cpp as llama
     except (ImportError, OSError, RuntimeError):
         return
-    quiet = llama.llama_log_callback(lambda level, text, data: None)
-    llama.llama_log_set(quiet, c_void_p(0))
     settings = llama.llama_model_default_params()
     settings.vocab_only = True
     model = llama.llama_model_load_from_file(str(path).encode(), settings)
     if not model:
         raise BaseModelError("llama.cpp cannot read the GGUF file's tokenizer.", "It may be damaged: copy it again.")
-    vocabulary, ours = llama.llama_model_get_vocab(model), Tokenizer.from_file(str(tokenizer))
+    vocabulary = llama.llama_model_get_vocab(model)
     controls = [token.content for token in ours.get_added_tokens_decoder().values()]
     for text in (*PROBES, "".join(f"{token}a" for token in controls[:50])):
         data = text.encode()
