@@ -51,11 +51,29 @@ SLIDING = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_t
 READ_BY = {"llama": ("attention_bias", "mlp_bias"), "qwen2": SLIDING, "qwen3": ("attention_bias", *SLIDING)}
 """Further keys that transformers reads for one architecture."""
 HARMLESS = {
-    *("architectures", "dtype", "torch_dtype", "transformers_version", "use_cache", "initializer_range", "pretraining_tp"),
+    *(
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+        "initializer_range",
+        "pretraining_tp",
+    ),
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "decoder_start_token_id"),
     *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
     *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "classifier_dropout", "attn_implementation"),
-    *("max_length", "min_length", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "typical_p", "num_beams"),
+    *(
+        "max_length",
+        "min_length",
+        "max_new_tokens",
+        "do_sample",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "num_beams",
+    ),
     *("num_beam_groups", "diversity_penalty", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
     *("encoder_no_repeat_ngram_size", "early_stopping", "num_return_sequences", "remove_invalid_values"),
     *("exponential_decay_length_penalty", "generation_config", "return_dict", "return_dict_in_generate"),
@@ -118,7 +136,9 @@ def read_config(path: Path) -> BaseConfig:
             )
         if raw.get("quantization_config") or raw.get("quantization"):
             settings = raw.get("quantization_config") or {}
-            raise quantised(path.parent, f"{path.name} has a quantization_config", str(settings.get("quant_method", "")))
+            raise quantised(
+                path.parent, f"{path.name} has a quantization_config", str(settings.get("quant_method", ""))
+            )
         return _config(raw)
     except _Refused as error:
         raise BaseModelError(

@@ -46,8 +46,8 @@ def check_plain(folder: Path) -> None:
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
         raise BaseModelError(
             "the base model folder holds pickled weights only (*.bin), and marlaas reads *.safetensors.",
-            f"""Convert them: python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained('{folder}')"""
-            f""".save_pretrained('{folder}')" """.rstrip(),
+            'Convert them: python -c "from transformers import AutoModelForCausalLM as M;'
+            f" M.from_pretrained('{folder}').save_pretrained('{folder}')\"",
             where=str(folder),
         )
     raise BaseModelError("the base model folder holds no *.safetensors weights.", where=str(folder))

@@ -231,7 +231,9 @@ class Renderer:
     def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
         """The template's text with marks in place of replies."""
         if tools and not self.shows_tools:
-            raise BaseModelError(NO_TOOLS, "Describe the tools in the system prompt, or choose a base that knows tools.")
+            raise BaseModelError(
+                NO_TOOLS, "Describe the tools in the system prompt, or choose a base that knows tools."
+            )
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
         marks = Placeholders(self.vocabulary.guard(texts, len(replies)), replies, self._trims)

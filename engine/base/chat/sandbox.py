@@ -43,7 +43,7 @@ _NO_FILTERS = ("filesizeformat", "pprint", "random", "striptags", "urlize", "wor
 
 
 class Generation(Extension):
-    """transformers' ``{% generation %} … {% endgeneration %}`` around what the assistant says; renders what is inside."""
+    """transformers' ``{% generation %} … {% endgeneration %}`` around assistant turns; renders what is inside."""
 
     tags: ClassVar[set[str]] = {"generation"}
 
