@@ -83,7 +83,7 @@ HARMLESS = {
     *("model_name", "name_or_path", "transformers.js_config", "unsloth_fixed", "unsloth_version", "use_mrope"),
 }
 """Keys that cannot change a log-probability here: names, tokens, dropout, settings of generation and of training."""
-PLAIN = (None, False, [], {}, "")
+PLAIN: tuple[Any, ...] = (None, False, [], {}, "")
 """Values that switch nothing on."""
 
 
@@ -244,6 +244,8 @@ def _unread(raw: dict[str, Any], architecture: str) -> tuple[str, ...]:
     """The settings that could matter and that nobody reads."""
     read = READ | HARMLESS | {*READ_BY[architecture]}
     found = {key: value for key, value in raw.items() if key not in read and not key.startswith("_")}
+    if set(found.get("layer_types") or ()) <= {"full_attention"}:
+        found.pop("layer_types", None)
     return tuple(f"{key} = {json.dumps(value)[:60]}" for key, value in found.items() if value not in PLAIN)
 
 

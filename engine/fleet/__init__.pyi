@@ -53,6 +53,7 @@ from .processes import (
 from .reference import (
     check_comparison as check_comparison,
     compare_base as compare_base,
+    compare_once as compare_once,
     spoken_comparison as spoken_comparison,
 )
 from .routing.assignment import (

@@ -29,6 +29,8 @@ from ..base import (
     UNVERIFIED,
     BaseModel,
     Comparison,
+    checksum,
+    comparison_of,
     keep_comparison,
     load_base,
     parameters,
@@ -57,6 +59,13 @@ PATIENCE = 3600.0
 """Seconds that the comparison may take."""
 PROGRAM = 1_200 << 20
 """Bytes that Python, torch and transformers take."""
+
+
+async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
+    """Compare a base that was never compared. Raises ``BaseModelError`` as ``check_comparison`` does."""
+    result = comparison_of(base, home) or await compare_base(base, home, free)
+    check_comparison(base, result)
+    return result
 
 
 async def compare_base(base: BaseModel, home: Path, free: int) -> Comparison:
@@ -134,9 +143,11 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     logging.disable(logging.WARNING)
     began = time.monotonic()
-    result = compare_here(load_base(sys.argv[2]))
+    base = load_base(sys.argv[2])
+    result = compare_here(base)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(json.dumps(asdict(replace(result, seconds=round(time.monotonic() - began, 1), memory=peak))))
+    result = replace(result, seconds=round(time.monotonic() - began, 1), memory=peak, checksum=checksum(base))
+    print(json.dumps(asdict(result)))
 
 
 def compare_here(base: BaseModel) -> Comparison:
@@ -259,7 +270,7 @@ def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
     from safetensors import safe_open
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    opened = [safe_open(file, "pt") for file in base.weight_files]
+    opened: list[Any] = [safe_open(file, "pt") for file in base.weight_files]
     held = {name: file for file in opened for name in file.keys()}  # noqa: SIM118
 
     def fill(module: Any, prefix: str) -> None:
@@ -268,7 +279,8 @@ def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
 
     config = AutoConfig.from_pretrained(base.path, local_files_only=True)
     with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        factory: Any = AutoModelForCausalLM
+        model = factory.from_config(config, dtype=torch.float32).eval()
     inner = model.model
     inner.rotary_emb = type(inner.rotary_emb)(config=config)  # its frequencies are computed, not loaded
     fill(inner.norm, "model.norm.")
@@ -283,7 +295,7 @@ def score_by_transformers(base: BaseModel, tokens: Tokens) -> Tensor:
         head = table if config.tie_word_embeddings else held["lm_head.weight"].get_tensor("lm_head.weight")
         del table
         head, scores = head.float(), []
-        for part, wanted in zip(hidden.split(128), ids[1:].split(128), strict=True):
+        for part, wanted in zip(torch.split(hidden, 128), torch.split(ids[1:], 128), strict=True):
             scores.append((part @ head.T).log_softmax(-1).gather(1, wanted[:, None])[:, 0])
         return torch.cat(scores)
 

@@ -11,6 +11,7 @@ from ...words.format import count, line, size
 from ..verbs import Verbs, add_family, add_verb, home_of
 from . import check
 from .download import download
+from .reference import warn
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel
@@ -48,7 +49,7 @@ def run_list(args: argparse.Namespace) -> int:
         output.result_json([asdict(row) for row in rows])
         return output.OK
     output.result_table(
-        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "PROBLEM"),
+        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "REFERENCE", "PROBLEM"),
         [
             (
                 row.name,
@@ -57,6 +58,7 @@ def run_list(args: argparse.Namespace) -> int:
                 "-" if row.size is None else size(row.size),
                 "-" if row.context is None else str(row.context),
                 "yes" if row.used else "",
+                row.reference,
                 row.problem,
             )
             for row in rows
@@ -87,7 +89,7 @@ def run_use(args: argparse.Namespace) -> int:
         download(name)
     base = load_base(name)
     check_base(base)
-    Renderer(base.path)  # refuses a template that cannot hold a conversation
+    renderer = Renderer(base.path)  # refuses a template that cannot hold a conversation
     control.create_database(home)
     before = _before(home)
     check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
@@ -105,6 +107,9 @@ def run_use(args: argparse.Namespace) -> int:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
     if freed:
         output.talk(f"Removed the llama.cpp files of other bases: {size(freed)}.")
+    warn(base)
+    if renderer.warning:
+        output.talk(line(renderer.warning))
     note = _without_gguf(base, home)
     if note:
         output.talk(note)

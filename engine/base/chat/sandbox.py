@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
@@ -45,7 +45,7 @@ _NO_FILTERS = ("filesizeformat", "pprint", "random", "striptags", "urlize", "wor
 class Generation(Extension):
     """transformers' ``{% generation %} … {% endgeneration %}`` around assistant turns; renders what is inside."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012
 
     def parse(self, parser: Parser) -> nodes.Node:
         """As there, names that are set inside are not known outside."""
