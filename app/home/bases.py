@@ -48,7 +48,7 @@ def list_bases(home: Home) -> list[BaseRow]:
     rows = [_row(name, used=name == used or (folder is not None and folder == _folder(name))) for name in names + made]
     if not any(row.used for row in rows):
         rows.insert(len(SHIPPED), _row(used, True))
-    rows += [_gguf_row(file.name, file.path) for file in stored_files()]
+    rows += [_gguf_row(name, path) for name, path in stored_files().items()]
     return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
 
 
