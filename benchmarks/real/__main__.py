@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from .. import ROOT
-from .runs import ALONE, AT_ONCE, ENVIRONMENTS, TOKENS, compare, train
+from .runs import ALONE, AT_ONCE, ENVIRONMENTS, LONGEST, SEEDS, STEPS, THEIRS, TOKENS, compare, train
 
 STORED = ROOT / "benchmarks" / "results" / "data" / "real"
-PARTS = (*(f"trl_{name}" for name in TOKENS), *(f"{ALONE}_{name}" for name in ENVIRONMENTS), AT_ONCE)
+PARTS = (*(f"{THEIRS}_{name}" for name in TOKENS), *(f"{ALONE}_{name}" for name in ENVIRONMENTS), AT_ONCE)
 UNFINISHED = 75
 """``EX_TEMPFAIL``: the same command continues."""
 
@@ -23,10 +23,10 @@ UNFINISHED = 75
 def measure(part: str, folder: Path, deadline: float, steps: int = 0) -> bool:
     """Measure what is missing of a part until ``deadline``, by the monotonic clock; whether all is there."""
     kind, _, name = part.rpartition("_")
-    if kind == "trl":
-        return compare(name, folder, deadline, *([(1, steps)] if steps else []))
+    if kind == THEIRS:
+        return compare(name, folder, deadline, (1, steps) if steps else (SEEDS, STEPS))
     environments = ENVIRONMENTS if part == AT_ONCE else (name,)
-    return train(environments, AT_ONCE if part == AT_ONCE else ALONE, folder, deadline, *([steps] if steps else []))
+    return train(environments, AT_ONCE if part == AT_ONCE else ALONE, folder, deadline, steps or LONGEST)
 
 
 def main() -> int:

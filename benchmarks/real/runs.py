@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.home.paths import Home
@@ -87,7 +88,7 @@ def load(folder: Path, arm: str, environment: str) -> list[Record]:
     return sorted((Record(**one) for one in tuples), key=lambda record: record.seed)
 
 
-def _tuples(value: object) -> object:
+def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
@@ -206,6 +207,7 @@ def _follow(reader: Reader, deadline: float) -> float:
 
 def _record(reader: Reader, row: TaskRow, arm: str, seed: int, spent: Path) -> Record:
     steps, episodes = reader.steps(row.id), 64
+    seconds, others = json.loads(spent.read_text(encoding="utf-8"))
     return Record(
         row.name,
         arm,
@@ -214,7 +216,8 @@ def _record(reader: Reader, row: TaskRow, arm: str, seed: int, spent: Path) -> R
         tuple(step.metrics["tokens"] / episodes for step in steps),
         tuple((one.step, one.score or 0.0, one.stderr) for one in reader.evals(row.id)),
         (steps[-1].created - (row.started or 0.0)) / len(steps),
-        *json.loads(spent.read_text(encoding="utf-8")),
+        seconds,
+        others,
         *_here(),
     )
 

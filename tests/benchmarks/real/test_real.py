@@ -20,7 +20,7 @@ from marlaas.engine.submission import taskfile
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
 
-from ...plugins.adapters.playing import calls, played
+from ...plugins.adapters.playing import Said, calls, played
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
@@ -75,18 +75,17 @@ async def test_a_tool_is_called_once_and_its_result_reported(form: str) -> None:
     environments = load(PLUGINS / "real")
     assert set(environments) == set(ENVIRONMENTS)
     row = {"preamble": "", "prompt": "What is 47 times 6?", "answer": "47*6"}
-    right, wrong, first = [calls("calc", expression="47*6"), calls("calc", expression="47*7"), "It is 282."], [], 0.0
-    if form == "prompt":
-        right, wrong, first = ["<calc>47*6</calc>"], ["<calc>47*7</calc>"], 0.1
-    else:
-        right, wrong = [right[0]], [right[1]]
-    for script, worth in (
-        ([*right, "282"], 1.0),
-        ([*right, "The answer is 282"], 0.7),
-        ([*wrong, "329"], 0.3),
-        (["I call <calc>47*6</calc> now."], first),
+    in_text = form == "prompt"
+    right = "<calc>47*6</calc>" if in_text else calls("calc", expression="47*6")
+    wrong = "<calc>47*7</calc>" if in_text else calls("calc", expression="47*7")
+    scripts: list[tuple[list[Said], float]] = [
+        ([right, "282"], 1.0),
+        ([right, "The answer is 282"], 0.7),
+        ([wrong, "329"], 0.3),
+        (["I call <calc>47*6</calc> now."], 0.1 if in_text else 0.0),
         (["It is 282."], 0.0),
-    ):
+    ]
+    for script, worth in scripts:
         reward, ep, model = await played(environments["tool"], script, row, config={"form": form})
         assert reward == pytest.approx(worth), (script, reward)
         assert len(model.asks) == len(script), ep
