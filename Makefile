@@ -128,9 +128,9 @@ bench: dev
 bench-guard: dev
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
-# Takes the pictures in docs/ from a real demo while it runs; a minute.
+# Takes the pictures in docs/ from a real demo while it runs; a minute. REAL=BASE: two of them on that base; minutes.
 pictures: dev
-	@$(BIN)/python -m tools.pictures
+	@$(BIN)/python -m tools.pictures $(if $(REAL),--real $(REAL))
 
 # Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes.
 lock: dev
