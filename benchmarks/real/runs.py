@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -48,7 +49,7 @@ TARGET = 0.8
 PROMPTS = 64
 PASS = 16
 """Episodes of one pass of TRL: with 64, a pass keeps 10 GB for the gradient, and is no faster."""
-POLL = 1.0
+POLL, HOUR = 1.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def theirs(environment: str, seed: int, steps: int, home: Path, deadline: float)
         "alpha": fixed.ALPHA,
     }
     began = time.time()
-    run = trl_side.launch(python, settings, home, all_cores(), KEEPING, deadline - time.monotonic())
+    run = trl_side.launch(python, settings, home, all_cores(), KEEPING, min(HOUR, deadline - time.monotonic()))
     took = time.time() - began
     scores = tuple((at, fmean(got), stdev(got) / len(got) ** 0.5) for at, got in ((0, run.before), (steps, run.after)))
     shutil.rmtree(home)
@@ -242,7 +243,10 @@ def compare(environment: str, folder: Path, deadline: float, size: tuple[int, in
             home = HOMES / f"{arm}_{environment}_{seed}"
             print(f"  {arm}, {environment}, seed {seed}", flush=True)
             if arm == THEIRS:
-                save(theirs(environment, seed, steps, home, deadline), folder)
+                try:
+                    save(theirs(environment, seed, steps, home, deadline), folder)
+                except subprocess.TimeoutExpired:
+                    return False
                 continue
             shutil.rmtree(home, ignore_errors=True)
             for record in ours({environment: compared(environment, seed, steps)}, OURS, seed, home, deadline):

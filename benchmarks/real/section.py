@@ -81,8 +81,9 @@ def compared(name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Ite
         ("held-out score after", lambda one: one.held_out[-1][1]),
     ):
         mine, their = ([100 * read(one) for one in side] for side in (ours, theirs))
-        means = [Series((fmean(values),)) for values in (mine, their)]
-        yield Row(f"{name}: {what}", "%", means[0], means[1], other, higher_is_better=True)
+        for side, values in (("marlaas", mine), ("TRL", their)):
+            of_seeds = Series((min(values), fmean(values), max(values)))
+            yield Row(f"{name}: {what}, {side}: mean and range of seeds", "%", of_seeds, interval=True)
         if len(mine) > 1 and "before" not in what:
             yield difference(f"{name}: {what}, marlaas − TRL", mine, their, "0 inside")
 

@@ -24,19 +24,21 @@ from ..waiting import unfinished
 pytestmark = [pytest.mark.real, pytest.mark.processes, pytest.mark.timeout(3600)]
 
 HALF_AN_HOUR = 1800.0
-STEPS, KILLED_AFTER = 5, 4
+STEPS, KILLED_AFTER, PROMPTS = 6, 4, 32
 TASK: dict[str, Any] = {
     "steps": STEPS,
-    "train": {"groups_per_step": 4, "group_size": 8, "learning_rate": 2e-4},
-    "sampling": {"max_tokens": 32, "max_episode_tokens": 32},
-    "eval": {"prompts": 32},
+    "sampling": {"max_tokens": 48, "max_episode_tokens": 48},
+    "eval": {"prompts": PROMPTS},
 }
+WHOLE, SMALL = ({"groups_per_step": groups, "group_size": 8, "learning_rate": 2e-4} for groups in (8, 2))
+LEARNED = 0.1
+"""Eight such steps took the reward of ``facts`` from 0.12 to 0.88."""
 
 
 @pytest.fixture(scope="module")
-def number(exact: Lab) -> int:
-    """The task ``number``, done."""
-    task = exact.submit("number", "real/number", **TASK)
+def facts(exact: Lab) -> int:
+    """The task ``facts``, done."""
+    task = exact.submit("facts", "real/facts", train=WHOLE, **TASK)
     assert not unfinished(exact, [task], HALF_AN_HOUR)
     return task
 
@@ -54,46 +56,45 @@ def spoken(lab: Lab, task: int, split: str) -> list[tuple[list[int], list[int]]]
     return [(tokens[~mask].tolist(), tokens[mask].tolist()) for tokens, mask in pairs]
 
 
-def test_number_learns_and_both_stages_agree(exact: Lab, number: int) -> None:
+def test_facts_are_learned_and_both_stages_agree(exact: Lab, facts: int) -> None:
     with Reader(exact.home.database) as reader:
-        steps, evals = reader.steps(number), reader.evals(number)
+        steps, evals = reader.steps(facts), reader.evals(facts)
     rewards = [step.metrics["reward"] for step in steps]
-    assert len(rewards) == STEPS and fmean(rewards[-2:]) >= fmean(rewards[:2]) - 0.05
-    before, after = evals[0], evals[-1]
-    assert before.score is not None and after.score is not None
-    assert after.score >= before.score - before.stderr - after.stderr
+    assert len(rewards) == STEPS and fmean(rewards[-2:]) >= fmean(rewards[:2]) + LEARNED
+    before, after = evals[0].score, evals[-1].score
+    assert before is not None and after is not None and after >= before + LEARNED
     assert max(step.metrics["drift_max"] for step in steps if step.metrics.get("staleness") == 0) < 0.01
     assert max(step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics) < 0.05
-    exact.sound(number)
+    exact.sound(facts)
 
 
-def test_prompts_are_tokens_of_transformers_and_replies_text(exact: Lab, number: int, base: Path) -> None:
+def test_prompts_are_tokens_of_transformers_and_replies_text(exact: Lab, facts: int, base: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(base)
-    rows = [row["prompt"] for split in ("train", "eval") for row in grading.rows("number", split)]
+    rows = [row["prompt"] for split in ("train", "eval") for row in grading.rows("facts", split)]
     asked = ([{"role": "user", "content": ask}] for ask in rows)
     encoded = (tokenizer.apply_chat_template(ask, add_generation_prompt=True, return_dict=True) for ask in asked)
     rendered = {tuple(one["input_ids"]) for one in encoded}
-    said = [*spoken(exact, number, "train"), *spoken(exact, number, "eval")]
-    assert len(said) >= STEPS * 32 + 2 * 32
+    said = [*spoken(exact, facts, "train"), *spoken(exact, facts, "eval")]
+    assert len(said) >= STEPS * 64 + 2 * PROMPTS
     assert {tuple(prompt) for prompt, _ in said} <= rendered
     replies = [tokenizer.decode(reply, skip_special_tokens=True) for _, reply in said]
     readable = [text for text in replies if text.strip() and all(c.isprintable() or c.isspace() for c in text)]
-    assert len(readable) > 0.5 * len(replies) and any(any(c.isdigit() for c in text) for text in readable)
+    assert len(readable) > 0.9 * len(replies) and sum(text.lstrip("`json \n")[:1] == "{" for text in readable) > 50
 
 
-def test_peft_speaks_as_the_exported_adapter_did(exact: Lab, number: int, base: Path, tmp_path: Path) -> None:
+def test_peft_speaks_as_the_exported_adapter_did(exact: Lab, facts: int, base: Path, tmp_path: Path) -> None:
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     out = tmp_path / "taken"
-    exact.marlaas("adapters", "export", str(number), "--version", "last", "--out", str(out))
+    exact.marlaas("adapters", "export", str(facts), "--version", "last", "--out", str(out))
     (config,) = out.rglob("adapter_config.json")
     plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     model = PeftModel.from_pretrained(plain, str(config.parent)).eval()
-    said = spoken(exact, number, "eval")[-32:]  # greedy replies of the last version
+    said = spoken(exact, facts, "eval")[-PROMPTS:]  # greedy replies of the last version
     moved, same = 0, 0
     with torch.inference_mode():
         for prompt, reply in said:
@@ -102,13 +103,13 @@ def test_peft_speaks_as_the_exported_adapter_did(exact: Lab, number: int, base: 
             same += likeliest == reply
             with model.disable_adapter():
                 moved += model(tokens).logits[0, len(prompt) - 1 : -1].argmax(-1).tolist() != reply
-    assert same >= 31, f"PEFT agrees with {same} of 32 greedy replies"
+    assert same >= PROMPTS - 1, f"PEFT agrees with {same} of {PROMPTS} greedy replies"
     assert moved, "without the adapter some reply would have been another"
 
 
 def test_three_tasks_survive_a_killed_engine(by_default: Lab) -> None:
     lab = by_default
-    tasks = [lab.submit(name, f"real/{name}", **TASK) for name in ("number", "facts", "capital")]
+    tasks = [lab.submit(name, f"real/{name}", train=SMALL, **TASK) for name in ("number", "facts", "capital")]
     deadline = time.monotonic() + HALF_AN_HOUR
     while sum(lab.row(task).step for task in tasks) < KILLED_AFTER:
         assert time.monotonic() < deadline, json.dumps([lab.show(task) for task in tasks])
