@@ -31,6 +31,8 @@ def check_config(config: PolicyConfig) -> None:
         ("clip_norm", config.clip_norm, config.clip_norm >= 0, "0 (off) or more"),
         ("importance_cap", config.importance_cap, config.importance_cap > 0, "above 0"),
         ("importance_floor", floor, 0 <= floor <= config.importance_cap, "from 0 to importance_cap"),
+        ("clip_dual", config.clip_dual or 1.0, (config.clip_dual or 1.0) >= 1, "at least 1"),
+        ("geometric_cap", config.geometric_cap, config.geometric_cap >= 1, "at least 1"),
         ("clip_low", config.clip_low or 0.0, 0 <= (config.clip_low or 0.0) <= 1, "from 0 to 1"),
         ("clip_high", config.clip_high or 0.0, (config.clip_high or 0.0) >= 0, "0 or more"),
         ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
