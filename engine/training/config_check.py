@@ -36,6 +36,7 @@ def check_config(config: PolicyConfig) -> None:
         ("clip_low", config.clip_low or 0.0, 0 <= (config.clip_low or 0.0) <= 1, "from 0 to 1"),
         ("clip_high", config.clip_high or 0.0, (config.clip_high or 0.0) >= 0, "0 or more"),
         ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
+        ("kl", config.kl, not config.reference or config.kl > 0, "above 0 with a reference"),
         ("entropy", config.entropy, config.entropy >= 0, "0 (off) or more"),
         ("denominator", config.denominator, config.denominator > 0, "above 0"),
         ("temperature", config.temperature, config.temperature > 0, "above 0"),
