@@ -117,6 +117,7 @@ from .sealed import (
     verify as verify,
 )
 from .sizes import (
+    AGAIN as AGAIN,
     EXACT as EXACT,
     FLOAT as FLOAT,
     HALVED as HALVED,

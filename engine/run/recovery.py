@@ -100,7 +100,7 @@ async def _start_of(first: Version) -> str:
     except (AdapterDamaged, AdapterMissing) as error:
         raise AdapterError(
             f"The version that the task started from cannot be read: {error.message}",
-            "The KL term needs it. Submit the task again, or with `kl_reference = \"base\"`.",
+            'The KL term needs it. Submit the task again, or with `kl_reference = "base"`.',
         ) from error
     return first.path
 

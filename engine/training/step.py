@@ -35,7 +35,7 @@ class Step:
 
 
 def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
-    """Make all updates of the step. One whose gradient is zero changes nothing: neither weights, moments nor their count.
+    """Make all updates of the step. One whose gradient is zero changes nothing, not even the count of updates.
 
     Each epoch after the first makes a pass over every group with a signal again, at the weights that the epoch before
     left. Raises ``AdapterError``, with the evidence, if a loss or a gradient is not finite.

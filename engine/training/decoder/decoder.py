@@ -22,7 +22,7 @@ from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted
 from .matrix import Dense, Matrix, loaded_as
-from .packing import PackedBatch, packed_batches
+from .packing import ROUND_SLOTS, PackedBatch, packed_batches, places_within
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
 SMALLEST = 16
@@ -93,8 +93,11 @@ class Decoder:
         """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
+        # a batch's attention pads to its longest prompt and its longest answer, which may be those of two sequences
+        attended = 2 * (max(lengths, default=0) + ROUND_SLOTS)
+        keeping, again = self._budget.tokens(self._config, attended), self._budget.most_tokens(self._config, attended)
         self._largest = (0, 0)
-        for batch in packed_batches(jobs, self._budget.tokens(self._config, max(lengths, default=0))):
+        for batch in packed_batches(jobs, places_within(keeping), places_within(again)):
             self._largest = max(self._largest, _size(batch))
             yield batch
 

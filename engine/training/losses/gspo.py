@@ -26,4 +26,3 @@ def gspo(view: TokenView, config: PolicyConfig) -> TokenLoss:
     values, clipped = clipped_objective(ratios, view.advantage, config)
     left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(values.masked_fill(left_out, 0.0), clipped | left_out)
-
