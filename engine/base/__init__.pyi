@@ -89,6 +89,7 @@ from .modules import (
     check_adapter as check_adapter,
     linear_shapes as linear_shapes,
     pairs as pairs,
+    unadapted as unadapted,
 )
 from .needs import (
     RANK as RANK,

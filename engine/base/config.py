@@ -22,6 +22,8 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
 """Other architectures' keys for the sizes that are required."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys of different architectures for the number of experts in a layer."""
 ROPE_SETTINGS = {
     "linear": ("factor",),
     "yarn": ("factor",),
@@ -55,6 +57,8 @@ class BaseConfig:
     """Empty for plain rotary positions, else ``rope_type`` and its parameters."""
     tie_word_embeddings: bool = False
     sliding_window: bool = False
+    experts: int = 0
+    """Experts of a layer, of which each token takes some; 0 without a mixture."""
 
 
 def read_config(path: Path) -> BaseConfig:
@@ -108,6 +112,7 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
         rope_scaling={} if kind == "default" else {"rope_type": kind, **rope},
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         sliding_window=bool(raw.get("use_sliding_window", False)),
+        experts=max(int(raw.get(key) or 0) for key in EXPERTS),
     )
 
 

@@ -75,7 +75,7 @@ def run_use(args: argparse.Namespace) -> int:
     import os
     from pathlib import Path
 
-    from marlaas.engine.base import anchored, check_base, forget_others, load_base
+    from marlaas.engine.base import anchored, check_base, forget_others, load_base, unadapted
     from marlaas.engine.daemon import control
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase, check_use
@@ -105,9 +105,9 @@ def run_use(args: argparse.Namespace) -> int:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
     if freed:
         output.talk(f"Removed the llama.cpp files of other bases: {size(freed)}.")
-    note = _without_gguf(base, home)
-    if note:
-        output.talk(note)
+    for note in (_without_gguf(base, home), unadapted(base.config)):
+        if note:
+            output.talk(line(note))
     overriding = os.environ.get("MARLAAS_BASE")
     if overriding and anchored(overriding, Path.cwd()) != name:
         output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")
