@@ -196,9 +196,7 @@ def _large_steps(found: Figures) -> str:
 
 def _kl_runaway(found: Figures) -> str:
     if "limit" in found:
-        return (
-            f"the KL divergence is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
-        )
+        return f"the KL divergence is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
     if "far" in found:
         return f"the KL divergence is {number(found['now'])} nats per token: it would hardly ever write that."
     return (

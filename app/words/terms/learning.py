@@ -74,7 +74,7 @@ TERMS = (
     ),
     Term(
         "KL",
-        "distance to the base, or with `kl_reference = \"start\"` to the start version, in nats per token; only with a KL"
+        'distance to the base, or with `kl_reference = "start"` to the start version, in nats per token; only with a KL'
         " term",
         names=("kl divergence", "divergence"),
         kind="metric",

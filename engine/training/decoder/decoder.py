@@ -101,6 +101,10 @@ class Decoder:
             self._largest = max(self._largest, _size(batch))
             yield batch
 
+    def keeps_all(self, batch: PackedBatch) -> bool:
+        """True if the layers keep all for the backward pass; else they are computed once more in it."""
+        return self._budget.keeps_all(self._config, *_size(batch))
+
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
@@ -116,7 +120,7 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
-        keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
+        keep = Keep.ALL if self.keeps_all(batch) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         slopes = criterion(logp.cpu(), entropy.cpu())
         grad = slopes.logp.to(logp.device, non_blocking=True)
