@@ -16,7 +16,7 @@ from ..base import BaseModel
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
 from ..fairness import Ledger
-from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop
+from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop, precision_words
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -37,7 +37,7 @@ class Engine:
     def __init__(
         self, home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store
     ) -> None:
-        self._home, self._base_name, self._placement_plan, self._store = home, settings.base, placement_plan, store
+        self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
         self._environments = EnvironmentService(
             [BUNDLED_PLUGINS, home.plugins],
@@ -65,6 +65,7 @@ class Engine:
             lambda failed, ours: planner.plan(failed, ours, self._rebalancing.times),
             self._api.endpoints,
             cluster,
+            measure=planner.measure,
         )
         self._rebalancing = Rebalancing(
             supervisor,
@@ -109,12 +110,13 @@ class Engine:
             await self._stop()
 
     async def _tell_that_it_serves(self) -> None:
-        store, plan = self._store, self._placement_plan
+        store, plan = self._store, self._supervisor.placement_plan
         self._serves = True
         store.telemetry.environments(self._environments.infos())
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
-        self._log("engine", f"The engine serves {self._home.root} with the base {self._base_name!r}.", "info")
+        self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
         self._log("base", in_words(plan.memory), "info")
+        self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
         if self._supervisor.warning:
             self._log("base", self._supervisor.warning, "warning")

@@ -22,7 +22,12 @@ from .placement.balance import (
     card_seconds as card_seconds,
     modelled as modelled,
 )
+from .placement.place import (
+    choices_of as choices_of,
+)
 from .placement.processor import (
+    best as best,
+    copies as copies,
     decides_precision as decides_precision,
     decides_weights as decides_weights,
     is_small as is_small,
@@ -35,6 +40,8 @@ from .placement.speed import (
     sampling_speed as sampling_speed,
 )
 from .placement.wishes import (
+    Copy as Copy,
+    CopySpeed as CopySpeed,
     Times as Times,
 )
 from .placement.words import (
@@ -46,6 +53,7 @@ from .placement_plan import (
     on_processor as on_processor,
     placed as placed,
     plans_of as plans_of,
+    precision_words as precision_words,
 )
 from .processes import (
     WorkerProcesses as WorkerProcesses,
@@ -85,6 +93,8 @@ from .worker_specs import (
     sampler_spec as sampler_spec,
     stored_as as stored_as,
     trainer_spec as trainer_spec,
+    wanted_of as wanted_of,
+    with_copy as with_copy,
     with_sampler as with_sampler,
 )
 from .yielding.decision import (

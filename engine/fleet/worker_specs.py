@@ -41,6 +41,7 @@ from ..home import Home, Settings
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
+from .placement.wishes import Copy
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -132,11 +133,15 @@ def of_kind(settings: Settings, kind: str) -> Settings:
 
 
 def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
-    """The settings for the sampler of an assignment on the processor, which says whether torch is in bfloat16."""
+    """The settings for the sampler of an assignment on the processor."""
     own = of_kind(settings, assignment.kind)
-    if assignment.kind == "torch" and assignment.weights:
-        own = replace(own, rollout=replace(own.rollout, weights=assignment.weights))
-    return own
+    return with_copy(own, Copy(assignment.kind, assignment.weights))
+
+
+def with_copy(settings: Settings, copy: Copy) -> Settings:
+    """The settings under which a sampler keeps exactly this copy."""
+    rollout = replace(settings.rollout, sampler=copy.sampler)
+    return replace(settings, rollout=replace(rollout, weights=copy.weights) if copy.weights else rollout)
 
 
 def plan_of(
