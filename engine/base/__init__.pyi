@@ -103,6 +103,7 @@ from .needs import (
 from .precision import (
     BFLOAT16 as BFLOAT16,
     BITS as BITS,
+    GGUF as GGUF,
     PRECISIONS as PRECISIONS,
     REPEATABLE as REPEATABLE,
     WRITTEN as WRITTEN,

@@ -11,6 +11,8 @@ from pathlib import Path
 from ..errors import BaseModelError
 
 CONFIG, WHOLE_WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+GGUF_FILE = "model.gguf"
+"""The file that a base was made from (``gguf/convert.py``), in the base's folder."""
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:

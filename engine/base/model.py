@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import BaseModelError
 from .config import BaseConfig, read_config
-from .files import CONFIG, weight_files
+from .files import CONFIG, GGUF_FILE, weight_files
 from .find import SHIPPED, find_base
 
 __all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
@@ -30,6 +30,12 @@ class BaseModel:
     config: BaseConfig
     fingerprint: str
     """16 hex digits over configuration and weights; adapters and cached files belong to exactly one."""
+
+    @property
+    def gguf(self) -> Path | None:
+        """The GGUF file that the base was made from, where it lies in the folder."""
+        path = self.path / GGUF_FILE
+        return path if path.is_file() else None
 
     @property
     def weight_files(self) -> tuple[Path, ...]:

@@ -37,14 +37,12 @@ from ..fleet import (
     Times,
     WorkerSupervisor,
     best,
-    choices_of,
-    copies,
+    copies_of,
     decides_precision,
     decides_weights,
     on_machine,
     on_machines,
     plan_of,
-    wanted_of,
     with_copy,
 )
 from ..home import Home, Settings
@@ -94,10 +92,10 @@ def copies_to_measure(
     Empty if cards sample, if the settings or the size of the base decide, or if the copies are measured already.
     """
     placement, cores = placement_plan.placement, settings.resources.cores
-    if placement.cards or placement.nodes - {""} or settings.rollout.samplers:
+    if placement.cards or placement.nodes - {""}:
         return {}
     cpu = survey_machine(settings.resources, home.rates).usable.machine.cpu
-    found = copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    found = copies_of(base, settings, cpu)
     if {one.copy for one in read_copies(home.speeds, base, cores)} & set(found):
         return {}
     plans, free, taken = {}, available_memory(settings.resources.memory), 0

@@ -22,12 +22,8 @@ from .placement.balance import (
     card_seconds as card_seconds,
     modelled as modelled,
 )
-from .placement.place import (
-    choices_of as choices_of,
-)
 from .placement.processor import (
     best as best,
-    copies as copies,
     decides_precision as decides_precision,
     decides_weights as decides_weights,
     is_small as is_small,
@@ -49,6 +45,7 @@ from .placement.words import (
 )
 from .placement_plan import (
     PlacementPlan as PlacementPlan,
+    copies_of as copies_of,
     on_machine as on_machine,
     on_processor as on_processor,
     placed as placed,
@@ -88,12 +85,12 @@ from .worker_specs import (
     TRAINER as TRAINER,
     VLLM as VLLM,
     WorkerSpec as WorkerSpec,
+    gguf_of as gguf_of,
     numbered as numbered,
     plan_of as plan_of,
     sampler_spec as sampler_spec,
     stored_as as stored_as,
     trainer_spec as trainer_spec,
-    wanted_of as wanted_of,
     with_copy as with_copy,
     with_sampler as with_sampler,
 )

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ..base import ENOUGH, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
+from ..base import BFLOAT16, ENOUGH, GGUF, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import (
+    Cpu,
     Link,
     Machine,
     Placement,
@@ -28,11 +29,11 @@ from ..errors import BaseModelError, ConfigError
 from ..home import Settings
 from .placement import processor, trainers as training_workers
 from .placement.limits import memory_plans
-from .placement.place import decide
+from .placement.place import choices_of, decide
 from .placement.processor import is_small, on_cores
 from .placement.reasons import BASES, no_room
 from .placement.wishes import CPU, Copy, CopySpeed, Times
-from .worker_specs import of_assignment, of_kind, stored_as, wanted_of, with_sampler
+from .worker_specs import of_assignment, stored_as, wanted_of, with_sampler
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,27 @@ class PlacementPlan:
         return " + ".join(dict.fromkeys(assignment.kind for assignment in self.placement.samplers))
 
 
+def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]:
+    """The copies of the base that the sampler on this processor may keep, the usual one first, for these settings.
+
+    Raises ``BaseModelError`` where the base cannot be read.
+    """
+    if settings.rollout.samplers:
+        return ()
+    found = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    if len(found) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in found):
+        found = (found[0], Copy("llama.cpp", GGUF), *found[1:])
+    return tuple(copy for copy in found if copy.weights)
+
+
 def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
     """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
     gaps = {one.copy: f", gap {one.gap:.2g}" for one in plan.copies}
     samplers = []
     for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
-        stored = stored_as(base, of_kind(settings, assignment.kind), memory)
-        if assignment.place.gpus:
-            stored = assignment.weights or "bf16"
-        copy = Copy(assignment.kind, stored)
+        own = of_assignment(settings, assignment)
+        stored = GGUF if own.rollout.weights == GGUF else stored_as(base, own, memory)
+        copy = Copy(assignment.kind, assignment.weights or BFLOAT16 if assignment.place.gpus else stored)
         samplers.append(f"{copy}{'' if assignment.place.gpus else gaps.get(copy, '')}")
     trains = dict.fromkeys(BASES[trainer.precision] for trainer in plan.placement.trainers)
     return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"

@@ -27,6 +27,7 @@ from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
+from .worker_specs import gguf_of, of_assignment
 
 if TYPE_CHECKING:
     from ..cluster import StateFiles
@@ -131,8 +132,9 @@ class ServicesFactory:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
         endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
-        if trainer is not None and self.settings.rollout.gguf and SAMPLERS[assignment.kind].gguf:
-            await self._compare(endpoint, trainer, tolerance)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
+        if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
+            await self._compare(endpoint, trainer, tolerance, gguf)
         return endpoint
 
     def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
@@ -142,11 +144,11 @@ class ServicesFactory:
         )
         return precision(self.base, self.settings, own, plan, placement.trainer)
 
-    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
+    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
         tokens = comparison_tokens(self.renderer, endpoint.context)
         agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
-        agreement.check(tolerance, f"The file {self.settings.rollout.gguf}")
+        agreement.check(tolerance, f"The file {gguf}")
 
     def _weight(self, tenant: str) -> float:
         return self.store.tenants.get(tenant).weight

@@ -129,14 +129,15 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
     from marlaas.engine.base import SAMPLERS, names_of
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.fleet import gguf_of, with_sampler
     from marlaas.engine.home import load_settings
 
     rollout = with_sampler(load_settings(home), base).rollout
-    if rollout.gguf or not SAMPLERS[rollout.sampler].gguf:
+    if not SAMPLERS[rollout.sampler].gguf:
         return ""
     try:
-        names_of(base.config)
+        if not gguf_of(base, rollout):
+            names_of(base.config)
     except BaseModelError as error:
         return str(error)
     return ""

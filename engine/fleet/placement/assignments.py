@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base import BFLOAT16, SAMPLERS, Wanted
+from ...base import BFLOAT16, GGUF, SAMPLERS, Wanted
 from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
 from .processor import best, copies, processor_precision
 from .room import chosen
 from .sharing import Way
-from .wishes import Choices, Times
+from .wishes import Choices, Copy, Times
 
 TRAINER = "training"
 
@@ -22,7 +22,8 @@ def processor_sampler_assignment(
 ) -> SamplerAssignment:
     """The only sampler, on the processor ``cpu``."""
     available = copies(wanted, choices, cpu)
-    measured = [one for one in times.copies if one.copy in available] if len(available) > 1 else []
+    free = {*available, Copy("llama.cpp", GGUF)} if len(available) > 1 else ()
+    measured = [one for one in times.copies if one.copy in free]
     kind, weights = best(measured).copy if measured else available[0]
     named = measured or weights == BFLOAT16
     return SamplerAssignment("rollout", kind, where, weights=weights if named else "")

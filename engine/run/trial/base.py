@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from ...base import SAMPLERS, BaseModel, MemoryPlan, path_of, remove
+from ...base import GGUF, SAMPLERS, BaseModel, MemoryPlan, path_of, remove
 from ...devices import Precision
 from ...fleet import (
     Agreement,
@@ -24,6 +24,7 @@ from ...fleet import (
     WorkerSpec,
     compare,
     comparison_tokens,
+    gguf_of,
     sampler_spec,
     stored_as,
     tolerance_of,
@@ -42,7 +43,6 @@ class Tried:
     """What was planned, written and measured for one copy."""
 
     copy: Copy
-    weights: str
     memory: MemoryPlan
     file: str
     """The file that llama.cpp reads; empty where torch samples."""
@@ -107,8 +107,7 @@ async def try_base(
                     (seconds,) = await pace(samplers, trainer, renderer, home.scratch, 1)
                     trial = Trial(0, 0, 0, seconds, 0.0, agreement.gap_mean, agreement.gap_max)
                 tried = Tried(
-                    copy=Copy(copy.sampler, stored),
-                    weights=stored,
+                    copy=Copy(copy.sampler, GGUF if own.rollout.weights == GGUF else stored),
                     memory=memory,
                     file=str(file or ""),
                     file_bytes=file.stat().st_size if file else 0,
@@ -136,9 +135,8 @@ def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPl
     """The GGUF that is sampled from under these settings; None for a sampler that reads none."""
     if not SAMPLERS[settings.rollout.sampler].gguf:
         return None
-    if settings.rollout.gguf:
-        return Path(settings.rollout.gguf)
-    return path_of(base, home.base, memory.weights)
+    gguf = gguf_of(base, settings.rollout)
+    return Path(gguf) if gguf else path_of(base, home.base, memory.weights)
 
 
 @asynccontextmanager

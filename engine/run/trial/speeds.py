@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...base import BaseModel
+from ...base import GGUF, BaseModel
 from ...devices import own_cores, processor_name
 from ...fleet import Copy, CopySpeed
 from ...submission import BaseSpeed
@@ -57,7 +57,8 @@ def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...
         with contextlib.suppress(TypeError, ValueError):
             sampler, weights, seconds, gap = row
             found.append(CopySpeed(Copy(sampler, weights), float(seconds), float(gap)))
-    return tuple(one for one in found if one.seconds > 0 and math.isfinite(one.seconds) and one.gap >= 0)
+    sound = (one for one in found if 0 < one.seconds < math.inf and one.gap >= 0)
+    return tuple(one for one in sound if base.gguf or one.copy.weights != GGUF)
 
 
 def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
