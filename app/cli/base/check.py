@@ -177,7 +177,7 @@ def _copy(weights: str, settings: Settings) -> Copy:
     from marlaas.engine.fleet import Copy
 
     torch = weights == BFLOAT16 or (weights == "f32" and settings.rollout.sampler == "torch")
-    return Copy("torch" if torch else "llama.cpp", weights)
+    return Copy("torch", weights) if torch else Copy("llama.cpp", weights)
 
 
 def _precisions(text: str) -> tuple[str, ...]:

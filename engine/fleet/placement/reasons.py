@@ -9,7 +9,7 @@ from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignm
 from .beside import LEAST_GAIN, Beside
 from .cards import Card
 from .division import Division
-from .processor import BFLOAT16_FROM, decides_precision
+from .processor import decides_precision
 from .room import chosen
 from .sharing import Way
 from .wishes import Choices, CopySpeed, Times, Wishes
@@ -72,13 +72,11 @@ def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: C
             " the address space (`ulimit -v`) rules out."
         )
         return
-    fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
     if assignment.precision == "bf16":
+        fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
         yield f"The trainer's base is in bfloat16: {fast}."
-    elif cpu.rates.gain <= 1:
-        yield "This processor has no fast bfloat16; the trainer uses float32."
     else:
-        yield f"The trainer uses float32: {fast}, and bfloat16 is used from {times(BFLOAT16_FROM)} on."
+        yield "This processor has no fast bfloat16; the trainer uses float32."
 
 
 def samplers(

@@ -35,7 +35,10 @@ from ...home import Home, Settings
 from ...rollout import Renderer, Sampler
 from ...training import Trainer
 from ...workers import WorkerHandle
-from .step import Trial, measure, pace
+from .step import TASK, Trial, measure, pace
+
+LONGEST = 512
+"""Tokens of a conversation, with a system prompt in front."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Tried:
 
     copy: Copy
     memory: MemoryPlan
+    """With room for one step."""
     file: str
     """The file that llama.cpp reads; empty where torch samples."""
     file_bytes: int
@@ -75,6 +79,7 @@ async def try_base(
     Without ``train`` only sampling is measured. Raises ``BaseModelError`` where a sampler holds other weights than the
     trainer, and what the workers raise.
     """
+    plans = {copy: _of_a_step(memory) for copy, memory in plans.items()}
     spec = trainer_spec(base, home, settings, next(iter(plans.values())))
     spec = replace(spec, kwargs=spec.kwargs | {"precision": precision})
     first: Tried | None = None
@@ -117,6 +122,11 @@ async def try_base(
                 )
                 first = first or tried
                 yield tried
+
+
+def _of_a_step(memory: MemoryPlan) -> MemoryPlan:
+    """The plan with room for one step alone: two samplers run at the same time here."""
+    return replace(memory, sequences=min(memory.sequences, TASK.group_episodes), context=min(memory.context, LONGEST))
 
 
 @contextmanager
