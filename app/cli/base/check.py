@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from marlaas.engine.base import BFLOAT16, GGUF, PRECISIONS
 
@@ -18,7 +18,7 @@ from .download import download
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel, MemoryPlan
-    from marlaas.engine.devices import Precision, Survey
+    from marlaas.engine.devices import Precision, SamplerKind, Survey
     from marlaas.engine.fleet import Copy
     from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
@@ -148,7 +148,7 @@ def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Sur
         placement = placed(base, settings, UsableResources(machine), seen.software, times)
         first, trainer = Copy(placement.samplers[0].kind, placement.samplers[0].weights), placement.trainer.precision
     except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
-        first = Copy(with_sampler(settings, base).rollout.sampler, "")
+        first = Copy(cast("SamplerKind", with_sampler(settings, base).rollout.sampler), "")
     if not first.weights and settings.rollout.weights != GGUF:
         with contextlib.suppress(MarlaasError):  # what has no room is said where all copies are planned
             plan = plan_of(base, with_copy(settings, first), free, precision=trainer)

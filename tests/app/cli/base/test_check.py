@@ -74,7 +74,7 @@ def test_what_an_engine_would_keep_is_measured_first(
     assert on_this_processor(home, base, named, seen, 32 << 30).copies == (Copy("llama.cpp", "q4_k_m"),)
 
 
-def test_files_of_the_check_alone_are_removed_also_when_it_is_interrupted(home: Home) -> None:
+def test_files_of_an_interrupted_check_are_removed(home: Home) -> None:
     base, copies = load_base("tiny"), (F32, F16, Q8_0)
     plans = {copy: replace(TRIED.memory, weights=copy.weights) for copy in copies}
     of_f32, of_f16, of_q8_0 = (path_of(base, home.base, copy.weights) for copy in copies)

@@ -204,7 +204,7 @@ def speeds(**measured: tuple[float, float]) -> Times:
     return Times(copies=[CopySpeed(copies[name], *figures) for name, figures in measured.items()])
 
 
-CHOSEN = [
+COPIES = [
     ("as seen with AVX2 alone", speeds(llama_f16=(19.4, 0.001), llama_q8_0=(20.3, 0.053)), "llama.cpp f16"),
     ("noise does not decide", speeds(llama_f16=(22.0, 0.001), llama_q8_0=(20.0, 0.053)), "llama.cpp f16"),
     ("much faster", speeds(llama_f16=(30.0, 0.001), llama_q8_0=(20.0, 0.053)), "llama.cpp q8_0"),
@@ -216,7 +216,7 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize(("times", "plan"), [pytest.param(*row[1:], id=row[0]) for row in CHOSEN])
+@pytest.mark.parametrize(("times", "plan"), [pytest.param(*row[1:], id=row[0]) for row in COPIES])
 def test_the_most_exact_of_the_fast_copies_is_sampled_from(times: Times, plan: str) -> None:
     chosen = place(machine(cpu=LAPTOP), NOTHING, B06, times=times).samplers[0]
     assert f"{chosen.kind} {chosen.weights}".strip() == plan
