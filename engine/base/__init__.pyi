@@ -59,6 +59,18 @@ from .gguf.brought import (
     brought_names as brought_names,
     plain_layers as plain_layers,
 )
+from .gguf.convert import (
+    check_file as check_file,
+)
+from .gguf.library import (
+    PUBLISHED as PUBLISHED,
+    fetch as fetch,
+    find_gguf as find_gguf,
+    forget_made as forget_made,
+    made_base as made_base,
+    make_base as make_base,
+    stored_files as stored_files,
+)
 from .gguf.names import (
     GgufNames as GgufNames,
     names_like as names_like,

@@ -15,6 +15,7 @@ from ...words.format import count, line, number, size
 from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
+from .gguf import from_gguf
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel, MemoryPlan
@@ -75,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings(home)
     own = settings.base
     if args.name is not None:
-        settings = replace(settings, base=anchored(args.name, Path.cwd()))
+        name = anchored(args.name, Path.cwd())
+        made = from_gguf(home, name, lambda folder: check_base(load_base(folder)), yes=False)
+        settings = replace(settings, base=anchored(made or name, home.root))
     if args.download:
         download(settings.base)
     base = load_base(settings.base)
