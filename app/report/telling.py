@@ -126,7 +126,7 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
         ("Sweep", line(row.family)),
-        ("Base", line(engine.base) if engine else ""),
+        ("Base", line(engine.shown_base) if engine else ""),
         ("Sampler", line(engine.sampler) if engine and not engine.precision else ""),
         ("Precision", line(engine.precision) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),

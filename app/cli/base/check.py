@@ -16,9 +16,10 @@ from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
 from .gguf import from_gguf
+from .reference import compared, sentence, warn
 
 if TYPE_CHECKING:
-    from marlaas.engine.base import BaseModel, MemoryPlan
+    from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
     from marlaas.engine.devices import Precision, SamplerKind, Survey
     from marlaas.engine.fleet import Copy
     from marlaas.engine.home import Home, Settings
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     from ...home.doctor.devices import surveyed
     from ...home.doctor.placement import cards_used
 
+    until = math.inf if args.weights else time.monotonic() + SECONDS
     home = home_of(args).create()
     settings = load_settings(home)
     own = settings.base
@@ -96,21 +98,22 @@ def run(args: argparse.Namespace) -> int:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
     report = _Report(args.json, settings, kept.copies[0])
     report.base(base, renderer)
+    warn(base)
+    report.compared(compared(home, base, settings))
     report.memory(next(iter(plans.values())))
     others = OtherPrograms(own_cores(settings.resources.cores))
-    until = math.inf if args.weights else time.monotonic() + SECONDS
     with cleared(base, home, plans) as files:
         tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, report))
-        busy = others.warning()
+        if busy := others.warning():
+            output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
+        chosen = _chosen(tried, replace(kept, copies=kept.copies[:1]) if busy else kept)
         if settings.base == own:
-            files.add(tried[0].memory.weights)
-    if busy:
-        output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
+            files.add(chosen.weights)
     _keep(home, base, settings, tried, kept, bool(busy))
     if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
         both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
         output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
-    report.end(tried, kept if not busy else DEFAULT)
+    report.end(tried, chosen)
     return output.OK
 
 
@@ -121,9 +124,6 @@ class Kept:
     trainer: Precision = "f32"
     copies: tuple[Copy, ...] = ()
     """What the sampler chooses from. The first is what it keeps, as far as is known."""
-
-
-DEFAULT = Kept()
 
 
 def decides(base: BaseModel, settings: Settings) -> bool:
@@ -269,6 +269,13 @@ class _Report:
         if renderer.warning:
             output.result(f"          ! {line(renderer.warning)}")
 
+    def compared(self, result: Comparison) -> None:
+        """Print how far marlaas and transformers are apart."""
+        if self._json is not None:
+            self._json |= {"reference": asdict(result)}
+            return
+        output.result(f"reference {sentence(result)}")
+
     def memory(self, plan: MemoryPlan) -> None:
         """Print what is planned for the first precision."""
         if self._json is not None:
@@ -289,14 +296,12 @@ class _Report:
             f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
         )
 
-    def end(self, tried: list[Tried], kept: Kept) -> None:
-        """Print the verdict on what an engine would sample from; ``kept``: what it chooses from by these figures."""
-        from marlaas.engine.fleet import best
+    def end(self, tried: list[Tried], chosen: Copy) -> None:
+        """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
         from marlaas.engine.run import TASK
 
-        chosen = [one.speed for one in tried if one.copy in kept.copies]
-        copy = best(chosen).copy if chosen else tried[0].copy
-        verdict = judge(next(one.trial.seconds for one in tried if one.copy == copy), TASK.steps)
+        shown = next((one for one in tried if one.copy == chosen), tried[0])
+        verdict = judge(shown.trial.seconds, TASK.steps)
         if self._json is not None:
             from ...words.terms import with_new_names
 
@@ -307,11 +312,19 @@ class _Report:
             ]
             output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
             return
-        if len(chosen) > 1:
-            output.result(f"sampler   {copy}: the most exact of those that are about as fast as the fastest")
+        if len(tried) > 1:
+            output.result(f"sampler   an engine samples from {chosen}")
         output.result(verdict.text)
         if self._settings.rollout.weights != "auto" and (gain := advice(self._chosen, tried)):
             output.result(gain)
+
+
+def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
+    """What an engine samples from by these figures."""
+    from marlaas.engine.fleet import best
+
+    measured = [one.speed for one in tried if one.copy in kept.copies]
+    return best(measured).copy if measured else kept.copies[0]
 
 
 def advice(chosen: Copy, tried: Sequence[Tried]) -> str:

@@ -105,7 +105,12 @@ async def try_base(
                 samplers = [*samplers[:1], sampler]
                 if first is not None:
                     ours, theirs = await pace(samplers, trainer, renderer, home.scratch)
-                    trial = replace(first.trial, sampling=first.trial.sampling * theirs / ours)
+                    trial = replace(
+                        first.trial,
+                        sampling=first.trial.sampling * theirs / ours,
+                        gap_mean=agreement.gap_mean,
+                        gap_max=agreement.gap_max,
+                    )
                 elif train:
                     trial = await measure(sampler, trainer, renderer, home.scratch)
                 else:
