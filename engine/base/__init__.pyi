@@ -139,6 +139,7 @@ from .samplers import (
 from .sealed import (
     ensure as ensure,
     forget_others as forget_others,
+    remove as remove,
     verify as verify,
 )
 from .sizes import (

@@ -27,7 +27,7 @@ from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
-from .worker_specs import gguf_of
+from .worker_specs import gguf_of, of_assignment
 
 if TYPE_CHECKING:
     from ..cluster import StateFiles
@@ -133,7 +133,7 @@ class ServicesFactory:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
         endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
-        gguf = gguf_of(self.base, self.settings.rollout)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
             await self._compare(endpoint, trainer, tolerance, gguf)
         return endpoint
