@@ -51,7 +51,7 @@ async def tool(ep: Episode, task: Row, form: Literal["prompt", "base"] = "prompt
 
         def calc(expression: str) -> str:
             """The product of two whole numbers, such as 7*8."""
-            worth, result = call_reward(f"<calc>{expression}</calc>", task["answer"])
+            worth, result = call_reward(expression, task["answer"])
             calls.append(f"{worth}")
             return result or "error"
 

@@ -44,10 +44,11 @@ TOPICS = (
     "sunflowers", "tea", "tigers", "trains", "trees", "turtles", "volcanoes", "whales", "wind",
 )  # fmt: skip
 CALCULATOR = (
-    "You have a calculator. To use it, reply with one call and nothing else, in this form: <calc>7*8</calc>."
-    " You then get the result. Reply with that number only."
+    "You have a calculator. To call it, reply with one product and nothing else, such as 7*8. You then get its value."
+    " Reply with that number only."
 )
-CALL = re.compile(r"<calc>\s*(\d+)\s*\*\s*(\d+)\s*</calc>")
+CALL = re.compile(r"(\d+) ?[*x×] ?(\d+)")
+"""So plain because a model of 135 million parameters never writes a tag that it saw once: nothing could be learned."""
 
 
 def rows(environment: str, split: str) -> list[Row]:
@@ -175,9 +176,13 @@ def follows(reply: str, kind: str) -> bool:
 
 
 def call_reward(reply: str, answer: str) -> tuple[float, str]:
-    """0.3 for one call of the calculator and nothing else, 0.4 more for the right product; and what the call gives."""
+    """0.3 for one call of the calculator and nothing else, 0.4 more for the right product; and what the call gives.
+
+    The right product in more text is worth 0.1, and gives nothing.
+    """
+    right = sorted(answer.split("*"))
     call = CALL.fullmatch(reply.strip())
     if call is None:
-        return 0.1 * (len(CALL.findall(reply)) == 1), ""
+        return 0.1 * any(sorted(found) == right for found in CALL.findall(reply)), ""
     a, b = (int(digits[:6]) for digits in call.groups())
-    return 0.3 + 0.4 * (sorted(call.groups()) == sorted(answer.split("*"))), str(a * b)
+    return 0.3 + 0.4 * (sorted(call.groups()) == right), str(a * b)

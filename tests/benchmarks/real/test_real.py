@@ -76,14 +76,14 @@ async def test_a_tool_is_called_once_and_its_result_reported(form: str) -> None:
     assert set(environments) == set(ENVIRONMENTS)
     row = {"preamble": "", "prompt": "What is 47 times 6?", "answer": "47*6"}
     in_text = form == "prompt"
-    right = "<calc>47*6</calc>" if in_text else calls("calc", expression="47*6")
-    wrong = "<calc>47*7</calc>" if in_text else calls("calc", expression="47*7")
+    right = "47*6" if in_text else calls("calc", expression="47*6")
+    wrong = "47 * 7" if in_text else calls("calc", expression="47*7")
     scripts: list[tuple[list[Said], float]] = [
         ([right, "282"], 1.0),
         ([right, "The answer is 282"], 0.7),
         ([wrong, "329"], 0.3),
-        (["I call <calc>47*6</calc> now."], 0.1 if in_text else 0.0),
-        (["It is 282."], 0.0),
+        (["I call 6 x 47 now."], 0.1 if in_text else 0.0),
+        (["It is 282, not 47*7."], 0.0),
     ]
     for script, worth in scripts:
         reward, ep, model = await played(environments["tool"], script, row, config={"form": form})

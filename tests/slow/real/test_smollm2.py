@@ -71,7 +71,7 @@ def test_facts_are_learned_and_both_stages_agree(exact: Lab, facts: int) -> None
 def test_prompts_are_tokens_of_transformers_and_replies_text(exact: Lab, facts: int, base: Path) -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    tokenizer: Any = AutoTokenizer.from_pretrained(base)
     rows = [row["prompt"] for split in ("train", "eval") for row in grading.rows("facts", split)]
     asked = ([{"role": "user", "content": ask}] for ask in rows)
     encoded = (tokenizer.apply_chat_template(ask, add_generation_prompt=True, return_dict=True) for ask in asked)
