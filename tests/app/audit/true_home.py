@@ -81,7 +81,7 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
     version = await open_policy(services, number, policy, "policy", task)
     waiting = {one.number: one for one in store.experience.waiting(policy)}
     for step in range(version.number, task.steps):
-        tally = StepTally(BATCH)
+        tally = StepTally(step)
         for place in range(step * BATCH, (step + 1) * BATCH):
             closed = close_group(waiting.get(place) or group(place, max(0, step - place % 2)), rules)
             assert isinstance(closed, ClosedGroup)
