@@ -79,6 +79,11 @@ class Task:
         """By how many versions a trained token may be older than the version that it updates."""
         return int(self.value("train", "max_staleness"))
 
+    @property
+    def by_arrival(self) -> bool:
+        """Whether a step consumes whichever groups are complete first, and not those of its numbers."""
+        return bool(self.value("train", "order", "number") == "arrival")
+
 
 @dataclass(frozen=True)
 class Version:

@@ -88,6 +88,24 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
             "Asynchronous training depends on timing; set one of the two.",
         ),
         Rule(
+            train.order == "arrival" and train.deterministic,
+            ("train.order", "train.deterministic"),
+            "is \"arrival\", but 'train.deterministic' is set.",
+            "Which groups are complete first depends on timing; set one of the two.",
+        ),
+        Rule(
+            train.order == "arrival" and train.max_staleness == 0,
+            ("train.order", "train.max_staleness"),
+            "is \"arrival\", but 'train.max_staleness' is 0: all groups that a step can consume begin with it.",
+            "Raise 'train.max_staleness', or remove 'train.order'.",
+        ),
+        Rule(
+            train.order == "arrival" and train.sampling == "difficulty",
+            ("train.order", "train.sampling"),
+            'is "arrival", but \'train.sampling\' is "difficulty", which needs the groups of earlier steps.',
+            "Set one of the two.",
+        ),
+        Rule(
             train.sampling == "difficulty" and several,
             ("train.sampling", "policies"),
             'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',

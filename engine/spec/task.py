@@ -45,6 +45,9 @@ class TrainSpec:
     and the others are cancelled. A group then waits for no straggler, but learns less of episodes that take long."""
     max_staleness: int = between(2, 0, 64)
     """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
+    order: str = one_of("number", "number", "arrival")
+    """Which groups a step consumes: the next ones by number, for whose slowest episode it waits; or the first that are
+    complete. With ``arrival`` a group that grows older than ``max_staleness`` is given up and played again."""
     epochs: int = between(1, 1, 16)
     """Optimizer updates on the groups of one step."""
     advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")

@@ -90,7 +90,7 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
     version = await open_policy(services, number, policy, "policy", task)
     waiting = {one.number: one for one in store.experience.waiting(policy)}
     for step in range(version.number, task.steps):
-        tally = StepTally(BATCH)
+        tally = StepTally(step)
         for place in range(step * BATCH, (step + 1) * BATCH):
             drawn = waiting.get(place) or group(place, max(0, step - place % 2))
             closed = close_group(_equal(drawn) if step == slip.silent else drawn, rules)

@@ -29,6 +29,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         task(train={"deterministic": True, "max_staleness": 0, "redundant": 1}),
         "is 1, but 'train.deterministic' is set",
     ),
+    "repeatable and by which group is first": (
+        task(train={"deterministic": True, "max_staleness": 0, "order": "arrival"}),
+        "is \"arrival\", but 'train.deterministic' is set",
+    ),
+    "the first groups of the only ones": (
+        task(train={"max_staleness": 0, "order": "arrival"}),
+        "is \"arrival\", but 'train.max_staleness' is 0",
+    ),
+    "what is hard, out of order": (
+        task(train={"sampling": "difficulty", "order": "arrival"}),
+        'is "arrival", but \'train.sampling\' is "difficulty"',
+    ),
     "repeatable and asynchronous": (task(train={"deterministic": True}), "needs 'train.max_staleness' = 0, not 2"),
     "a warm-up without an end": (task(steps=5, train={"warmup": 5}), "the task has only 5 steps"),
     "a clip that nothing uses": (task(train={"clip_low": 0.2}), "the loss dr_grpo clips no ratio from below"),
@@ -80,6 +92,7 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"advantage_level": "turn", "discount": 0.5, "loss": "gspo"},
         {"group_size": 4, "min_members": 4},
         {"group_size": 4, "redundant": 4},
+        {"order": "arrival", "redundant": 2, "max_staleness": 1},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
         *({"loss": loss} for loss in PUBLISHED),
     ],
