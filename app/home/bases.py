@@ -32,6 +32,8 @@ class BaseRow:
     """Tokens of context that it was made for."""
     used: bool = False
     """Whether it is the home's base."""
+    reference: str = ""
+    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty where it was never compared."""
     problem: str = ""
     """What is wrong with it, in one sentence."""
     hint: str = ""
@@ -45,9 +47,11 @@ def list_bases(home: Home) -> list[BaseRow]:
     names = [*SHIPPED, *(base.name for base in cached_bases())]
     folder = _folder(used)
     made = [str(path) for path in sorted(home.bases.glob("[!.]*"))]
-    rows = [_row(name, used=name == used or (folder is not None and folder == _folder(name))) for name in names + made]
-    if not any(row.used for row in rows):
-        rows.insert(len(SHIPPED), _row(used, True))
+    names += made
+    chosen = {name for name in names if name == used or (folder is not None and folder == _folder(name))}
+    if not chosen:
+        names.insert(len(SHIPPED), used)
+    rows = [_row(name, name in chosen or name == used, home.root) for name in names]
     rows += [_gguf_row(name, path) for name, path in stored_files().items()]
     return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
 
@@ -75,9 +79,9 @@ def _published_row(name: str) -> BaseRow:
     return BaseRow(name, "", size=file.wheel_bytes, problem="It is not here yet.", hint=hint)
 
 
-def _row(name: str, used: bool) -> BaseRow:
+def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.base import check_base, find_base, load_base, parameters
+    from marlaas.engine.base import check_base, comparison_of, find_base, load_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:
@@ -87,6 +91,8 @@ def _row(name: str, used: bool) -> BaseRow:
         row = replace(row, architecture=base.config.architecture, context=base.config.context_length)
         row = replace(row, parameters=parameters(base))
         check_base(base)
+        compared = comparison_of(base, home)
+        row = replace(row, reference=compared.state if compared else "")
     except MarlaasError as error:
         return replace(row, problem=error.message, hint=error.hint)
     except (KeyboardInterrupt, SystemExit):

@@ -126,7 +126,7 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
         ("Sweep", line(row.family)),
-        ("Base", line(engine.base) if engine else ""),
+        ("Base", line(engine.shown_base) if engine else ""),
         ("Sampler", line(engine.sampler) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),
         *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),

@@ -13,6 +13,17 @@ from .chat.loading import (
 )
 from .chat.template import (
     SWITCH as SWITCH,
+    TODAY as TODAY,
+)
+from .compared import (
+    AGREES as AGREES,
+    DISAGREES as DISAGREES,
+    UNVERIFIED as UNVERIFIED,
+    Comparison as Comparison,
+    checksum as checksum,
+    comparison_of as comparison_of,
+    is_unverified as is_unverified,
+    keep_comparison as keep_comparison,
 )
 from .computed import (
     unsupported as unsupported,

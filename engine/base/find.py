@@ -171,7 +171,8 @@ def _problem(entry: Path, snapshot: Path) -> str:
         return f"{some(names)} is missing" if names else f"its {INDEX} is damaged"
     if not files:
         other = any(snapshot.glob("*.bin"))
-        return f"it has no *.safetensors weights{', only *.bin, which marlaas does not read' if other else ''}"
+        pickled = ", only pickled weights (*.bin), which marlaas does not read"
+        return f"it has no *.safetensors weights{pickled if other else ''}"
     cut = any(True for _ in (entry / "blobs").glob("*.incomplete"))
     lacking = [name for name in ("tokenizer.json", "tokenizer_config.json") if not (snapshot / name).exists()]
     return f"its download was cut before {lacking[0]} came" if cut and lacking else ""

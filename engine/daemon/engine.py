@@ -12,11 +12,12 @@ import time
 from collections.abc import Set
 
 from ..api import Api, FigureReader, Serving
-from ..base import BaseModel
+from ..base import UNVERIFIED, BaseModel, comparison_of
+from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
 from ..fairness import Ledger
-from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop
+from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop, compare_once, spoken_comparison
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -39,6 +40,9 @@ class Engine:
     ) -> None:
         self._home, self._base_name, self._placement_plan, self._store = home, settings.base, placement_plan, store
         self._serves = False
+        self._base, self._resources = base, settings.resources
+        self._compares = ""
+        """What the start does with the base, in a sentence."""
         self._environments = EnvironmentService(
             [BUNDLED_PLUGINS, home.plugins],
             home.scratch,
@@ -100,13 +104,27 @@ class Engine:
             loop.add_signal_handler(number, self._scheduler.stop)
         store.serve()
         try:
-            parts = asyncio.gather(self._environments.start(), supervisor.start())
+            parts = asyncio.gather(self._environments.start(), self._start_workers())
             start = until_first(self._yielding.run(), parts)
-            if await start_up(start, store, lambda: self._scheduler.stopping, lambda: supervisor.waits):
+            if await start_up(
+                start, store, lambda: self._scheduler.stopping, lambda: self._compares or supervisor.waits
+            ):
                 await self._tell_that_it_serves()
                 await self._run()
         finally:
             await self._stop()
+
+    async def _start_workers(self) -> None:
+        """Start them over a base that was compared with transformers, now if it never was."""
+        base, home = self._base, self._home.root
+        if comparison_of(base, home) is None:
+            self._compares = "The engine compares the base with transformers, which it does once for each base."
+            self._log("base", self._compares, "info")
+        free = available_memory(self._resources.memory)
+        compared, self._compares = await compare_once(base, home, free), ""
+        if compared.state == UNVERIFIED:
+            self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
+        await self._supervisor.start()
 
     async def _tell_that_it_serves(self) -> None:
         store, plan = self._store, self._placement_plan

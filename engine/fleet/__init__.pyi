@@ -50,6 +50,12 @@ from .placement_plan import (
 from .processes import (
     WorkerProcesses as WorkerProcesses,
 )
+from .reference import (
+    check_comparison as check_comparison,
+    compare_base as compare_base,
+    compare_once as compare_once,
+    spoken_comparison as spoken_comparison,
+)
 from .routing.assignment import (
     Share as Share,
 )

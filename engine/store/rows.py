@@ -366,6 +366,13 @@ class EngineRow:
     """Its placement plan with the reasons: sentences, one a line."""
     version: str = ""
     """The version of marlaas; empty for an engine that is too old to record it."""
+    unverified: bool = False
+    """True if the base could not be compared with transformers."""
+
+    @property
+    def shown_base(self) -> str:
+        """The base for people: its name, and whether it is unverified."""
+        return f"{self.base} (unverified)" if self.unverified else self.base
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ..verbs import Verbs, add_family, add_verb, home_of
 from . import check
 from .download import download
 from .gguf import from_gguf
+from .reference import warn
 
 if TYPE_CHECKING:
     from marlaas.engine.base import BaseModel
@@ -54,7 +55,7 @@ def run_list(args: argparse.Namespace) -> int:
         output.result_json([asdict(row) for row in rows])
         return output.OK
     output.result_table(
-        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "PROBLEM"),
+        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "REFERENCE", "PROBLEM"),
         [
             (
                 row.name,
@@ -63,6 +64,7 @@ def run_list(args: argparse.Namespace) -> int:
                 "-" if row.size is None else size(row.size),
                 "-" if row.context is None else str(row.context),
                 "yes" if row.used else "",
+                row.reference,
                 row.problem,
             )
             for row in rows
@@ -133,6 +135,10 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
         output.talk(
             f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
         )
+    warn(base)
+    warning = Renderer(base.path).warning
+    if warning:
+        output.talk(line(warning))
     note = _without_gguf(base, home)
     if note:
         output.talk(note)

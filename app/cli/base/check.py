@@ -15,9 +15,10 @@ from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
 from .gguf import from_gguf
+from .reference import compared, sentence, warn
 
 if TYPE_CHECKING:
-    from marlaas.engine.base import BaseModel, MemoryPlan
+    from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
     from marlaas.engine.devices import Precision, Survey
     from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
@@ -96,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
     report = _Report(args.json, settings, chosen_precision(base, settings, free, kept))
     report.base(base, renderer)
+    warn(base)
+    report.compared(compared(home, base, settings))
     report.memory(next(iter(plans.values())))
     tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, report))
     if tried:
@@ -251,6 +254,13 @@ class _Report:
         output.result(f"talk      chat template and tokenizer are sound; it {_thinks(renderer)}")
         if renderer.warning:
             output.result(f"          ! {line(renderer.warning)}")
+
+    def compared(self, result: Comparison) -> None:
+        """Print how far marlaas and transformers are apart."""
+        if self._json is not None:
+            self._json |= {"reference": asdict(result)}
+            return
+        output.result(f"reference {sentence(result)}")
 
     def memory(self, plan: MemoryPlan) -> None:
         """Print what is planned for the first precision."""

@@ -28,7 +28,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     if engine is not None:
         known = [
             f"{'· running for' if yields else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
-            f"base {line(engine.base, 40)}",
+            f"base {line(engine.shown_base, 40)}",
             f"sampler {line(engine.sampler, 20)}" if engine.sampler else "",
             f"process {engine.pid}" if serves else "",
         ]

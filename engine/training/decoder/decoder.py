@@ -9,12 +9,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stacked, load
+from ...trajectories import Tokens
 from ..adamw import AdamState
+from ..inputs import TrainGroup, TrainSequence
 from ..memory.layout import Layout
 from ..memory.policy_memory import PolicyMemory
 from ..model import Criterion, Groups
@@ -39,12 +43,7 @@ class Decoder:
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
         self._budget = Budget(room, most=compute.most, kept=compute.kept)
-        keep = _keeping(compute)
-
-        def linear(stacked: Stacked) -> Linear:
-            return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)
-
-        plain: tuple[Layer[Linear], ...] = tuple(layer.map(linear) for layer in base.layers)
+        plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
         """The base alone."""
         self._over = self.plain
@@ -119,6 +118,35 @@ class Decoder:
         grad = slopes.logp.to(logp.device, non_blocking=True)
         by_entropy = None if slopes.entropy is None else slopes.entropy.to(logp.device, non_blocking=True)
         run_backward(self._over, tape, grad, by_entropy)
+
+
+@torch.no_grad()
+def score_by_layers(base: BaseModel, tokens: Tokens) -> Tensor:
+    """Log-probabilities (T - 1,) of ``tokens[1:]`` by the base alone, with one layer in memory at a time."""
+    compute = compute_on("cpu")
+    tensors = load(base, compute.device, one_by_one=True)
+    mask = np.ones(len(tokens), np.uint8)
+    mask[0] = 0
+    sequence = TrainSequence(tokens, mask, np.zeros(len(tokens), np.float32), 1.0)
+    (batch,) = packed_batches([(TrainGroup(0, (sequence,)),)], len(tokens))
+    over = Decoding(replace(tensors, layers=()), compute, _Linears(tensors.layers, compute))
+    return logprobs(over, batch, (1.0,))
+
+
+class _Linears(Sequence[Layer[Linear]]):
+    """The base's layers as passes compute with them, each converted when it is asked for."""
+
+    def __init__(self, layers: Sequence[Layer[Stacked]], compute: Compute) -> None:
+        self._layers, self._keep = layers, _keeping(compute)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._layers[number].map(self._linear)
+
+    def _linear(self, stacked: Stacked) -> Linear:
+        return Linear(stacked.modules, stacked.outputs, self._keep(stacked.weight), stacked.bias)
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:
