@@ -112,6 +112,7 @@ from .modules import (
     check_adapter as check_adapter,
     linear_shapes as linear_shapes,
     pairs as pairs,
+    unadapted as unadapted,
 )
 from .needs import (
     RANK as RANK,
@@ -138,9 +139,11 @@ from .samplers import (
 from .sealed import (
     ensure as ensure,
     forget_others as forget_others,
+    remove as remove,
     verify as verify,
 )
 from .sizes import (
+    AGAIN as AGAIN,
     EXACT as EXACT,
     FLOAT as FLOAT,
     HALVED as HALVED,

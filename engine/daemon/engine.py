@@ -17,7 +17,14 @@ from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
 from ..fairness import Ledger
-from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop, compare_once, spoken_comparison
+from ..fleet import (
+    PlacementPlan,
+    WorkerSupervisor,
+    YieldLoop,
+    compare_once,
+    precision_words,
+    spoken_comparison,
+)
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -38,9 +45,8 @@ class Engine:
     def __init__(
         self, home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store
     ) -> None:
-        self._home, self._base_name, self._placement_plan, self._store = home, settings.base, placement_plan, store
+        self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
-        self._base, self._resources = base, settings.resources
         self._compares = ""
         """What the start does with the base, in a sentence."""
         self._environments = EnvironmentService(
@@ -69,6 +75,7 @@ class Engine:
             lambda failed, ours: planner.plan(failed, ours, self._rebalancing.times),
             self._api.endpoints,
             cluster,
+            measure=planner.measure,
         )
         self._rebalancing = Rebalancing(
             supervisor,
@@ -120,19 +127,20 @@ class Engine:
         if comparison_of(base, home) is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
             self._log("base", self._compares, "info")
-        free = available_memory(self._resources.memory)
+        free = available_memory(self._settings.resources.memory)
         compared, self._compares = await compare_once(base, home, free), ""
         if compared.state == UNVERIFIED:
             self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
         await self._supervisor.start()
 
     async def _tell_that_it_serves(self) -> None:
-        store, plan = self._store, self._placement_plan
+        store, plan = self._store, self._supervisor.placement_plan
         self._serves = True
         store.telemetry.environments(self._environments.infos())
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
-        self._log("engine", f"The engine serves {self._home.root} with the base {self._base_name!r}.", "info")
+        self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
         self._log("base", in_words(plan.memory), "info")
+        self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
         if self._supervisor.warning:
             self._log("base", self._supervisor.warning, "warning")

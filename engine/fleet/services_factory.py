@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import SAMPLERS, BaseModel
+from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
@@ -27,7 +27,7 @@ from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
-from .worker_specs import gguf_of
+from .worker_specs import gguf_of, of_assignment
 
 if TYPE_CHECKING:
     from ..cluster import StateFiles
@@ -80,6 +80,7 @@ class ServicesFactory:
             trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
             write_bare=partial(write_bare, self.base),
+            unadapted=unadapted(self.base.config),
             baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,
@@ -132,7 +133,7 @@ class ServicesFactory:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
         endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
-        gguf = gguf_of(self.base, self.settings.rollout)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
         if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
             await self._compare(endpoint, trainer, tolerance, gguf)
         return endpoint

@@ -42,6 +42,7 @@ from ..home import Home, RolloutSettings, Settings
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
+from .placement.wishes import Copy
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -133,11 +134,15 @@ def of_kind(settings: Settings, kind: str) -> Settings:
 
 
 def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
-    """The settings for the sampler of an assignment on the processor, which says whether torch is in bfloat16."""
+    """The settings for the sampler of an assignment. On the processor they name its copy of the base."""
     own = of_kind(settings, assignment.kind)
-    if assignment.kind == "torch" and assignment.weights:
-        own = replace(own, rollout=replace(own.rollout, weights=assignment.weights))
-    return own
+    return own if assignment.place.gpus else with_copy(own, Copy(assignment.kind, assignment.weights))
+
+
+def with_copy(settings: Settings, copy: Copy) -> Settings:
+    """The settings under which a sampler keeps exactly this copy."""
+    rollout = replace(settings.rollout, sampler=copy.sampler)
+    return replace(settings, rollout=replace(rollout, weights=copy.weights) if copy.weights else rollout)
 
 
 def plan_of(
@@ -227,7 +232,7 @@ def sampler_spec(
         slots = slots_for(VERSIONS * settings.engine.tasks)
         kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
         return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()), node=assignment.node)
-    exact, gguf = settings.rollout.exact, gguf_of(base, settings.rollout)
+    exact, gguf = settings.rollout.exact, gguf_of(base, of_assignment(settings, assignment).rollout)
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
     return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 

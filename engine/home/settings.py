@@ -50,7 +50,7 @@ DOCUMENTED = """\
 # Of another node of a cluster: "NODE/gpu 0", or "NODE" for all of it.
 # devices = []
 # The sampler's copy of the base: with llama.cpp "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m", with torch "f32" or
-# "bf16"; "auto" chooses by the base's size and the processor. Smaller ones need less memory; what they say differently
+# "bf16"; "auto" measures which is best for larger bases. Smaller ones need less memory; what they say differently
 # from the trainer's weights is corrected by importance weights and shown as the gap beside every task. "gguf" samples
 # from the file itself where `marlaas base use FILE.gguf` made the base.
 # weights = "auto"

@@ -62,7 +62,7 @@ def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: floa
     from ...words.yielding import yielding_of, yielding_text
 
     output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")
-    for words in (other_version(engine), engine.note):
+    for words in (engine.precision, other_version(engine), engine.note):
         if words:
             output.result(f"        {line(words)}")
     if yielding := yielding_of(engine):
