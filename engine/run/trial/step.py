@@ -19,15 +19,21 @@ import numpy as np
 from marlaas.plugins.messages import Message
 
 from ...rollout import Renderer, Sampler, SampleRequest, SampleResult
-from ...spec import TaskSpec
+from ...spec import SamplingSpec, TaskSpec, TrainSpec, as_number
 from ...training import Trainer, TrainGroup, TrainSequence
 from ...trajectories import Tokens
 from ..stage_settings import policy_config
 
 T = TypeVar("T")
 
-TASK = TaskSpec(tenant="trial", name="trial", environment="arithmetic")
-"""The default task: 8 groups of 8, replies of up to 32 tokens."""
+TASK = TaskSpec(
+    tenant="trial",
+    name="trial",
+    environment="arithmetic",
+    train=TrainSpec(learning_rate=5e-4),
+    sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+)
+"""8 groups of 8 as by default, and replies of up to 32 tokens."""
 POLICY = "trial"
 PATIENCE = 20.0
 """Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
@@ -112,7 +118,7 @@ async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, nam
             conversation=f"{POLICY}/{name}/{group}/{member}",
             version=version,
             tokens=prompts[group],
-            max_tokens=TASK.sampling.max_tokens,
+            max_tokens=as_number(TASK.sampling.max_tokens),
             temperature=TASK.sampling.temperature,
             stop=(),
             seed=group * TASK.train.group_size + member,

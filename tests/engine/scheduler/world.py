@@ -39,6 +39,7 @@ from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResul
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
+from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
@@ -300,6 +301,7 @@ class World:
             trainers=self.trainers,
             trainer=workers.trainer,
             tolerances={name: Tolerance() for name in self.endpoints},
+            traits=BaseTraits(160, 1024),
             write_bare=write_bare,
             draining=self.draining,
         )
