@@ -107,4 +107,4 @@ async def keep_numbers(services: Services, task: int, before: TaskSpec, after: T
     store = services.store
     await store.patiently(partial(store.tasks.replace_auto, task, numbers))
     listed = ", ".join(f"{key} = {str(value).lower()}" for key, value in numbers.items())
-    store.telemetry.event("task", f"Chosen for this task {why}: {listed}.", task)
+    store.telemetry.event("auto", f"Chosen for this task {why}: {listed}.", task)

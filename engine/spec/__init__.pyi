@@ -95,6 +95,7 @@ from .version_name import (
     served_name as served_name,
 )
 from .watching import (
+    CUT_REPLIES as CUT_REPLIES,
     ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
     EXPLODING_LENGTH as EXPLODING_LENGTH,
     FALLING_REWARD as FALLING_REWARD,

@@ -96,7 +96,7 @@ def _of_tables(kind: Any) -> bool:
 
 
 def _kind(kind: Any) -> str:
-    if isinstance(kind, types.UnionType):
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
     return "list" if typing.get_origin(kind) is tuple else str(kind.__name__)
 
