@@ -231,6 +231,7 @@ class World:
         self.chance = Chance(seed, most)
         self.environments = FakeEnvironments(self.chance)
         self.renderer = FakeRenderer()
+        self.traits = BaseTraits(160, 1024)
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
@@ -301,7 +302,7 @@ class World:
             trainers=self.trainers,
             trainer=workers.trainer,
             tolerances={name: Tolerance() for name in self.endpoints},
-            traits=BaseTraits(160, 1024),
+            traits=self.traits,
             write_bare=write_bare,
             draining=self.draining,
         )
