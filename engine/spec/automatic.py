@@ -33,8 +33,11 @@ NARROW = 256
 """A base of at most this width writes a few words, as the shipped one does: its limits need no measurement."""
 SHORT, SHORT_EPISODE = 32, 256
 """Tokens of a reply, and of an episode, of such a base."""
-LONG = 512
-"""The most tokens of a reply of a wider base that does not think, as in published recipes for short answers."""
+SMALL = 1024
+"""The width of bases of half a billion parameters, that people train on processors."""
+LONG = {True: 256, False: 512}
+"""The most tokens of a reply where a base does not think, for these and for wider ones; TRL has 256 by default, recipes
+for short answers 256 to 1,024."""
 THOUGHTFUL = 2048
 """The same where it thinks."""
 TURNS = 4
@@ -116,7 +119,7 @@ def bounded(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
     if base.width <= NARROW:
         return _limited(spec, SHORT, SHORT_EPISODE)
     thinks = base.thinks and spec.sampling.thinking is not False and (spec.sampling.thinking or not base.switch)
-    reply = min(THOUGHTFUL if thinks else LONG, max(ROUND, base.context // 2))
+    reply = min(THOUGHTFUL if thinks else LONG[base.width <= SMALL], max(ROUND, base.context // 2))
     reply = as_number(_limited(spec, reply, 0).sampling.max_tokens)
     return _limited(spec, reply, min(TURNS * reply, base.context))
 

@@ -67,7 +67,7 @@ def test_each_policy_has_the_rate_of_its_alpha() -> None:
 
 def test_a_base_that_can_be_told_does_not_think_unless_it_is_wanted() -> None:
     assert by_base(TASK, QWEN3).sampling.thinking is False
-    assert numbers(bounded(by_base(TASK, QWEN3), QWEN3))[0] == 512
+    assert numbers(bounded(by_base(TASK, QWEN3), QWEN3))[0] == 256
     wanted = replace(TASK, sampling=SamplingSpec(thinking=True))
     assert numbers(bounded(by_base(wanted, QWEN3), QWEN3))[0] == 2048
     always = replace(QWEN3, switch=False)
@@ -77,14 +77,15 @@ def test_a_base_that_can_be_told_does_not_think_unless_it_is_wanted() -> None:
 
 def test_limits_by_the_first_replies() -> None:
     spec = by_base(TASK, SMOLLM2)
-    assert unmeasured(spec) and numbers(bounded(spec, SMOLLM2)) == (512, 2048)
+    assert unmeasured(spec) and numbers(bounded(spec, SMOLLM2)) == (256, 1024)
+    assert numbers(bounded(TASK, BaseTraits(1536, 32768))) == (512, 2048)
 
     def measured(*replies: int, episodes: tuple[int, ...] = (), single: bool = True) -> tuple[object, object]:
         return numbers(by_replies(spec, SMOLLM2, FirstReplies(replies, episodes or replies, single)))
 
-    assert measured(*range(10, 25), 512) == (64, 64), "one runaway of sixteen does not count"
-    assert measured(*[40] * 12, *[512] * 4) == (512, 512), "a quarter of them do"
-    assert measured(3, 4) == (32, 32) and measured() == (512, 2048)
+    assert measured(*range(10, 25), 256) == (64, 64), "one runaway of sixteen does not count"
+    assert measured(*[40] * 12, *[256] * 4) == (256, 256), "a quarter of them do"
+    assert measured(3, 4) == (32, 32) and measured() == (256, 1024)
     assert measured(20, 20, 20, episodes=(60,), single=False) == (64, 128)
     assert measured(20, 20, 20, episodes=(300,), single=False) == (64, 608)
 
