@@ -82,7 +82,7 @@ async def test_whoever_plays_them_finds_the_same(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-async def test_numbers_of_the_author_are_left_alone_and_nothing_is_measured(tmp_path: Path) -> None:
+async def test_the_numbers_of_the_author_are_left_alone(tmp_path: Path) -> None:
     limits = SamplingSpec(max_tokens=3, max_episode_tokens=9)
     world = world_of(tmp_path, replace(AUTO, sampling=limits, train=replace(AUTO.train, learning_rate=1e-5)))
     await go(world)

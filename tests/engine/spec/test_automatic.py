@@ -65,7 +65,7 @@ def test_each_policy_has_the_rate_of_its_alpha() -> None:
     assert by_base(replace(TASK, policy=PolicySpec(alpha=16.0)), SMOLLM2).train.learning_rate == 2.8e-4
 
 
-def test_a_base_that_can_be_told_does_not_think_unless_it_is_wanted() -> None:
+def test_a_base_with_the_switch_does_not_think_unasked() -> None:
     assert by_base(TASK, QWEN3).sampling.thinking is False
     assert numbers(bounded(by_base(TASK, QWEN3), QWEN3))[0] == 256
     wanted = replace(TASK, sampling=SamplingSpec(thinking=True))
