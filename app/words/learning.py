@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from marlaas.engine.spec import (
+    CUT_REPLIES,
     ENTROPY_COLLAPSE,
     EXPLODING_LENGTH,
     FALLING_REWARD,
@@ -218,6 +219,14 @@ def _gap_runaway(found: Figures) -> str:
     )
 
 
+def _cut_replies(found: Figures) -> str:
+    thoughts = "; the base thinks, and its thoughts count" if found["thinks"] else ""
+    return (
+        f"{share(found['cut'])} of the first episodes were cut off: `max_tokens` is {found['max_tokens']:.0f} and"
+        f" `max_episode_tokens` {found['max_episode_tokens']:.0f}{thoughts}."
+    )
+
+
 _AGAIN = "; its `start` may be a version from before that step."
 _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     REWARD_HACKING: (
@@ -257,5 +266,10 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
         _gap_runaway,
         "Set a smaller `max_staleness` or `learning_rate`; where the sampler has a smaller copy of the base, finer"
         " `weights` under [rollout].",
+    ),
+    CUT_REPLIES: (
+        _cut_replies,
+        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling], or with "auto" for'
+        " both. A base that thinks needs room for its thoughts, or `thinking = false`.",
     ),
 }

@@ -14,6 +14,7 @@ from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
+from ..spec import BaseTraits
 from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
@@ -79,6 +80,12 @@ class ServicesFactory:
             trainers=pool,
             trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
+            traits=BaseTraits(
+                self.base.config.hidden_size,
+                self.base.config.context_length,
+                self.renderer.thinks,
+                self.renderer.switch,
+            ),
             write_bare=partial(write_bare, self.base),
             unadapted=unadapted(self.base.config),
             baselines=self.baselines,

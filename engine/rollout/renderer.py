@@ -97,6 +97,8 @@ class Renderer:
         """The thread in which long conversations are rendered, one after the other."""
         self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.added
         """Whether ``<think>`` at the beginning of a reply begins a thought, and is not text."""
+        self.switch = SWITCH in self.template.source
+        """Whether the template can be told to think or not."""
         self._trims = self.thinks and self._trims_answers()
         self.stop_ids: tuple[int, ...] = ()
         self.stop_ids = _ends(base, self.vocabulary, self._closing())
@@ -215,7 +217,7 @@ class Renderer:
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only do the opposite."""
-        if wanted is None or SWITCH in self.template.source:
+        if wanted is None or self.switch:
             return
         if wanted and not self.thinks:
             raise ConfigError(

@@ -52,7 +52,9 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
     several = sum(policy.trained for policy in spec.policies.values()) > 1
     return (
         Rule(
-            sampling.max_tokens > sampling.max_episode_tokens,
+            isinstance(sampling.max_tokens, int)
+            and isinstance(sampling.max_episode_tokens, int)
+            and sampling.max_tokens > sampling.max_episode_tokens,
             ("sampling.max_tokens", "sampling.max_episode_tokens"),
             f"is {sampling.max_tokens}, but an episode may have only {sampling.max_episode_tokens} tokens.",
             "Raise 'sampling.max_episode_tokens'.",
@@ -117,6 +119,8 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
 def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
     """What a step makes of rewards."""
     train, sampling, loss = spec.train, spec.sampling, published(spec.train.loss)
+    limits = (limit for limit in (sampling.max_tokens, sampling.max_episode_tokens) if isinstance(limit, int))
+    longest = min(limits, default=1 << 20)
     return (
         Rule(
             train.advantage_level == "episode" and train.discount != 1.0,
@@ -174,10 +178,9 @@ def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
             "Remove one of the two.",
         ),
         Rule(
-            train.overlong == "penalty" and not 1 <= train.overlong_buffer <= sampling.max_tokens,
+            train.overlong == "penalty" and not 1 <= train.overlong_buffer <= longest,
             ("train.overlong", "train.overlong_buffer", "sampling.max_tokens"),
-            f"= \"penalty\" needs a 'train.overlong_buffer' of 1 to {sampling.max_tokens} tokens, not"
-            f" {train.overlong_buffer}.",
+            f"= \"penalty\" needs a 'train.overlong_buffer' of 1 to {longest} tokens, not {train.overlong_buffer}.",
             "The reward falls over that many tokens before 'sampling.max_tokens'.",
         ),
         Rule(

@@ -212,7 +212,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
     from ...words.lost import lost_words
     from ...words.metrics import all_in_order, newest_text, value_text
     from ...words.scores.measured import component_lines, held_out_lines, shares_of
-    from ...words.tasks import MENDED, shown_reason
+    from ...words.tasks import MENDED, limits, shown_reason
 
     task, own, evals, kept = read.task, read.own, read.evals, read.kept
     measures = read.newest.metrics if read.newest else {}
@@ -246,6 +246,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
         ("on disk", f"{len(kept)} version{'s' * (len(kept) > 1)}, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", value_text("staleness", own.staleness)),
         ("tokens", count(own.tokens)),
+        ("limits", limits(read.config)),
         ("running time", duration(task.seconds)),
         *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
     ]

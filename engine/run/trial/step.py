@@ -21,15 +21,21 @@ import numpy as np
 from marlaas.plugins.messages import Message
 
 from ...rollout import Renderer, Sampler, SampleRequest, SampleResult
-from ...spec import TaskSpec
+from ...spec import SamplingSpec, TaskSpec, TrainSpec, as_number
 from ...training import Trainer, TrainGroup, TrainSequence
 from ...trajectories import Tokens
 from ..stage_settings import policy_config
 
 T = TypeVar("T")
 
-TASK = TaskSpec(tenant="trial", name="trial", environment="arithmetic")
-"""The default task: 8 groups of 8, replies of up to 32 tokens."""
+TASK = TaskSpec(
+    tenant="trial",
+    name="trial",
+    environment="arithmetic",
+    train=TrainSpec(learning_rate=5e-4),
+    sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+)
+"""8 groups of 8 as by default, and replies of up to 32 tokens."""
 POLICY = "trial"
 PATIENCE = 10.0
 """Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
@@ -122,7 +128,7 @@ Sampled = list[list[_Reply]]
 
 async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[float, Sampled]:
     """Seconds of a whole step's sampling, and what was sampled."""
-    prompts, longest = _prompts(renderer), TASK.sampling.max_tokens
+    prompts, longest = _prompts(renderer), as_number(TASK.sampling.max_tokens)
     seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first", longest))
     if seconds * len(prompts) > PATIENCE:
         return (await _pace((sampler,), renderer, version, 1))[0], first
@@ -149,7 +155,7 @@ async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, t
         for place, sampler in enumerate(samplers):
             read, _ = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
             burst, _ = await _timed(_groups(sampler, rows, version, f"burst {turn}", tokens))
-            whole = groups * read + burst * TASK.sampling.max_tokens / tokens * groups / len(rows)
+            whole = groups * read + burst * as_number(TASK.sampling.max_tokens) / tokens * groups / len(rows)
             shortest[place] = min(shortest[place], whole)
     return shortest
 
