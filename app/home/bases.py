@@ -52,7 +52,7 @@ def list_bases(home: Home) -> list[BaseRow]:
     if not chosen:
         names.insert(len(SHIPPED), used)
     rows = [_row(name, name in chosen or name == used, home.root) for name in names]
-    rows += [_gguf_row(file.name, file.path) for file in stored_files()]
+    rows += [_gguf_row(name, path) for name, path in stored_files().items()]
     return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
 
 

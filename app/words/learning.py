@@ -196,13 +196,11 @@ def _large_steps(found: Figures) -> str:
 
 def _kl_runaway(found: Figures) -> str:
     if "limit" in found:
-        return (
-            f"the distance to the base is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
-        )
+        return f"the KL divergence is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
     if "far" in found:
-        return f"the distance to the base is {number(found['now'])} nats per token: it would hardly ever write that."
+        return f"the KL divergence is {number(found['now'])} nats per token: it would hardly ever write that."
     return (
-        f"the distance to the base went from {number(found['before'])} to {number(found['now'])} nats per token within"
+        f"the KL divergence went from {number(found['before'])} to {number(found['now'])} nats per token within"
         " a few steps, and the reward did not rise."
     )
 

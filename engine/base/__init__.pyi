@@ -112,6 +112,7 @@ from .modules import (
     check_adapter as check_adapter,
     linear_shapes as linear_shapes,
     pairs as pairs,
+    unadapted as unadapted,
 )
 from .needs import (
     RANK as RANK,
@@ -142,6 +143,7 @@ from .sealed import (
     verify as verify,
 )
 from .sizes import (
+    AGAIN as AGAIN,
     EXACT as EXACT,
     FLOAT as FLOAT,
     HALVED as HALVED,

@@ -24,6 +24,8 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
 """Other architectures' keys for the sizes that are required."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys of different architectures for the number of experts in a layer."""
 ROPE_SETTINGS = {
     "linear": ("factor",),
     "yarn": ("factor",),
@@ -113,6 +115,8 @@ class BaseConfig:
     attention_bias: bool = False
     """True if the outputs of attention have biases, too; ``modules.tensor_shapes`` has those of queries and keys."""
     mlp_bias: bool = False
+    experts: int = 0
+    """Experts of a layer, of which each token takes some; 0 without a mixture."""
     unread: tuple[str, ...] = ()
     """Settings that neither marlaas nor transformers reads for this architecture, as in ``clip_qkv = 8``."""
 
@@ -188,6 +192,7 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
         attention_bias=bool(raw.get("attention_bias")) and architecture in ("llama", "qwen3"),
         mlp_bias=bool(raw.get("mlp_bias")) and architecture == "llama",
         unread=_unread(raw, architecture) if known else (),
+        experts=max(int(raw.get(key) or 0) for key in EXPERTS),
     )
 
 

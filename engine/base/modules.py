@@ -58,6 +58,19 @@ def tensor_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def unadapted(config: BaseConfig) -> str:
+    """What LoRA leaves as it is in a mixture of experts, in words; empty for other bases.
+
+    transformers keeps a layer's experts in one tensor of three dimensions, which is no linear layer to PEFT.
+    """
+    if config.experts < 2:
+        return ""
+    return (
+        f"The base is a mixture of {config.experts} experts ({config.architecture}): LoRA adapts its attention, and"
+        " shared experts if it has any. The routed experts stay as they are."
+    )
+
+
 def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
     """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` if A or B is missing."""
     for module in sorted({name.rpartition(".lora_")[0] for name in adapter}):

@@ -46,6 +46,8 @@ class Services:
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
     write_bare: Callable[[Path], str]
     """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
+    unadapted: str = ""
+    """What adapters leave as it is in the base, in words; empty where they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str

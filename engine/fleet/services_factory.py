@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import SAMPLERS, BaseModel
+from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
@@ -80,6 +80,7 @@ class ServicesFactory:
             trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
             write_bare=partial(write_bare, self.base),
+            unadapted=unadapted(self.base.config),
             baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,

@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel
+from ..base import BaseModel, unadapted
 from ..clock import monotonic
 from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
@@ -138,8 +138,8 @@ class WorkerSupervisor:
 
     @property
     def warning(self) -> str:
-        """What people should know of the base's chat template, in one sentence, or nothing."""
-        return self._renderer.warning
+        """What people should know of the base's chat template and experts, or nothing."""
+        return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
 
     def ruler(self) -> PromptRuler:
         """Measures first prompts as this base reads them."""

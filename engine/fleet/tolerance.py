@@ -21,7 +21,7 @@ class Tolerance:
     largest: float = math.inf
     mean: float = math.inf
     rounding: float = 1e-2
-    """By how much rounding may change a single log-probability, however close those seen so far have been."""
+    """By how much rounding changes a log-probability at least (root mean square), however close those seen are."""
 
     def holds(self, largest: float, mean: float) -> bool:
         """Whether such gaps are rounding; one that is not a number never is."""

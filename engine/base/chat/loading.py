@@ -34,9 +34,8 @@ def load_template(folder: Path) -> ChatTemplate:
     elif isinstance(source, dict):
         named = source
     further = {path.stem: path for path in (folder / FURTHER).glob("*.jinja")}
-    if further:  # files take the place of all that tokenizer_config.json has
-        named = {"default": source} if file.exists() else {}
-        named |= {stem: _text(path) for stem, path in further.items()}
+    if further:  # files take the place of what tokenizer_config.json has, but for a default that they lack
+        named = {"default": named.get("default", source)} | {stem: _text(path) for stem, path in further.items()}
     if named:
         source = named.get("default")
     if not isinstance(source, str):

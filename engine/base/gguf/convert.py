@@ -11,13 +11,14 @@ import json
 import struct
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import BaseModelError
 from ..config import FAMILIES, BaseConfig, read_config
+from ..download import printed
 from ..files import CONFIG, WHOLE_WEIGHTS
 from .brought import EMBEDDING, check_kind
 from .header import GgufHeader, read_header
@@ -61,14 +62,8 @@ PROBES = (
 """Texts whose ids are compared with llama.cpp's, in Unicode's composed form."""
 
 
-@dataclass(frozen=True)
-class Mapped:
-    """A tensor of the file under its name in Hugging Face's layout."""
-
-    name: str
-    source: str
-    heads: int = 0
-    """The heads whose rows llama.cpp keeps in another order; 0: the order is the same."""
+Named = tuple[str, str, int]
+"""A tensor: Hugging Face's name, llama.cpp's, and the heads whose rows llama.cpp orders otherwise (0: as they are)."""
 
 
 def check_file(path: Path) -> GgufHeader:
@@ -84,7 +79,6 @@ def check_file(path: Path) -> GgufHeader:
                 "Take an instruct model's file, or the model's folder, and add a chat_template.jinja there.",
             )
         config_of(header)
-        _check_types(header)
     except BaseModelError as error:
         raise error.at(str(path)) from error
     return header
@@ -99,22 +93,6 @@ def _check_architecture(header: GgufHeader) -> None:
             f"the GGUF file is of the architecture {architecture!r}; marlaas makes bases of {', '.join(FAMILIES)}.",
             f"{FOLDER} This file can be its sampler's copy: `[rollout] gguf = FILE` in marlaas.toml.",
         )
-
-
-def _check_types(header: GgufHeader) -> None:
-    """Raise ``BaseModelError`` for a type of quantisation that the gguf package only names."""
-    import numpy as np
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
-
-    for number in {number for number, _ in header.places.values()}:
-        kind = GGMLQuantizationType(number)
-        try:
-            quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-        except NotImplementedError as error:
-            raise BaseModelError(
-                f"the GGUF file has tensors of the type {kind.name}, which the gguf package cannot dequantise.",
-                "Take a file in another quantisation, such as Q8_0.",
-            ) from error
 
 
 def config_of(header: GgufHeader) -> dict[str, Any]:
@@ -227,7 +205,7 @@ def write_folder(path: Path, folder: Path) -> None:
     config = config_of(header)
     write_json(folder / CONFIG, config)
     if DIVISORS in header.shapes:
-        divisors = np.concatenate(list(_rows(path, header, Mapped("", DIVISORS)))).reshape(-1).view(np.float32)
+        divisors = np.concatenate(list(_rows(path, header, DIVISORS))).reshape(-1).view(np.float32)
         if not (divisors == 1).all():
             config["rope_parameters"] |= _llama3(divisors, read_config(folder / CONFIG))
             write_json(folder / CONFIG, config)
@@ -248,7 +226,7 @@ def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1), "utf-8")
 
 
-def mapped(header: GgufHeader, config: BaseConfig) -> list[Mapped]:
+def mapped(header: GgufHeader, config: BaseConfig) -> list[Named]:
     """Every tensor of the model. Raises ``BaseModelError`` for one that is missing, and for one that is not known."""
     from .names import INTERLEAVED, names_of
 
@@ -266,8 +244,8 @@ def mapped(header: GgufHeader, config: BaseConfig) -> list[Mapped]:
         if f"{source}.weight" not in header.shapes:
             raise BaseModelError(f"the GGUF file lacks the tensor {source}.weight.", FOLDER)
         kinds = ("weight", "bias") if f"{source}.bias" in header.shapes else ("weight",)
-        found += [Mapped(f"{module}.{kind}", f"{source}.{kind}", heads) for kind in kinds]
-    unknown = header.shapes.keys() - {tensor.source for tensor in found} - {DIVISORS}
+        found += [(f"{module}.{kind}", f"{source}.{kind}", heads) for kind in kinds]
+    unknown = header.shapes.keys() - {own for _, own, _ in found} - {DIVISORS}
     if unknown:
         raise BaseModelError(
             f"the GGUF file has the tensor {min(unknown)}, which marlaas does not compute in {config.architecture}.",
@@ -276,46 +254,36 @@ def mapped(header: GgufHeader, config: BaseConfig) -> list[Mapped]:
     return found
 
 
-def _write_weights(path: Path, header: GgufHeader, tensors: list[Mapped], target: Path) -> None:
+def _write_weights(path: Path, header: GgufHeader, tensors: list[Named], target: Path) -> None:
     """Write a safetensors file: its header's length, its header, then the tensors' values."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for tensor in tensors:
-        shape, kind = header.shapes[tensor.source], AS_THEY_ARE.get(header.places[tensor.source][0], "F32")
+    for name, source, _ in tensors:
+        shape, kind = header.shapes[source], AS_THEY_ARE.get(header.places[source][0], "F32")
         start, end = end, end + prod(shape) * (4 if kind == "F32" else 2)
-        entries[tensor.name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     names = json.dumps(entries).encode()
     names += b" " * (-len(names) % 8)
     with open(target, "wb") as file:
         file.write(struct.pack("<Q", len(names)) + names)
-        for tensor in tensors:
-            _write_rows(path, header, tensor, file)
+        for _, source, heads in tensors:
+            file.writelines(rows.tobytes() for rows in _rows(path, header, source, heads))
 
 
-def _write_rows(path: Path, header: GgufHeader, tensor: Mapped, file: IO[bytes]) -> None:
-    for rows in _rows(path, header, tensor):
-        file.write(rows.tobytes())
-
-
-def _rows(path: Path, header: GgufHeader, tensor: Mapped) -> Iterator[NDArray[Any]]:
-    """The tensor's values some rows at a time, in Hugging Face's order of rows. Blocks of quantised values lie within
+def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterator[NDArray[Any]]:
+    """A tensor's values some rows at a time, in Hugging Face's order of rows. Blocks of quantised values lie within
     rows, so that rows are moved before they are dequantised."""
     import numpy as np
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
-    number, place = header.places[tensor.source]
-    shape, kind = header.shapes[tensor.source], GGMLQuantizationType(number)
-    count = shape[0] if len(shape) > 1 or tensor.heads else 1
-    block, size = GGML_QUANT_SIZES[kind]
-    width = prod(shape) // count
-    stored = np.memmap(path, np.uint8, "r", place, (count, width // block * size))
-    order = np.arange(count)
-    if tensor.heads:
-        order = order.reshape(tensor.heads, count // tensor.heads // 2, 2).swapaxes(1, 2).reshape(-1)
-    step = max(1, CHUNK // width)
-    for first in range(0, count, step):
-        rows = stored[order[first : first + step]]
-        yield rows if number in AS_THEY_ARE else np.asarray(quants.dequantize(rows, kind), "<f4")
+    (number, place), shape = header.places[source], header.shapes[source]
+    kind, count = GGMLQuantizationType(number), shape[0] if len(shape) > 1 or heads else 1
+    (block, size), width = GGML_QUANT_SIZES[kind], prod(shape) // count
+    stored, order = np.memmap(path, np.uint8, "r", place, (count, width // block * size)), np.arange(count)
+    if heads:
+        order = order.reshape(heads, count // heads // 2, 2).swapaxes(1, 2).reshape(-1)
+    for chosen in np.array_split(order, -(-count * width // CHUNK)):
+        yield stored[chosen] if number in AS_THEY_ARE else np.asarray(quants.dequantize(stored[chosen], kind), "<f4")
 
 
 def check_ids(path: Path, tokenizer: Path) -> None:
@@ -346,22 +314,18 @@ def check_ids(path: Path, tokenizer: Path) -> None:
                 f"the tokenizer made of the GGUF file reads {text[:20]!r} in other tokens than llama.cpp's.",
                 FOLDER,
             )
-    llama.llama_model_free(model)
 
 
-def main() -> int:
-    """The process: converts the file of its first argument; prints an error as JSON, its sentence, hint and place."""
-    path, folder = Path(sys.argv[1]), Path(sys.argv[2])
+def main() -> None:
+    """The process: converts the file of its first argument into the folder of its second."""
     try:
-        write_folder(path, folder)
-    except BaseModelError as error:
-        print(json.dumps([error.cause, error.hint]))
-        return error.exit_code
+        write_folder(Path(sys.argv[1]), Path(sys.argv[2]))
     except OSError as error:
-        print(json.dumps([f"the base cannot be written: {error.strerror}.", "Free some space."]))
-        return BaseModelError.exit_code
-    return 0
+        raise BaseModelError(f"the base cannot be written: {error.strerror}.", "Free some space.") from error
+    except NotImplementedError as error:
+        hint = "Take a file in another quantisation, such as Q8_0."
+        raise BaseModelError(f"the GGUF file cannot be dequantised by the gguf package: {error}.", hint) from error
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(printed(main))

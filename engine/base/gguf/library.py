@@ -24,22 +24,15 @@ from pathlib import Path
 import psutil
 
 from ...errors import BaseModelError
+from ..download import run_apart
 from ..files import CONFIG, GGUF_FILE, some
 from ..find import is_folder
 from ..sealed import check_space
 from .convert import check_file
 
+CONVERT = "marlaas.engine.base.gguf.convert"
 DIGITS = 12
 """Digits of the digest in a folder's name."""
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A GGUF file that another program keeps here."""
-
-    name: str
-    """As ``base use`` takes it: ``ollama:smollm2:135m``, ``lmstudio:PUBLISHER/REPOSITORY/FILE.gguf``."""
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -70,9 +63,10 @@ PUBLISHED = {
 """By the names that ``base use`` takes. A folder of such a name in the working folder takes precedence."""
 
 
-def stored_files() -> list[StoredFile]:
-    """The GGUF files of Ollama and of LM Studio, sorted by name; of a split file its first part."""
-    return sorted((*_of_ollama(), *_of_lm_studio()), key=lambda file: file.name)
+def stored_files() -> dict[str, Path]:
+    """The GGUF files of Ollama and of LM Studio, by the names that ``base use`` takes: ``ollama:smollm2:135m``,
+    ``lmstudio:PUBLISHER/REPOSITORY/FILE.gguf``. Of a split file its first part."""
+    return dict(sorted((*_of_ollama(), *_of_lm_studio())))
 
 
 def find_gguf(name: str) -> Path | None:
@@ -95,13 +89,13 @@ def find_gguf(name: str) -> Path | None:
         return path.absolute()  # whoever reads it says what is wrong with it
     if not name.startswith(("ollama:", "lmstudio:")):
         return None
-    match = next((file.path for file in stored_files() if file.name in (name, f"{name}:latest")), None)
-    if match is None:
+    stored = stored_files()
+    if name not in stored:
         raise BaseModelError(f"There is no GGUF file {name!r} here.", "`marlaas base list` shows those that are.")
-    return match
+    return stored[name]
 
 
-def _of_ollama() -> Iterator[StoredFile]:
+def _of_ollama() -> Iterator[tuple[str, Path]]:
     own = os.environ.get("OLLAMA_MODELS")
     for root in (
         (Path(own).expanduser(),)
@@ -115,15 +109,14 @@ def _of_ollama() -> Iterator[StoredFile]:
                 host, namespace, model, tag = manifest.parts[-4:]
                 prefix = "" if host == "registry.ollama.ai" else f"{host}/"
                 prefix += "" if not prefix and namespace == "library" else f"{namespace}/"
-                yield StoredFile(f"ollama:{prefix}{model}:{tag}", root / "blobs" / str(blob).replace(":", "-"))
+                yield (f"ollama:{prefix}{model}:{tag}", root / "blobs" / str(blob).replace(":", "-"))
 
 
-def _of_lm_studio() -> Iterator[StoredFile]:
+def _of_lm_studio() -> Iterator[tuple[str, Path]]:
     for root in (Path("~/.lmstudio/models").expanduser(), Path("~/.cache/lm-studio/models").expanduser()):
         for file in root.rglob("*.gguf"):
-            part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", file.name)
-            if part is None or part[1] == "00001":
-                yield StoredFile(f"lmstudio:{file.relative_to(root).as_posix()}", file)
+            if not re.search(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", file.name):
+                yield (f"lmstudio:{file.relative_to(root).as_posix()}", file)
 
 
 def made_base(folder: Path, sha256: str) -> Path | None:
@@ -140,7 +133,8 @@ def make_base(file: Path, folder: Path, name: str, check: Callable[[Path], objec
     """
     file = file.resolve()
     header = check_file(file)
-    digest = _digest(file)
+    with open(file, "rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
     found = made_base(folder, digest)
     if found is not None:
         check(found)
@@ -151,14 +145,17 @@ def make_base(file: Path, folder: Path, name: str, check: Callable[[Path], objec
         partial.mkdir(parents=True)
         _remove_abandoned(folder)
         check_space(folder, header.size + 4 * header.parameters)
-        _take(file, partial / GGUF_FILE, owned)
-        _convert(partial / GGUF_FILE, partial, file)
+        try:
+            (os.rename if owned else os.link)(file, partial / GGUF_FILE)
+        except OSError:  # another disk, or a file of another account
+            shutil.copyfile(file, partial / GGUF_FILE)
+        run_apart("The conversion", "The file may be damaged.", CONVERT, str(partial / GGUF_FILE), str(partial))
         check(partial)
-        for written in partial.rglob("*"):
-            with open(written if written.is_file() else os.devnull, "rb") as opened, contextlib.suppress(OSError):
-                os.fsync(opened.fileno())
+        os.sync()  # a power cut leaves no half base with a whole name
         if not target.is_dir():  # unless another process was faster
             partial.rename(target)
+    except BaseModelError as error:
+        raise error.at(str(file)) from error
     except OSError as error:
         hint = "Free some space, or look at the permissions."
         raise BaseModelError(f"the base cannot be written: {error.strerror}.", hint, where=str(folder)) from error
@@ -173,38 +170,6 @@ def _remove_abandoned(folder: Path) -> None:
         owner = left.name.split(".")[1]
         if owner.isdecimal() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def _digest(file: Path) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _take(file: Path, place: Path, owned: bool) -> None:
-    try:
-        (os.rename if owned else os.link)(file, place)
-    except OSError:  # another disk, or a file of another account
-        shutil.copyfile(file, place)
-
-
-def _convert(file: Path, folder: Path, source: Path) -> None:
-    """Convert in a process of its own, whose memory goes with it. ``source`` is the place that errors name."""
-    command = [sys.executable, "-P", "-m", "marlaas.engine.base.gguf.convert", str(file), str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        try:
-            printed, errors = child.communicate()
-        except BaseException:
-            child.kill()
-            raise
-    if child.returncode == BaseModelError.exit_code:
-        with contextlib.suppress(ValueError):  # an error of Python's has the same exit code
-            cause, hint = json.loads(printed)
-            raise BaseModelError(cause, hint, where=str(source))
-    if child.returncode:
-        why = (errors.decode("utf-8", "replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
-        raise BaseModelError(
-            f"the conversion of the GGUF file died: {why}.", "The file may be damaged.", where=str(source)
-        )
 
 
 def fetch(published: PublishedFile, folder: Path) -> Path:

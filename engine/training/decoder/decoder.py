@@ -26,7 +26,7 @@ from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted
 from .matrix import Dense, Matrix, loaded_as
-from .packing import PackedBatch, packed_batches
+from .packing import ROUND_SLOTS, PackedBatch, packed_batches, places_within
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
 SMALLEST = 16
@@ -92,10 +92,17 @@ class Decoder:
         """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
+        # a batch's attention pads to its longest prompt and its longest answer, which may be those of two sequences
+        attended = 2 * (max(lengths, default=0) + ROUND_SLOTS)
+        keeping, again = self._budget.tokens(self._config, attended), self._budget.most_tokens(self._config, attended)
         self._largest = (0, 0)
-        for batch in packed_batches(jobs, self._budget.tokens(self._config, max(lengths, default=0))):
+        for batch in packed_batches(jobs, places_within(keeping), places_within(again)):
             self._largest = max(self._largest, _size(batch))
             yield batch
+
+    def keeps_all(self, batch: PackedBatch) -> bool:
+        """True if the layers keep all for the backward pass; else they are computed once more in it."""
+        return self._budget.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
@@ -112,7 +119,7 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
-        keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
+        keep = Keep.ALL if self.keeps_all(batch) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         slopes = criterion(logp.cpu(), entropy.cpu())
         grad = slopes.logp.to(logp.device, non_blocking=True)

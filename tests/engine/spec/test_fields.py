@@ -32,6 +32,7 @@ ABSENT = {
     "train.dynamic_sampling",
     "train.clip_low",
     "train.clip_high",
+    "train.clip_dual",
     "sampling.thinking",
     "eval.target",
 }

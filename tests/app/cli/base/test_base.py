@@ -83,6 +83,13 @@ def test_list(marlaas: Commander, home: Home, cache: HubCache, other: Path) -> N
     assert said.code == 0 and "org/cut --download" in said.err and "1.3M" in said.out
 
 
+def test_use_says_what_of_a_mixture_is_not_adapted(marlaas: Commander, home: Home, other: Path) -> None:
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "qwen3_moe", "num_experts": 128}))
+    said = marlaas("base", "use", str(other))
+    assert said.code == 0 and "a mixture of 128 experts (qwen3_moe): LoRA adapts its attention" in said.err
+
+
 def test_list_shows_a_base_that_is_gone(marlaas: Commander, home: Home) -> None:
     home.create()
     home.config.write_text('base = "/nowhere"\n')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from marlaas.engine.base.gguf.convert import PROBES, check_file, write_folder
+from marlaas.engine.base.gguf.convert import PROBES, check_file, main, write_folder
 from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import check_base
@@ -235,8 +236,9 @@ def test_a_type_that_gguf_only_names_is_refused(tmp_path: Path, monkeypatch: pyt
     path = make(tmp_path / "original", "qwen3")
 
     def none(data: Any, kind: gguf.GGMLQuantizationType) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError(f"Dequantization for {kind.name} is not yet implemented")
 
     monkeypatch.setattr(gguf.quants, "dequantize", none)
-    with pytest.raises(BaseModelError, match="tensors of the type F32, which the gguf package cannot dequantise"):
-        check_file(path)
+    monkeypatch.setattr(sys, "argv", ["convert", str(path), str(tmp_path)])
+    with pytest.raises(BaseModelError, match=r"by the gguf package: Dequantization for F32 .* in another quantisation"):
+        main()
