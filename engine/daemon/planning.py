@@ -40,6 +40,7 @@ from ..fleet import (
     copies_of,
     decides_precision,
     decides_weights,
+    is_small,
     on_machine,
     on_machines,
     plan_of,
@@ -92,7 +93,7 @@ def copies_to_measure(
     Empty if cards sample, if the settings or the size of the base decide, or if the copies are measured already.
     """
     placement, cores = placement_plan.placement, settings.resources.cores
-    if placement.cards or placement.nodes - {""}:
+    if placement.cards or placement.nodes - {""} or is_small(parameters(base)):
         return {}
     cpu = survey_machine(settings.resources, home.rates).usable.machine.cpu
     found = copies_of(base, settings, cpu)

