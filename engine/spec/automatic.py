@@ -97,6 +97,8 @@ def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
     sampling, train = spec.sampling, spec.train
     if sampling.thinking is None and base.thinks and base.switch:
         sampling = replace(sampling, thinking=False)
+    if spec.kind == "eval":  # it trains nothing, and its limits are the highest
+        return bounded(replace(spec, sampling=sampling), base)
     policies = {
         name: replace(own, learning_rate=learning_rate(base.width, own.alpha))
         if own.trained and AUTO in (own.learning_rate, train.learning_rate if own.learning_rate is None else 0.0)
@@ -106,7 +108,7 @@ def by_base(spec: TaskSpec, base: BaseTraits) -> TaskSpec:
     if train.learning_rate == AUTO:
         train = replace(train, learning_rate=learning_rate(base.width, spec.policy.alpha))
     spec = replace(spec, sampling=sampling, policies=policies, train=train)
-    return bounded(spec, base) if base.width <= NARROW or spec.kind == "eval" else spec
+    return bounded(spec, base) if base.width <= NARROW else spec
 
 
 def unmeasured(spec: TaskSpec) -> bool:

@@ -34,7 +34,7 @@ def test_auto_is_what_the_loss_was_published_with(loss: str) -> None:
 
 @pytest.mark.parametrize("loss", PUBLISHED)
 def test_the_trainer_accepts_what_a_task_file_says(loss: str) -> None:
-    config = policy_config(task(TrainSpec(loss=loss, schedule="cosine", warmup=3, epochs=2)))
+    config = policy_config(task(TrainSpec(loss=loss, learning_rate=1e-4, schedule="cosine", warmup=3, epochs=2)))
     check_config(config)
     assert (config.steps, config.warmup, config.epochs) == (60, 3, 2)
     assert config.denominator == {"constant": 64 * 16, "token": 1}.get(PUBLISHED[loss].mean, 64)

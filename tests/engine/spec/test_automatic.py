@@ -75,6 +75,11 @@ def test_a_base_with_the_switch_does_not_think_unasked() -> None:
     assert by_base(TASK, SMOLLM2).sampling.thinking is None
 
 
+def test_an_evaluation_has_the_highest_limits_and_is_still_one() -> None:
+    spec = by_base(replace(TASK, kind="eval", versions=("base",), steps=1), QWEN3)
+    assert numbers(spec) == (256, 1024) and parse(spec.to_json(), "it") == spec
+
+
 def test_limits_by_the_first_replies() -> None:
     spec = by_base(TASK, SMOLLM2)
     assert unmeasured(spec) and numbers(bounded(spec, SMOLLM2)) == (256, 1024)
