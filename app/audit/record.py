@@ -58,6 +58,13 @@ class Task:
         return default if found is None else found
 
     @property
+    def pulls_to_start(self) -> bool:
+        """True if the KL term pulls to version 0 of the policy, whose weights were given."""
+        policy = self.policies.get(self.policy) or self.tables.get("policy") or {}
+        pulls = float(self.value("train", "kl", 0.0)) > 0 and self.value("train", "kl_reference") == "start"
+        return pulls and bool(policy.get("start"))
+
+    @property
     def members(self) -> int:
         """Members that begin with a group, redundant ones included."""
         return int(self.value("train", "group_size")) + int(self.value("train", "redundant", 0))

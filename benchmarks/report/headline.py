@@ -78,6 +78,8 @@ PICKS = (
         "TRL",
         "from the command to step 40 on two cores",
     ),
+    Pick("real", "number: a step", "TRL", "a step of SmolLM2-135M, short replies"),
+    Pick("real", "facts: a step", "TRL", "a step of SmolLM2-135M, replies in JSON"),
     Pick("large_vocabulary", "a step: llama.cpp, q8_0", "TRL", "a step at a vocabulary of 151,936, llama.cpp"),
     Pick("trainer", "prompts of 12 tokens, answers of 6", "transformers", "a training pass, short prompts and answers"),
     Pick(

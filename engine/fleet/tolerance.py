@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..base import SAMPLERS
+from ..base import GGUF, SAMPLERS
 from ..home import RolloutSettings
 
 
@@ -63,5 +63,5 @@ def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> T
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
     if not SAMPLERS[rollout.sampler].gguf and stored == "f32":  # it computes in float32 on a processor then
         return EXACT
-    whole = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
-    return EXACT if whole else ROUNDED[stored]
+    foreign = rollout.gguf or rollout.weights == GGUF  # what others convert, they may round
+    return EXACT if rollout.exact and stored == "f32" and not foreign else ROUNDED[stored]

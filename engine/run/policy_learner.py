@@ -199,6 +199,7 @@ class PolicyLearner:
             self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
+            await self._watch.see_first(tally.groups)
         self._measuring.first(before, background)
         await self._judged()
         shares = services.router.shares(self._task, self.name)

@@ -116,9 +116,9 @@ HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6,
 
 def test_contexts_grow_where_there_is_room() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=1)
-    plans = [plan_memory(wanted, free * GIGABYTE) for free in (6, 8, 64)]
+    plans = [plan_memory(wanted, free * GIGABYTE) for free in (6, 9, 64)]
     assert [plan.context for plan in plans] == [512, 1024, 2048]
-    assert [plan.weights for plan in plans] == ["q8_0"] * 3
+    assert [plan.weights for plan in plans] == ["f16"] * 3
     assert plans[-1].sequences == 128
 
 

@@ -14,7 +14,7 @@ from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run.admission import Admitted, Admitting, may_begin, step_groups
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.groups.producer import Producer
-from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 
 
@@ -77,7 +77,13 @@ class Everything:
 
     @property
     def spec(self) -> TaskSpec:
-        return TaskSpec("lab", "task", "arithmetic", train=TrainSpec(group_size=self.group_size))
+        return TaskSpec(
+            "lab",
+            "task",
+            "arithmetic",
+            train=TrainSpec(group_size=self.group_size),
+            sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+        )
 
     @property
     def pool(self) -> Everything:

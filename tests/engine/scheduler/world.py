@@ -39,6 +39,7 @@ from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResul
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
+from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
@@ -232,6 +233,7 @@ class World:
         self.chance = Chance(seed, most)
         self.environments = FakeEnvironments(self.chance)
         self.renderer = FakeRenderer()
+        self.traits = BaseTraits(160, 1024)
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
@@ -302,6 +304,7 @@ class World:
             trainers=self.trainers,
             trainer=workers.trainer,
             tolerances={name: Tolerance() for name in self.endpoints},
+            traits=self.traits,
             write_bare=write_bare,
             draining=self.draining,
         )
