@@ -174,7 +174,7 @@ async def test_the_version_before_is_found_at_a_small_learning_rate(
 
 @pytest.mark.parametrize(("weights", "rate"), [(HALVED, 6e-5), (EIGHT_BITS, 1e-4)], indirect=["weights"])
 @pytest.mark.parametrize("since", [seldom(0), 3])
-async def test_a_rough_sampler_that_stands_is_found_once_the_policy_has_moved(
+async def test_a_rough_sampler_that_stands_is_found_in_a_few_steps(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, rate: float, since: int
 ) -> None:
     """The gap stays what rounding explains; what training changed adds up."""
