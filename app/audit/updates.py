@@ -117,7 +117,7 @@ class Oracle:
             parameters,
             lr=learning_rate(task, before.step),
             betas=BETAS,
-            eps=1e-8,
+            eps=float(task.value("train", "epsilon", 1e-8)),  # that of tasks before it was a key
             weight_decay=float(task.value("train", "weight_decay", 0.0)),
         )
         for name, parameter in self._parameters.items():

@@ -41,6 +41,7 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         warmup=train.warmup,
         steps=spec.steps,
         epochs=train.epochs,
+        epsilon=train.epsilon,
         weight_decay=train.weight_decay,
         clip_norm=train.clip_norm,
         clip_low=train.clip_low,

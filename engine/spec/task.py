@@ -93,6 +93,9 @@ class TrainSpec:
     """The smallest importance weight."""
     geometric_cap: float = between(2.0, 1.0, 1e6)
     """With ``geometric_mask``: the largest geometric mean of a sequence's weights. The smallest is its reciprocal."""
+    epsilon: float = between(1e-15, 1e-30, 1.0)
+    """Of AdamW. Gradients are divided by episodes and ``max_episode_tokens``, so many are below the usual 1e-8, which
+    would damp them."""
     weight_decay: float = between(0.0, 0.0, 1.0)
     """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)

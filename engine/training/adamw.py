@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-EPSILON = 1e-8
-
 
 @dataclass(frozen=True)
 class AdamState:
@@ -41,13 +39,18 @@ def clip(gradient: Tensor, limit: float) -> tuple[Tensor, float]:
 
 
 def adamw(
-    state: AdamState, gradient: Tensor, learning_rate: float, betas: tuple[float, float], weight_decay: float
+    state: AdamState,
+    gradient: Tensor,
+    learning_rate: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    epsilon: float = 1e-8,
 ) -> AdamState:
     """Return the state after one step along ``gradient`` (P,)."""
     step, (beta1, beta2) = state.step + 1, betas
     moment1 = torch.lerp(state.moment1, gradient, 1.0 - beta1)
     moment2 = torch.addcmul(state.moment2 * beta2, gradient, gradient, value=1.0 - beta2)
-    denominator = (moment2 / (1.0 - beta2**step)).sqrt_().add_(EPSILON)
+    denominator = (moment2 / (1.0 - beta2**step)).sqrt_().add_(epsilon)
     weights = state.weights * (1.0 - learning_rate * weight_decay)
     weights.addcdiv_(moment1, denominator, value=-learning_rate / (1.0 - beta1**step))
     return AdamState(weights, moment1, moment2, step)

@@ -24,6 +24,7 @@ def check_config(config: PolicyConfig) -> None:
         ("learning_rate", config.learning_rate, config.learning_rate >= 0, "0 or more"),
         ("betas[0]", beta1, 0 <= beta1 < 1, "from 0 to below 1"),
         ("betas[1]", beta2, 0 <= beta2 < 1, "from 0 to below 1"),
+        ("epsilon", config.epsilon, config.epsilon > 0, "above 0"),
         ("weight_decay", config.weight_decay, config.weight_decay >= 0, "0 or more"),
         ("warmup", config.warmup, config.warmup >= 0, "0 (off) or more"),
         ("steps", config.steps, config.schedule == "constant" or config.steps > 0, "above 0 for a rate that falls"),

@@ -31,6 +31,8 @@ class PolicyConfig:
     epochs: int = 1
     """Optimizer updates on the groups of one step."""
     betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
+    """Of AdamW: what is added to the root of the second moment."""
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     """Largest gradient norm; 0 is off."""

@@ -63,7 +63,7 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
         )
     if norm == 0.0:  # momentum and weight decay alone would move the adapter, though nothing was learnt
         return optimised, norm
-    return adamw(optimised, gradient, rate, config.betas, config.weight_decay), norm
+    return adamw(optimised, gradient, rate, config.betas, config.weight_decay, config.epsilon), norm
 
 
 def divisor(config: PolicyConfig, tokens: int) -> float:
