@@ -236,9 +236,10 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
     dtype = torch.float32 if precision == "f32" else torch.bfloat16
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, local_files_only=True, output_loading_info=True
         )
+        model, found = loaded
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
         raise BaseModelError(f"the base model cannot be loaded: {reason}.", where=str(folder)) from error
