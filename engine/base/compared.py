@@ -7,15 +7,14 @@ library only: the command line asks, too. What compares is ``fleet.reference``.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .find import SHIPPED
-from .model import BaseModel
+if TYPE_CHECKING:
+    from .model import BaseModel
 
 FILE = "compared.json"
 """In a home: the result of each base, by fingerprint."""
@@ -51,6 +50,8 @@ class Comparison:
 
 def checksum(base: BaseModel) -> str:
     """16 hex digits over the base's fingerprint and the files of its tokenizer and its chat templates."""
+    import hashlib  # screens ask ``is_unverified`` before their first paint
+
     digest = hashlib.sha256(base.fingerprint.encode())
     files = [*(base.path / name for name in TEXTS), base.path / "generation_config.json"]
     files += [base.path / "chat_template.jinja", *sorted((base.path / "additional_chat_templates").glob("*.jinja"))]
@@ -62,6 +63,8 @@ def checksum(base: BaseModel) -> str:
 
 def comparison_of(base: BaseModel, home: Path) -> Comparison | None:
     """What is known of this base with the installed versions of marlaas and transformers; None: never compared."""
+    from .find import SHIPPED
+
     known = checksum(base)
     for folder in SHIPPED.values():
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -94,6 +97,8 @@ def is_unverified(home: Path, fingerprint: str) -> bool:
 
 def versions() -> str:
     """The installed versions, either of which may compute something else than the one before."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found = []
     for package in ("marlaas", "transformers"):
         try:

@@ -49,7 +49,7 @@ def check_plain(folder: Path) -> None:
         raise BaseModelError(
             "the base model folder holds pickled weights only (*.bin), and marlaas reads *.safetensors.",
             'Convert them: python -c "from transformers import AutoModelForCausalLM as M;'
-            f" M.from_pretrained('{folder}').save_pretrained('{folder}')\"",
+            f" M.from_pretrained('{folder}').save_pretrained('{folder}')\".",
             where=str(folder),
         )
     raise BaseModelError("the base model folder holds no *.safetensors weights.", where=str(folder))

@@ -78,7 +78,7 @@ def test_other_ids_disagree(base: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.state == DISAGREES and result.words.startswith("a conversation has other token ids, from token")
 
 
-def test_what_cannot_be_compared_is_unverified_wherever_it_is_shown(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_shown_as_unverified(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").create()
     base = make_base(tmp_path / "base", "qwen3", rows=1600)
     result = asyncio.run(compare_base(base, home.root, 1 << 20))

@@ -105,7 +105,7 @@ def test_added_tokens_in_peoples_text(folder: Path) -> None:
     assert hostile.count(starts) == renderer.open([Message("user", "x")]).count(starts)
 
 
-def test_marks_of_turns_stay_text_although_the_file_does_not_call_them_special(folder: Path) -> None:
+def test_marks_of_turns_that_are_not_special_stay_text(folder: Path) -> None:
     path = folder / "tokenizer.json"
     raw = json.loads(path.read_text())
     for token in raw["added_tokens"]:
