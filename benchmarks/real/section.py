@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ..beside_trl import tables, workload as fixed
-from ..beside_trl.trl_venv import TRL
+from ..beside_trl.trl_venv import TRL, TrlUnavailable
 from ..machinery.cores import disturbed
 from ..many_tasks.learned import difference
 from ..report.figures import Row, Section, Series
@@ -34,7 +34,6 @@ from .runs import (
 
 LAST = 4
 """Steps at the end of a comparison whose mean reward counts."""
-GAIN = 0.2
 GOAL = f"20 points more, or {TARGET:.0%}"
 
 
@@ -45,14 +44,17 @@ def measure(quick: bool) -> Section:
             measure_part("trl_number", Path(name), math.inf, steps=2)
             return section(Path(name))
     for part in PARTS:
-        measure_part(part, STORED, math.inf)
+        try:
+            measure_part(part, STORED, math.inf)
+        except TrlUnavailable as missing:
+            print(f"  {part} is not measured here: {missing}", flush=True)
     return section(STORED)
 
 
 def section(folder: Path) -> Section:
     """The runs that are stored in a folder."""
-    pairs = {name: (load(folder, OURS, name), load(folder, THEIRS, name)) for name in TOKENS}
-    pairs = {name: pair for name, pair in pairs.items() if pair[0] and pair[1]}
+    pairs = {name: matched(load(folder, OURS, name), load(folder, THEIRS, name)) for name in TOKENS}
+    pairs = {name: pair for name, pair in pairs.items() if pair[0]}
     lone = {name: load(folder, ALONE, name) for name in ENVIRONMENTS}
     together = {name: load(folder, AT_ONCE, name) for name in ENVIRONMENTS}
     rows = [row for name, (ours, theirs) in pairs.items() for row in compared(name, ours, theirs)]
@@ -67,6 +69,13 @@ def section(folder: Path) -> Section:
     return Section(
         "real", "A real model: SmolLM2-135M-Instruct", method(), tuple(rows), remarks(records), tuple(pictures)
     )
+
+
+def matched(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """The runs of seeds that both sides have."""
+    seeds = {one.seed for one in ours} & {one.seed for one in theirs}
+    first, second = ([one for one in side if one.seed in seeds] for side in (ours, theirs))
+    return first, second
 
 
 def compared(name: str, ours: Sequence[Record], theirs: Sequence[Record]) -> Iterator[Row]:
