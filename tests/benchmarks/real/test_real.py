@@ -174,4 +174,4 @@ def test_task_files_are_valid_and_leave_defaults(tmp_path: Path) -> None:
     path.write_text(runs.default("facts", 60))
     assert "learning_rate" not in path.read_text() and "max_tokens" not in path.read_text()
     (submission,) = taskfile.load(path)
-    assert submission.config["eval"]["target"] == runs.TARGET
+    assert submission.config["steps"] == 60

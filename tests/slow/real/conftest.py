@@ -21,8 +21,11 @@ def base() -> Path:
 
 
 @contextmanager
-def real_lab(folder: Path, base: Path, weights: str) -> Iterator[Lab]:
-    settings = f'base = {json.dumps(str(base))}\n[rollout]\nweights = "{weights}"\nsequences = 32\ncontext = 512\n'
+def real_lab(folder: Path, base: Path, precision: str) -> Iterator[Lab]:
+    settings = (
+        f'base = {json.dumps(str(base))}\n[rollout]\nweights = "{precision}"\nsequences = 32\ncontext = 512\n'
+        f'[training]\nprecision = "{precision}"\n'
+    )
     with configured(folder, settings) as lab:
         shutil.copytree(PLUGIN, lab.home.plugins / "real", ignore=shutil.ignore_patterns("__pycache__"))
         yield lab
@@ -30,13 +33,13 @@ def real_lab(folder: Path, base: Path, weights: str) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def exact(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Samples in float32, so that every difference from transformers is a mistake."""
+    """Samples and trains in float32, so that every difference from transformers is a mistake."""
     with ExitStack() as stack:
         yield stack.enter_context(real_lab(tmp_path_factory.mktemp("exact"), base, "f32"))
 
 
 @pytest.fixture
 def by_default(base: Path, tmp_path: Path) -> Iterator[Lab]:
-    """Samples in the precision that the engine chooses."""
+    """Samples and trains in the precisions that the engine chooses."""
     with real_lab(tmp_path, base, "auto") as lab:
         yield lab
