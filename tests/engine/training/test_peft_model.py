@@ -53,7 +53,12 @@ def capped(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_routed_experts_of_a_mixture_are_not_adapted(tmp_path: Path) -> None:
     """As people are told, for the experts are no linear layers to PEFT."""
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     config = MixtralConfig(vocab_size=VOCABULARY, num_key_value_heads=1, num_local_experts=4, **sizes)
     model: Any = MixtralForCausalLM
     model(config).save_pretrained(tmp_path)
