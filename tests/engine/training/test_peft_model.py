@@ -59,9 +59,7 @@ def test_the_routed_experts_of_a_mixture_are_not_adapted(tmp_path: Path) -> None
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
     }
-    config = MixtralConfig(
-        vocab_size=VOCABULARY, num_attention_heads=2, num_key_value_heads=1, num_local_experts=4, **sizes
-    )
+    config = MixtralConfig(vocab_size=VOCABULARY, num_key_value_heads=1, num_local_experts=4, **sizes)
     model: Any = MixtralForCausalLM
     model(config).save_pretrained(tmp_path)
     adapted = {entry.name.split(".")[3] for entry in PeftModel(str(tmp_path)).layout(4).entries}
