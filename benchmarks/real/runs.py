@@ -46,7 +46,7 @@ SEEDS, STEPS, LONGEST = 3, 12, 60
 """Of the comparison; and steps with default settings."""
 PROMPTS = 64
 PASS = 16
-"""Episodes of one pass of TRL: with 64, a pass keeps 10 GB for the gradient, and is no faster."""
+"""Episodes of one pass of TRL, which generates all 64 at once: a pass of 64 would keep some 10 GB for the gradient."""
 POLL, HOUR = 1.0, 3600.0
 
 

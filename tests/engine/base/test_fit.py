@@ -173,8 +173,10 @@ def test_sizes_are_those_of_the_linear_layers(config: BaseConfig) -> None:
 @given(configs, st.integers(1, 8192))
 def test_a_batch_of_the_most_tokens_takes_what_a_pass_may(config: BaseConfig, longest: int) -> None:
     tokens = most_tokens(config, longest)
-    assert PassSize(config, tokens, longest).inputs <= pass_bytes(config, longest)
-    assert PassSize(config, tokens, longest).inputs <= PASS_BYTES or tokens == 512
+    size = PassSize(config, tokens, longest)
+    needed = min(size.inputs, size.all)  # of a few layers to keep all is less
+    assert needed <= pass_bytes(config, longest)
+    assert needed <= PASS_BYTES or tokens == 512
 
 
 def test_memory_grows_with_the_length_of_sequences_alone() -> None:

@@ -353,7 +353,7 @@ class TrainerContract(StepContract):
             assert read_state(tmp_path / "b3").header.updates == 3
 
     @pytest.mark.parametrize("slots", [seldom(0), 1])
-    async def test_a_kl_term_can_pull_to_the_version_that_training_starts_from(
+    async def test_a_kl_term_can_pull_to_the_start_version(
         self, new_trainer: NewTrainer, base: str, tmp_path: Path, slots: int
     ) -> None:
         """After a resume, in a pass with a policy that pulls to the base, and after a move within a step."""

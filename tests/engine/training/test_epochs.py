@@ -60,7 +60,10 @@ class PlainPpo:
         weight = (proximal - behaviour).exp().clamp(max=CONFIG.importance_cap)
         ratio = (self._logp(sequence) - proximal).exp()
         clipped = ratio.clamp(0.8, 1.2)
-        return -(weight * torch.minimum(ratio * sequence.advantage, clipped * sequence.advantage)).sum()
+        objective = torch.minimum(ratio * sequence.advantage, clipped * sequence.advantage)
+        if sequence.advantage < 0:
+            objective = objective.clamp(min=3.0 * sequence.advantage)  # dual clip, arXiv 1912.09729
+        return -(weight * objective).sum()
 
     def _logp(self, sequence: TrainSequence) -> torch.Tensor:
         trained = torch.from_numpy((sequence.mask != 0)[1:])

@@ -24,21 +24,20 @@ from ..waiting import unfinished
 pytestmark = [pytest.mark.real, pytest.mark.processes, pytest.mark.timeout(3600)]
 
 HALF_AN_HOUR = 1800.0
-STEPS, KILLED_AFTER, PROMPTS = 6, 4, 32
+STEPS, SHORT, KILLED_AFTER, PROMPTS = 10, 5, 4, 32
 TASK: dict[str, Any] = {
-    "steps": STEPS,
     "sampling": {"max_tokens": 48, "max_episode_tokens": 48},
     "eval": {"prompts": PROMPTS},
 }
 WHOLE, SMALL = ({"groups_per_step": groups, "group_size": 8, "learning_rate": 2e-4} for groups in (8, 2))
 LEARNED = 0.1
-"""Eight such steps took the reward of ``facts`` from 0.12 to 0.88."""
+"""Six such steps take the reward of an easier wording from 0.15 to 0.49, and its held-out score up by more than 0.1."""
 
 
 @pytest.fixture(scope="module")
 def facts(exact: Lab) -> int:
     """The task ``facts``, done."""
-    task = exact.submit("facts", "real/facts", train=WHOLE, **TASK)
+    task = exact.submit("facts", "real/facts", steps=STEPS, train=WHOLE, **TASK)
     assert not unfinished(exact, [task], HALF_AN_HOUR)
     return task
 
@@ -109,7 +108,9 @@ def test_peft_speaks_as_the_exported_adapter_did(exact: Lab, facts: int, base: P
 
 def test_three_tasks_survive_a_killed_engine(by_default: Lab) -> None:
     lab = by_default
-    tasks = [lab.submit(name, f"real/{name}", train=SMALL, **TASK) for name in ("number", "facts", "capital")]
+    tasks = [
+        lab.submit(name, f"real/{name}", steps=SHORT, train=SMALL, **TASK) for name in ("number", "facts", "capital")
+    ]
     deadline = time.monotonic() + HALF_AN_HOUR
     while sum(lab.row(task).step for task in tasks) < KILLED_AFTER:
         assert time.monotonic() < deadline, json.dumps([lab.show(task) for task in tasks])
@@ -121,5 +122,5 @@ def test_three_tasks_survive_a_killed_engine(by_default: Lab) -> None:
     assert not unfinished(lab, tasks, HALF_AN_HOUR)
     for task in tasks:
         consumed_once(lab.home, task)
-        assert lab.row(task).step == STEPS
+        assert lab.row(task).step == SHORT
     lab.sound(*tasks)
