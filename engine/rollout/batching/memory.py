@@ -43,14 +43,17 @@ class SharedMemory:
         return self._slots.count < self._slots.most
 
     def widen(self, more: int, needed: bool) -> None:
-        """Have ``more`` sequences or some more still, as far as there is memory.
+        """Have ``more`` sequences or some more still, if the machine has memory to spare for them.
 
-        Raises ``MemoryError`` where there is none, and they are ``needed``, because nothing goes on without them.
+        If it has not, and they are ``needed`` because nothing continues without them, have two more. Raises
+        ``MemoryError`` if there is no memory for those.
         """
         step = max(more, self._slots.count // STEP)
         count = min(self._slots.most, self._slots.count + step + step % 2)
-        if self._context.grow(count, needed):
+        if self._context.grow(count, False):
             self._slots.widen(count)
+        elif needed and self._context.grow(self._slots.count + 2, True):
+            self._slots.widen(self._slots.count + 2)
 
     def place(self, turns: Sequence[Turn]) -> Prompt | None:
         """Give sequences to first turns that share a prompt; the first one's holds as much of it as is known.

@@ -62,13 +62,14 @@ class LlamaContext:
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
         instead of 1e-2. With ``half`` keys and values are in float16 all the same. That costs little where matrices
-        are, too: SmolLM2-135M then has a mean gap of 0.0024 instead of 0.0022, and without ``exact`` of 0.0050. On a card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed
-        llama.cpp, each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while
-        flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then beside
-        it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory
-        is. ``mixes`` lets a call hold rows of several adapters, where the installed llama.cpp allows it (see
-        ``mixing``); not on a card. There is memory for ``first`` sequences at first, the last ``SPARE`` among them; 0,
-        and on a card: for all, at their full length. What is computed does not depend on that.
+        are, too: SmolLM2-135M then has a mean gap of 0.0024 instead of 0.0022, and without ``exact`` of 0.0050. On a
+        card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed llama.cpp, each step
+        then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while flash attention reads
+        only what is held. ``card`` says that the model is on one: keys and values are then beside it, and its products
+        are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory is. ``mixes`` lets a
+        call hold rows of several adapters, where the installed llama.cpp allows it (see ``mixing``); not on a card.
+        There is memory for ``first`` sequences at first, the last ``SPARE`` among them; 0, and on a card: for all, at
+        their full length. What is computed does not depend on that.
         """
         self._llama = llama()
         self._model = model
@@ -106,7 +107,14 @@ class LlamaContext:
         self._adapter: int | None = None
         self._shift = SPARE if 0 < first < self.sequences else 0
         """llama.cpp's numbers of the last so many sequences are the first: there is memory for those from the start."""
-        if not self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length):
+        self._head = 0
+        """Numbers before a sequence's state in what llama.cpp writes."""
+        done = self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length)
+        if done and self._shift and not self._grows():
+            self._llama.llama_free(self._context)
+            self._shift = 0
+            done = self._make(self.sequences, self._reach)
+        if not done:
             if self._watch:
                 self._watch.close()
             return False
@@ -137,6 +145,13 @@ class LlamaContext:
             self._memory = self._llama.llama_get_memory(self._context)
         return bool(self._context)
 
+    def _grows(self) -> bool:
+        """Whether the installed llama.cpp writes states of sequences as ``_taken_over`` reads them: here of an empty
+        one."""
+        state = np.frombuffer(self._state(0)[0], np.uint32)
+        self._head = len(state) - self._room - 1
+        return bool(self._head >= 0 and (state[self._head :] == [self._room, *[0] * self._room]).all())
+
     def grow(self, sequences: int, needed: bool) -> bool:
         """See the protocol."""
         room = min(sequences + SPARE, self.sequences)
@@ -164,7 +179,8 @@ class LlamaContext:
             raise MemoryError(f"there is none any more for {before[0]} x {before[1]} tokens{last_errors()}")
         self._use(adapter)
         for sequence, buffer, size in states:
-            if not self._restore(sequence, buffer, size):
+            taken = _taken_over(buffer, self._head, self._room - before[0])
+            if not self._restore(sequence, taken, size + len(taken) - len(buffer)):
                 raise RuntimeError(f"llama.cpp could not take over what sequence {sequence} holds{last_errors()}")
         return done
 
@@ -314,6 +330,20 @@ class LlamaContext:
         self._llama.llama_free(self._context)
         if self._watch:
             self._watch.close()
+
+
+def _taken_over(state: Any, head: int, more: int) -> Any:
+    """A sequence's state for a context of ``more`` further sequences.
+
+    After ``head`` numbers it is the number of sequences, then for each the number of its tokens, here 0 for all but
+    one, and what they are (``llama_kv_cache::state_write``).
+    """
+    if more <= 0:
+        return state
+    buffer = (ctypes.c_uint8 * (len(state) + 4 * more))()
+    ctypes.memmove(buffer, state, len(state))
+    np.frombuffer(buffer, np.uint32, 1, 4 * head)[:] += more
+    return buffer
 
 
 class Rows:

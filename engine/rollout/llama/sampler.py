@@ -49,7 +49,8 @@ class LlamaSampler(BatchingSampler):
         is less memory than that takes: ``limits`` says so.
         ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
         taken instead. ``exact`` keeps attention in float32, and memory, too, where matrices are. ``mixes`` lets rows of
-        all versions share a call on the processor, where the file and the installed llama.cpp allow it; the results are the same.
+        all versions share a call on the processor, where the file and the installed llama.cpp allow it; the results are
+        the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
         each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``

@@ -37,9 +37,10 @@ class TorchSampler(BatchingSampler):
         """Load the base model called ``base``, its matrices as ``weights`` says.
 
         Up to ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once,
-        in the memory of ``first`` unless they need more. With a ``loan``, passes that need not be alike take a trainer's cores while that has nothing to do, and the other way
-        round. What is compiled for a small base is kept in the folder ``cache``; without one nothing is compiled.
-        Raises ``BaseModelError``, also for a base that only llama.cpp should sample from.
+        in the memory of ``first`` unless they need more. With a ``loan``, passes that need not be alike take a
+        trainer's cores while that has nothing to do, and the other way round. What is compiled for a small base is kept
+        in the folder ``cache``; without one nothing is compiled. Raises ``BaseModelError``, also for a base that only
+        llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
         library()  # an error in it shows here

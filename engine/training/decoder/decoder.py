@@ -38,7 +38,8 @@ class Decoder:
 
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
-        self._budget = Budget(room, most=compute.most, kept=compute.kept)
+        self._budget = self._now = Budget(room, most=compute.most, kept=compute.kept)
+        """What a pass may take, and what the newest batches take of it."""
         keep = _keeping(compute)
 
         def linear(stacked: Stacked) -> Linear:
@@ -93,8 +94,11 @@ class Decoder:
         """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
+        longest = max(lengths, default=0)
+        on_processor = self.plain.compute.device.type == "cpu"
+        self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
         self._largest = (0, 0)
-        for batch in packed_batches(jobs, self._budget.tokens(self._config, max(lengths, default=0))):
+        for batch in packed_batches(jobs, self._now.tokens(self._config, longest)):
             self._largest = max(self._largest, _size(batch))
             yield batch
 
@@ -113,7 +117,7 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
-        keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
+        keep = Keep.ALL if self._now.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         slopes = criterion(logp.cpu(), entropy.cpu())
         grad = slopes.logp.to(logp.device, non_blocking=True)
