@@ -161,10 +161,11 @@ class Budget:
 
     def modest(self, config: BaseConfig, longest: int) -> Budget:
         """What passes over sequences of up to ``longest`` tokens take of it on a processor: with a large base no more
-        than its layers keep of ``MODEST`` tokens, or of the longest sequence."""
+        than its layers keep of ``MODEST`` tokens, or of the longest sequence if that is at most half of the default."""
         if layer_bytes(config) <= LARGE:
             return self
-        return replace(self, room=min(self.room, PassSize(config, max(MODEST, longest), longest, self.kept).all))
+        usual, alone = (PassSize(config, *sizes, self.kept).all for sizes in ((MODEST, longest), (longest, longest)))
+        return replace(self, room=min(self.room, max(usual, min(alone, PASS_BYTES // 2))))
 
     def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
         """A smaller budget: half of what a pass over so many tokens takes."""
