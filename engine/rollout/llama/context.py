@@ -340,7 +340,7 @@ def _taken_over(state: Any, head: int, more: int) -> Any:
     """
     if more <= 0:
         return state
-    buffer = (ctypes.c_uint8 * (len(state) + 4 * more))()
+    buffer: Any = (ctypes.c_uint8 * (len(state) + 4 * more))()
     ctypes.memmove(buffer, state, len(state))
     np.frombuffer(buffer, np.uint32, count=1, offset=4 * head)[:] += more
     return buffer
