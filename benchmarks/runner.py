@@ -31,6 +31,7 @@ MODULES = {
     "canary": "many_tasks.canary",
     "credit": "many_tasks.credit",
     "fairness": "many_tasks.fairness",
+    "real": "real.section",
     "one_task": "beside_trl.one_task",
     "large_vocabulary": "beside_trl.large_vocabulary",
     "half_billion_step": "beside_trl.half_billion_step",

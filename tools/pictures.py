@@ -1,11 +1,15 @@
 """The pictures in docs/, taken from a real demo while it runs: ``python -m tools.pictures``, or ``make pictures``.
 
-SVG files of a demo that is started in a home of its own and removed afterwards.
+SVG files of a demo that is started in a home of its own and removed afterwards. With ``--real BASE`` those of the queue
+and of a task are taken from three tasks on a real base, such as ``.bench/smollm2`` of the benchmarks; half an hour.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,14 +21,59 @@ from marlaas.engine.home import Home
 
 from .task_rows import tasks_of
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PATIENCE = 600.0
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PATIENCE = 3600.0
 SHORT, TALL = (120, 30), (120, 36)
 MARLAAS = (sys.executable, "-P", "-m", "marlaas.app.cli.main")
 
 
+TASK = """\
+tenant = "{tenant}"
+name = "{name}"
+environment = "real/{name}"
+steps = {steps}
+
+[eval]
+every = 5
+"""
+TASKS = (("physics-lab", "number", 30), ("linguistics", "facts", 20), ("economics", "capital", 30))
+"""Tenant, environment and steps on a real base."""
+
+
 def main() -> int:
-    """Take them all."""
+    """Take those of the demo, or those of a real base."""
+    words = argparse.ArgumentParser(prog="python -m tools.pictures", description=__doc__.split("\n")[0])
+    words.add_argument(
+        "--real", type=Path, metavar="BASE", help="the queue and a task on this base instead of the demo"
+    )
+    base = words.parse_args().real
+    return of_real(base.resolve()) if base else of_demo()
+
+
+def of_real(base: Path) -> int:
+    """The queue and the second task, when that has made most of its steps."""
+    with tempfile.TemporaryDirectory(prefix="marlaas-pictures-", ignore_cleanup_errors=True) as person:
+        home = Home(Path(person) / ".local" / "state" / "marlaas").create()
+        home.config.write_text(f"base = {json.dumps(str(base))}\n", encoding="utf-8")
+        shutil.copytree(ROOT / "benchmarks" / "plugins" / "real", home.plugins / "real")
+        files = [Path(person) / f"{name}.toml" for _, name, _ in TASKS]
+        for path, (tenant, name, steps) in zip(files, TASKS, strict=True):
+            path.write_text(TASK.format(tenant=tenant, name=name, steps=steps), encoding="utf-8")
+        marlaas = (*MARLAAS, "--home", str(home.root))
+        subprocess.run((*marlaas, "submit", *map(str, files)), env=os.environ | {"HOME": person}, check=True)
+        os.environ["HOME"] = person  # paths under it are shown as ~
+        try:
+            until(home, task=2, step=15)
+            save_screenshots(home, DOCS, ["queue"], SHORT)
+            save_screenshots(home, DOCS, ["task"], TALL, task=2)
+        finally:
+            subprocess.run((*marlaas, "engine", "stop"), check=True)
+    return 0
+
+
+def of_demo() -> int:
+    """All of them."""
     with tempfile.TemporaryDirectory(prefix="marlaas-pictures-", ignore_cleanup_errors=True) as person:
         own = {name: value for name, value in os.environ.items() if name not in ("MARLAAS_HOME", "XDG_STATE_HOME")}
         os.environ["HOME"] = person  # paths under it are shown as ~
@@ -42,13 +91,13 @@ def main() -> int:
 
 
 def until(home: Home, task: int, step: int) -> None:
-    """Wait until a task of the demo has made so many steps. Raises ``RuntimeError`` if it does not."""
+    """Wait until a task has made that many steps. Raises ``RuntimeError`` if it does not."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if any(row.id == task and row.step >= step for row in tasks_of(home)):
             return
         time.sleep(0.5)
-    raise RuntimeError(f"Task {task} of the demo did not come to step {step}.")
+    raise RuntimeError(f"Task {task} did not come to step {step}.")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ class Again:
         self._report = report
         self._newest: tuple[int, State | None] | None = None
         """The version that was read last; the next step begins from it."""
+        self._start: State | None = None
+        """Version 0, where the KL term pulls to it."""
         self._made: tuple[int, Moments] | None = None
         """The version that was made last, and its moments."""
 
@@ -42,14 +44,17 @@ class Again:
         if after is not None and self._policy.living()[step].restarted:
             after = replace(after, moment1={}, moment2={})  # its file has the next step's moments
         moments = None if before is None else self._moments(before)
-        if before is None or after is None:
+        pulls = self._policy.task.pulls_to_start
+        if pulls and self._start is None:
+            self._start = self._state(0)
+        if before is None or after is None or (pulls and self._start is None):
             self._report.skip("updates", "a state file is gone")
         elif moments is None:
             self._report.skip("updates", "the optimizer's moments were given up for room")
         elif any(trajectory.shrunk for group in groups for trajectory in group):
             self._report.skip("updates", "tokens were given up for room")
         else:
-            made = self._oracle.check(self._policy.task, before, moments, after, groups, self._report)
+            made = self._oracle.check(self._policy.task, before, moments, after, groups, self._report, self._start)
             self._made = (step, made)
 
     def _state(self, number: int) -> State | None:

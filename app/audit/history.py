@@ -120,11 +120,17 @@ def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], r
 
 
 def check_groups(policy: Policy, report: Report) -> None:
-    """Check that every group is consumed once, by the step of its number, and that those that wait may have begun."""
+    """Check that every group is consumed once, by the step of its number, and that those that wait may have begun.
+
+    In order of arrival any step may consume a number, but each takes as many, and no number comes twice.
+    """
     batch = policy.task.batch
     used = [group for group in policy.groups if group.state == "consumed"]
     numbers = [group.number for group in used]
     whole = numbers == list(range(policy.step * batch))
+    if policy.task.by_arrival:
+        sizes = Counter(group.step for group in used)
+        whole = len(set(numbers)) == len(numbers) and sizes == {step: batch for step in range(1, policy.step + 1)}
     doubled = [number for number, count in Counter(numbers).items() if count > 1]
     lacking = sorted(set(range(policy.step * batch)) - set(numbers))
     problem = f"of {policy.step} steps of {batch} groups, {_short(doubled)} came twice and {_short(lacking)} never"
@@ -133,10 +139,11 @@ def check_groups(policy: Policy, report: Report) -> None:
     for place, group in enumerate(policy.groups):
         where = _where(policy, group)
         if group.state == "consumed":
-            due = group.number // batch + 1
+            due = group.step if policy.task.by_arrival else group.number // batch + 1
             report.check(group.step == due, "in the step it is due", where, f"step {group.step} took it, not {due}")
         elif group.state == "complete":
-            low, high = policy.step * batch, (policy.task.staleness + policy.step + 1) * batch
+            low = 0 if policy.task.by_arrival else policy.step * batch
+            high = (policy.task.staleness + policy.step + 1) * batch
             report.check(low <= group.number < high, "waiting groups could be admitted", where, "it could not")
             free = group.step is None and group.version <= policy.step
             report.check(free, "waiting groups are free", where, f"step {group.step}, version {group.version}")
@@ -160,6 +167,8 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
     whole = skipped or (len(members) == size and members <= set(range(policy.task.members)))
     report.check(whole, "groups are whole", where, f"its members are {sorted(members)}")
     due = group.number // policy.task.batch
+    if policy.task.by_arrival:  # one that waits may have grown too old: it is played again, or the task has ended
+        due = group.version if group.step is None else group.step - 1
     for trajectory in trajectories:
         for _, _, version in trajectory.spans:
             age = due - version

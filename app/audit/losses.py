@@ -24,9 +24,13 @@ class Recipe:
     low: float
     high: float
     """Ratios are clipped below and above these."""
+    dual: float
+    """With a negative advantage a ratio counts as this much at most (Ye et al., arXiv 1912.09729)."""
     importance: str
     floor: float
     cap: float
+    geometric: float
+    """Bound of a sequence's geometric mean, and one over it."""
     kl: float
     entropy: float
     temperature: float
@@ -38,6 +42,7 @@ class Recipe:
 
 MEANS = {"dr_grpo": "constant", "reinforce": "episode", "grpo": "sequence", "gspo": "sequence"}
 """Over what a loss is averaged, by its name; all others are averaged over the step's tokens."""
+DUAL = 3.0
 CLIPS = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4), "ppo": (0.2, 0.2), "cispo": (1.0, 4.0)}
 
 
@@ -50,9 +55,11 @@ def recipe(task: Task) -> Recipe:
         mean=MEANS.get(loss, "token"),
         low=1.0 - float(task.value("train", "clip_low", low)),
         high=1.0 + float(task.value("train", "clip_high", high)),
+        dual=float(task.value("train", "clip_dual", DUAL)),
         importance=str(task.value("train", "importance", "truncate")),
         floor=float(task.value("train", "importance_floor", 0.0)),
         cap=float(task.value("train", "importance_cap", 2.0)),
+        geometric=float(task.value("train", "geometric_cap", 2.0)),
         kl=float(task.value("train", "kl", 0.0)),
         entropy=float(task.value("train", "entropy", 0.0)),
         temperature=float(task.value("sampling", "temperature")),
@@ -104,13 +111,14 @@ def _values(one: Sampled, made: Recipe) -> Tensor:
         return -_weight(now, one.behaviour, made) * one.advantage * one.logp
     if made.loss == "cispo":
         ratio = _ratio(now, one.behaviour)
-        return -_kept(ratio, made) * torch.clamp(ratio, max=made.high) * one.advantage * one.logp
+        return -_kept(now - one.behaviour, made) * torch.clamp(ratio, max=made.high) * one.advantage * one.logp
     if made.loss in ("grpo", "dapo"):
         ratio = _ratio(one.logp, one.behaviour)
-        return _kept(ratio.detach(), made) * _clipped(ratio, one.advantage, made)
+        return _kept(now - one.behaviour, made) * _clipped(ratio, one.advantage, made)
     if made.loss == "gspo":
         common = torch.exp(torch.clamp(now - one.behaviour, -20, 20).mean())
-        return _clipped(common * torch.exp(one.logp - now), one.advantage, made)  # GSPO-token: the same where all are
+        ratio = common * torch.exp(one.logp - now)  # GSPO-token: the same where all are
+        return _kept(now - one.behaviour, made) * _clipped(ratio, one.advantage, made)
     if made.loss == "ppo":
         proximal = now if one.proximal is None else one.proximal
         return _weight(proximal, one.behaviour, made) * _clipped(_ratio(one.logp, proximal), one.advantage, made)
@@ -122,17 +130,26 @@ def _ratio(logp: Tensor, old: Tensor) -> Tensor:
 
 
 def _weight(logp: Tensor, behaviour: Tensor, made: Recipe) -> Tensor:
-    ratio = _ratio(logp, behaviour)
+    apart = logp - behaviour
     if made.importance == "none":
-        return torch.ones_like(ratio)
-    return ratio * _kept(ratio, made) if made.importance == "mask" else torch.clamp(ratio, made.floor, made.cap)
+        return torch.ones_like(apart)
+    if made.importance in ("sequence_truncate", "sequence_mask"):
+        weight = torch.exp(torch.clamp(apart.sum(), -20, 20)) * torch.ones_like(apart)
+    else:
+        weight = _ratio(logp, behaviour)
+    return torch.clamp(weight, made.floor, made.cap) * _kept(apart, made)
 
 
-def _kept(ratio: Tensor, made: Recipe) -> Tensor:
-    """1 where a token is trained on, 0 where *mask* leaves it out."""
-    kept = (ratio >= made.floor) & (ratio <= made.cap)
-    return kept.float() if made.importance == "mask" else torch.ones_like(ratio)
+def _kept(apart: Tensor, made: Recipe) -> Tensor:
+    """1 where a token is trained on, 0 where a mask leaves it out; ``apart`` (N,) are its sequence's log-ratios."""
+    measure = {"mask": apart, "sequence_mask": apart.sum(), "geometric_mask": apart.mean()}.get(made.importance)
+    if measure is None:
+        return torch.ones_like(apart)
+    low, high = (1 / made.geometric, made.geometric) if made.importance == "geometric_mask" else (made.floor, made.cap)
+    ratio = torch.exp(torch.clamp(measure, -20, 20))
+    return ((ratio >= low) & (ratio <= high)).float() * torch.ones_like(apart)
 
 
 def _clipped(ratio: Tensor, advantage: Tensor, made: Recipe) -> Tensor:
-    return -torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)
+    objective = torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)
+    return -torch.where(advantage < 0, torch.maximum(objective, made.dual * advantage), objective)

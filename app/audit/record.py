@@ -58,6 +58,13 @@ class Task:
         return default if found is None else found
 
     @property
+    def pulls_to_start(self) -> bool:
+        """True if the KL term pulls to version 0 of the policy, whose weights were given."""
+        policy = self.policies.get(self.policy) or self.tables.get("policy") or {}
+        pulls = float(self.value("train", "kl", 0.0)) > 0 and self.value("train", "kl_reference") == "start"
+        return pulls and bool(policy.get("start"))
+
+    @property
     def members(self) -> int:
         """Members that begin with a group, redundant ones included."""
         return int(self.value("train", "group_size")) + int(self.value("train", "redundant", 0))
@@ -71,6 +78,11 @@ class Task:
     def staleness(self) -> int:
         """By how many versions a trained token may be older than the version that it updates."""
         return int(self.value("train", "max_staleness"))
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether a step consumes whichever groups are complete first, and not those of its numbers."""
+        return bool(self.value("train", "order", "number") == "arrival")
 
 
 @dataclass(frozen=True)

@@ -67,17 +67,29 @@ class Oracle:
         self._base = base
         self._shape: tuple[int, float] | None = None
         self._model: Any = None
+        self._reference: State | None = None
         self._parameters: Parameters = {}
 
     def check(
-        self, task: Task, before: State, moments: Moments, after: State, groups: Groups, report: Report
+        self,
+        task: Task,
+        before: State,
+        moments: Moments,
+        after: State,
+        groups: Groups,
+        report: Report,
+        reference: State | None = None,
     ) -> Moments:
         """Compare version ``after`` with what the groups make of version ``before``; returns the moments made.
 
+        The KL term pulls to the version ``reference``, or to the base where that is None.
         The file of ``after`` need not hold moments: the next step can then be made with those that are returned.
         """
         where = f"{task.where}, step {after.step}"
-        weights, made, gradient = self._step(task, before, moments, groups)
+        # an engine that wrote the file before such updates were skipped has made them by momentum alone
+        every = after.updates - before.updates == int(task.value("train", "epochs", 1))
+        self._reference = reference
+        weights, made, gradient = self._step(task, before, moments, groups, every)
         rounding = GRADIENT_ROUNDING / gradient if gradient > 0 else 0.0
         start = flat(before.adapter)
         compared = [("updates", flat(weights) - start, flat(after.adapter) - start, MOVEMENT_TOLERANCE)]
@@ -91,8 +103,13 @@ class Oracle:
             report.close(float(np.linalg.norm(stored - wanted)) / scale, tolerance + rounding, what, where)
         return made
 
-    def _step(self, task: Task, before: State, moments: Moments, groups: Groups) -> tuple[Matrices, Moments, float]:
-        """The weights and moments after the step, and the least norm of its gradients before they were clipped."""
+    def _step(
+        self, task: Task, before: State, moments: Moments, groups: Groups, every: bool
+    ) -> tuple[Matrices, Moments, float]:
+        """The weights and moments after the step, and the least norm of its gradients before they were clipped.
+
+        ``every``: updates whose gradient is zero are made, too.
+        """
         self._mount(before)
         parameters = list(self._parameters.values())
         epochs = int(task.value("train", "epochs", 1))
@@ -120,8 +137,10 @@ class Oracle:
             optimizer.zero_grad()
             seen = self._differentiate(recipe(task), groups, sequences, proximal)
             proximal = proximal or seen
-            least = min(least, float(torch.nn.utils.clip_grad_norm_(parameters, limit)))
-            optimizer.step()
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+            least = min(least, norm)
+            if norm > 0 or every:
+                optimizer.step()
         states = {name: optimizer.state[parameter] for name, parameter in self._parameters.items()}
         return (
             {name: parameter.detach().numpy().copy() for name, parameter in self._parameters.items()},
@@ -149,7 +168,7 @@ class Oracle:
         seen: list[Tensor] = []
         for start in range(0, len(sequences), ROWS):
             rows = sequences[start : start + ROWS]
-            base = [None] * len(rows) if not made.kl else self._base_logprobs(rows, made.temperature)
+            base = [None] * len(rows) if not made.kl else self._reference_logprobs(rows, made.temperature)
             total = torch.zeros(())
             for row, (trajectory, (logp, entropy)) in enumerate(
                 zip(rows, self._scores(rows, made.temperature), strict=True)
@@ -168,9 +187,18 @@ class Oracle:
             total.backward()  # type: ignore[no-untyped-call]
         return seen
 
-    def _base_logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
-        with torch.no_grad(), self._model.disable_adapter():
-            return [logp for logp, _ in self._scores(rows, temperature)]
+    def _reference_logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
+        if self._reference is None:
+            with torch.no_grad(), self._model.disable_adapter():
+                return [logp for logp, _ in self._scores(rows, temperature)]
+        now = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(torch.from_numpy(self._reference.adapter[name]))
+            scored = [logp for logp, _ in self._scores(rows, temperature)]
+            for name, parameter in self._parameters.items():
+                parameter.copy_(now[name])
+        return scored
 
     def _scores(self, rows: Sequence[Trajectory], temperature: float) -> list[tuple[Tensor, Tensor]]:
         """Log-probabilities of each row's sampled tokens, and the entropies of what they were drawn from.

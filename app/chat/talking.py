@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler
 from marlaas.engine.home import Home
 from marlaas.engine.rollout import Manner, Talk
-from marlaas.engine.spec import parse
+from marlaas.engine.spec import as_number, for_talk, parse
 from marlaas.engine.store import VersionRow
 from marlaas.engine.submission import choose_at
 
@@ -66,8 +66,8 @@ def manner_of(reader: HomeReader, side: Side) -> Manner:
     """How a side speaks: with the temperature, turn length and thinking of its training."""
     if side.version is None:
         return ROOMY
-    sampling = parse(reader.task_config(side.version.task), f"task {side.version.task}").sampling
-    return Manner(sampling.temperature, sampling.max_tokens, sampling.thinking)
+    sampling = for_talk(parse(reader.task_config(side.version.task), f"task {side.version.task}").sampling)
+    return Manner(sampling.temperature, as_number(sampling.max_tokens), sampling.thinking)
 
 
 def cost_of(plan: LonePlan) -> str:

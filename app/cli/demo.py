@@ -41,6 +41,8 @@ def register(verbs: Verbs) -> None:
         choices=SAMPLERS,
         help="what samples, in a home of its own for each; without it the faster one for the demo's base, torch",
     )
+    parser.add_argument("--real", action="store_true", help="train a real model of 135 million parameters, SmolLM2")
+    parser.add_argument("--yes", action="store_true", help="with --real: fetch the model without being asked")
 
 
 def demo_home(args: argparse.Namespace) -> Home:
@@ -54,8 +56,8 @@ def demo_home(args: argparse.Namespace) -> Home:
         if home.root == default or not _is_free(home.root):
             return home_of(args)
     else:
-        sampler = getattr(args, "sampler", None)
-        home = Home(default.with_name(f"{default.name}-demo{f'-{sampler}' if sampler else ''}"))
+        parts = [default.name, "demo", "real" if getattr(args, "real", False) else "", getattr(args, "sampler", None)]
+        home = Home(default.with_name("-".join(part for part in parts if part)))
     check_folder(home)
     output.mean_home(str(home.root))
     return home
@@ -75,10 +77,12 @@ def run(args: argparse.Namespace) -> int:
     from .waiting import Waiting
 
     home = demo_home(args)
+    if args.real:
+        _use_real_base(home, args.yes)
     if has_terminal() and not args.json and not output.is_plain():
         try:
             with Waiting(f"Starting the demo's engine in {home.root}") as waiting:
-                begin(home, waiting.say, args.sampler)
+                begin(home, waiting.say, args.sampler, args.real)
         except KeyboardInterrupt:
             return _interrupted(home)
         code = open_application(home, demo=True)
@@ -88,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     say = output.talk if args.json else output.result
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        code = _run_in_lines(home, say, args.json, args.sampler)
+        code = _run_in_lines(home, say, args.json, args.sampler, args.real)
     except KeyboardInterrupt:
         return _interrupted(home)
     except BaseException:
@@ -98,20 +102,31 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
+def _use_real_base(home: Home, yes: bool) -> None:
+    """Have the demo's home train the real base: fetched and converted once. Raises as ``base use`` does."""
+    from marlaas.engine.daemon import control
+    from marlaas.engine.submission.demo import REAL_BASE
+
+    from .base import use_base
+
+    control.create_database(home)
+    use_base(home, REAL_BASE, yes=yes)
+
+
 def _interrupted(home: Home) -> int:
     output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
     _stop(home)
     return output.INTERRUPTED
 
 
-def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None) -> int:
+def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool, sampler: str | None, real: bool) -> int:
     from marlaas.engine.daemon import control
 
     from ..home.progress import Follower, ways
     from ..reading.opening import find_task, opened
 
     say(f"The demo's home is {home.root}.")
-    ids = begin(home, say, sampler)
+    ids = begin(home, say, sampler, real)
     memory: dict[str, int] = {}
     with opened(home) as reader:
 

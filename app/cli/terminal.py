@@ -34,6 +34,18 @@ def has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
+def agreed(question: str, what: str = "your consent") -> bool:
+    """Whether the person at the terminal says yes. Raises ``ConfigError`` if nobody sits there to be asked ``what``."""
+    from marlaas.engine.errors import ConfigError
+
+    if not has_terminal():
+        raise ConfigError(f"There is no terminal to ask for {what} in.", "Give --yes to allow it.")
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def run(args: argparse.Namespace) -> int:
     """Open the terminal application."""
     return open_application(

@@ -89,7 +89,7 @@ def _field(field: SpecField, key: str, swept: bool) -> FormField:
         key,
         field.kind,
         shown(field.default),
-        _allowed(field.kind, field.low, field.high, field.choices),
+        _allowed(field.kind, field.low, field.high, field.choices) + (", or auto" if field.auto else ""),
         field.about,
         field.choices,
         swept,

@@ -1,4 +1,5 @@
-"""What bases there are for a home: what ships, its own, and what the Hugging Face cache holds, each with its faults.
+"""What bases there are for a home: what ships, its own, what the Hugging Face cache holds, and the GGUF files of other
+programs, each with its faults.
 
 Reads headers and tokenizers, never weights, and downloads nothing.
 """
@@ -8,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.engine.base import SHIPPED, cached_bases
+from marlaas.engine.base import PUBLISHED, SHIPPED, cached_bases, made_base, stored_files
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
+
+from ..words.format import size
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class BaseRow:
     """Tokens of context that it was made for."""
     used: bool = False
     """Whether it is the home's base."""
+    reference: str = ""
+    """``agrees`` with transformers, ``disagrees`` or ``unverified``; empty where it was never compared."""
     problem: str = ""
     """What is wrong with it, in one sentence."""
     hint: str = ""
@@ -41,13 +46,42 @@ def list_bases(home: Home) -> list[BaseRow]:
     used = load_settings(home).base
     names = [*SHIPPED, *(base.name for base in cached_bases())]
     folder = _folder(used)
-    rows = [_row(name, used=name == used or (folder is not None and folder == _folder(name))) for name in names]
-    return rows if any(row.used for row in rows) else [*rows[: len(SHIPPED)], _row(used, True), *rows[len(SHIPPED) :]]
+    made = [str(path) for path in sorted(home.bases.glob("[!.]*"))]
+    names += made
+    chosen = {name for name in names if name == used or (folder is not None and folder == _folder(name))}
+    if not chosen:
+        names.insert(len(SHIPPED), used)
+    rows = [_row(name, name in chosen or name == used, home.root) for name in names]
+    rows += [_gguf_row(name, path) for name, path in stored_files().items()]
+    return rows + [_published_row(name) for name, file in PUBLISHED.items() if not made_base(home.bases, file.sha256)]
 
 
-def _row(name: str, used: bool) -> BaseRow:
+def _gguf_row(name: str, path: Path) -> BaseRow:
+    """What is known of a GGUF file that another program keeps; ``base use`` makes a base of it."""
+    from marlaas.engine.base import check_file
+
+    row = BaseRow(name, str(path))
+    try:
+        row = replace(row, size=path.stat().st_size)
+        header = check_file(path)
+    except MarlaasError as error:
+        return replace(row, problem=f"{error.cause[:1].upper()}{error.cause[1:]}", hint=error.hint)
+    except OSError as error:
+        return replace(row, problem=f"It cannot be read: {error.strerror}.")
+    architecture = str(header.fields["general.architecture"])
+    context = header.number(f"{architecture}.context_length")
+    return replace(row, architecture=architecture, parameters=header.parameters, context=context)
+
+
+def _published_row(name: str) -> BaseRow:
+    file = PUBLISHED[name]
+    hint = f"`marlaas base use {name}` fetches {file.words}, as a wheel of {size(file.wheel_bytes)}."
+    return BaseRow(name, "", size=file.wheel_bytes, problem="It is not here yet.", hint=hint)
+
+
+def _row(name: str, used: bool, home: Path) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.base import check_base, find_base, load_base, parameters
+    from marlaas.engine.base import check_base, comparison_of, find_base, load_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:
@@ -57,6 +91,8 @@ def _row(name: str, used: bool) -> BaseRow:
         row = replace(row, architecture=base.config.architecture, context=base.config.context_length)
         row = replace(row, parameters=parameters(base))
         check_base(base)
+        compared = comparison_of(base, home)
+        row = replace(row, reference=compared.state if compared else "")
     except MarlaasError as error:
         return replace(row, problem=error.message, hint=error.hint)
     except (KeyboardInterrupt, SystemExit):

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from marlaas.engine.store import Submission, TaskRow
 
 
-def begin(home: Home, say: Callable[[str], None], sampler: str | None = None) -> list[int]:
+def begin(home: Home, say: Callable[[str], None], sampler: str | None = None, real: bool = False) -> list[int]:
     """Start the engine; returns the tasks to watch, new or of an earlier run. ``say`` is told what happens.
 
-    ``sampler`` goes into the home's settings. Raises ``ConfigError`` where an engine there samples with another one.
+    ``sampler`` goes into the home's settings; ``real``: the tasks for a real base, which the home has by then. Raises
+    ``ConfigError`` where an engine there samples with another one.
     """
     from marlaas.engine.daemon import control
     from marlaas.engine.store import command, submit
@@ -28,7 +29,7 @@ def begin(home: Home, say: Callable[[str], None], sampler: str | None = None) ->
 
     from ..reading.opening import opened
 
-    submissions = demo.tasks()
+    submissions = demo.tasks(real)
     control.create_database(home)
     if sampler:
         _choose(home, sampler)

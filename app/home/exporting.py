@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
     from marlaas.engine.adapters import export_adapter
+    from marlaas.engine.base import load_base
     from marlaas.engine.home import load_settings
 
-    from .doctor.machine import base_folder
-
-    state, base, name = home.file(version.path), base_folder(home), line(version.task_name)
-    brought = load_settings(home).rollout.gguf
-    return export_adapter(state, base, out, gguf, name, version.checksum, brought, _prompt(home, version))
+    settings = load_settings(home)
+    state, base, name = home.file(version.path), load_base(settings.base), line(version.task_name)
+    brought = settings.rollout.gguf or str(base.gguf or "")
+    return export_adapter(
+        state, base.path.resolve(), out, gguf, name, version.checksum, brought, _prompt(home, version)
+    )
 
 
 def _prompt(home: Home, version: VersionRow) -> str:

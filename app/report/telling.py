@@ -24,7 +24,7 @@ from ..words.learning import findings
 from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
 from ..words.policies import kind, names, who
 from ..words.scores.held_out import held_out, rests_on, with_error
-from ..words.tasks import measured_on, newest_series, state_word
+from ..words.tasks import limits, measured_on, newest_series, state_word
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript
 from .facts import PolicyFacts, ShownRollout, TaskFacts
 
@@ -121,20 +121,21 @@ def _summary(task: TaskFacts) -> Iterator[Piece]:
         yield Text(f"{finding.headline}: {finding.evidence} {finding.advice}")
     for warning in task.warnings:
         yield Text(f"Warning: {line(warning)}")
-    row, sampling, train = task.row, task.config.get("sampling", {}), task.config.get("train", {})
+    row, train = task.row, task.config.get("train", {})
     engine = task.engine
     rows = [
         ("State", state_word(row.state) + (f": {line(row.reason)}" if row.reason else "")),
         ("Sweep", line(row.family)),
-        ("Base", line(engine.base) if engine else ""),
-        ("Sampler", line(engine.sampler) if engine else ""),
+        ("Base", line(engine.shown_base) if engine else ""),
+        ("Sampler", line(engine.sampler) if engine and not engine.precision else ""),
+        ("Precision", line(engine.precision) if engine else ""),
         ("Steps", f"{row.step} of {row.steps}"),
         *((f"Policy {line(each.name)}", f"{kind(each)}; acts as {names(each.agents)}") for each in row.policies),
         ("Loss", line(str(train.get("loss", "")))),
         ("Learning rate", _value(train.get("learning_rate")) if "learning_rate" in train else ""),
         ("Rank", _value(train.get("rank")) if "rank" in train else ""),
         ("Groups", _groups(train)),
-        ("Longest reply", f"{sampling['max_tokens']} tokens" if "max_tokens" in sampling else ""),
+        ("Longest reply", limits(task.config)),
         ("Seed", _value(train.get("seed")) if "seed" in train else ""),
         ("Depends on", ", ".join(f"{one.id} {line(one.name)}" for one in task.needs)),
         ("Submitted", f"{_moment(row.created)} UTC"),

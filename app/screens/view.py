@@ -118,7 +118,7 @@ class View(Screen[None]):
         """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
         self._stopped = alive.word in ("down", "never")
-        top, base = self.query_one(TopBar), snapshot.engine.base if snapshot.engine else ""
+        top, base = self.query_one(TopBar), snapshot.engine.shown_base if snapshot.engine else ""
         top.engine = alive
         rest = yielding_hint(yielding_of(snapshot.engine), snapshot.now) if alive.alive else ""
         works = alive.alive and not rest

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from marlaas.engine.spec import (
+    CUT_REPLIES,
     ENTROPY_COLLAPSE,
     EXPLODING_LENGTH,
     FALLING_REWARD,
@@ -196,13 +197,11 @@ def _large_steps(found: Figures) -> str:
 
 def _kl_runaway(found: Figures) -> str:
     if "limit" in found:
-        return (
-            f"the distance to the base is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
-        )
+        return f"the KL divergence is {number(found['now'])} nats per token, and 'watch.kl' is {found['limit']:g}."
     if "far" in found:
-        return f"the distance to the base is {number(found['now'])} nats per token: it would hardly ever write that."
+        return f"the KL divergence is {number(found['now'])} nats per token: it would hardly ever write that."
     return (
-        f"the distance to the base went from {number(found['before'])} to {number(found['now'])} nats per token within"
+        f"the KL divergence went from {number(found['before'])} to {number(found['now'])} nats per token within"
         " a few steps, and the reward did not rise."
     )
 
@@ -217,6 +216,14 @@ def _gap_runaway(found: Figures) -> str:
     return (
         f"the log-probability of a token changes by {number(found['drift'])} nats between its sampling and its"
         f" training{weights}."
+    )
+
+
+def _cut_replies(found: Figures) -> str:
+    thoughts = "; the base thinks, and its thoughts count" if found["thinks"] else ""
+    return (
+        f"{share(found['cut'])} of the first episodes were cut off: `max_tokens` is {found['max_tokens']:.0f} and"
+        f" `max_episode_tokens` {found['max_episode_tokens']:.0f}{thoughts}."
     )
 
 
@@ -259,5 +266,10 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
         _gap_runaway,
         "Set a smaller `max_staleness` or `learning_rate`; where the sampler has a smaller copy of the base, finer"
         " `weights` under [rollout].",
+    ),
+    CUT_REPLIES: (
+        _cut_replies,
+        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling], or with "auto" for'
+        " both. A base that thinks needs room for its thoughts, or `thinking = false`.",
     ),
 }

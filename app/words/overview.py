@@ -13,6 +13,8 @@ from .pace import is_rough, left_text, seconds_left
 from .tasks import GLYPHS
 
 _LONGEST_BASE = 24
+UNVERIFIED = " (unverified)"
+"""The end of ``EngineRow.shown_base`` for a base that could not be compared with transformers."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def parts(of: Overview) -> list[Part]:
     """The words in the order in which they stand."""
     found = []
     if of.base:
-        name = line(PurePath(of.base).name or of.base, _LONGEST_BASE)
+        base = of.base.removesuffix(UNVERIFIED)
+        name = line(PurePath(base).name or base, _LONGEST_BASE) + of.base[len(base) :]
         found.append(Part(f"{name} {parameter_count(of.parameters)}".rstrip(), 4))
     if of.turns is not None:
         found.append(Part(f"{of.turns:.0f} turns/s" if of.turns >= 10 else f"{of.turns:.1f} turns/s", 5))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -233,3 +233,12 @@ def tasks_named(tasks: Sequence[int]) -> str:
     if len(tasks) > MOST_NAMED:
         return f"{len(tasks)} tasks"
     return f"Tasks {', '.join(map(str, tasks[:-1]))} and {tasks[-1]}" if tasks else "The engine"
+
+
+def limits(config: Mapping[str, Any]) -> str:
+    """How many tokens replies and episodes of a task may have; empty where its configuration does not say."""
+    sampling = config.get("sampling", {})
+    most, whole = sampling.get("max_tokens"), sampling.get("max_episode_tokens")
+    if most is None:
+        return ""
+    return f"{line(str(most))} tokens a reply" + (f", {line(str(whole))} an episode" if whole is not None else "")

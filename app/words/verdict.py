@@ -31,6 +31,8 @@ _DECIDED = 0.05
 """Entropy in nats a token below which a policy tries nothing new."""
 _FEW_COUNT = 0.3
 """Effective share of the tokens below which most of them do not count."""
+_STANDING = 0.005
+"""Mean change of a token's log-probability by a step, in nats, below which the policy hardly moves."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ def _flat(seen: Evidence, reward: _Trend) -> Verdict:
     if recent.get("weight_ess", 1.0) < _FEW_COUNT:
         words = f"Flat at {value}: tokens are too stale, {share(recent['weight_ess'])} of them count."
         return Verdict("bad", f"{words} Lower `max_staleness`.")
-    if recent.get("gap_resolved", 1.0) < 0.5:
+    if recent.get("moved", 1.0) < _STANDING:
         return Verdict("bad", f"Flat at {value}: a step hardly moves the policy. Raise `learning_rate`.")
     if equal >= _SOME_EQUAL:
         words = f"Flat at {value}: in {share(equal)} of the groups all rewards are equal."

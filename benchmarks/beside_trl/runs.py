@@ -47,8 +47,10 @@ class Run:
     """How many of its cores other programs used meanwhile: 0 on a machine that it had to itself."""
     training: float = 0.0
     """Seconds a step that the trainer says it was busy."""
-    score: float | None = None
-    """Mean reward on held-out prompts at the end, where that was asked for."""
+    before: Sequence[float] = ()
+    """Reward on each held-out prompt at the beginning, if that was asked for."""
+    after: Sequence[float] = ()
+    """The same at the end."""
     begun: float = 0.0
     """When the first episode could begin: start-up was over."""
 

@@ -77,10 +77,10 @@ def method() -> str:
     )
 
 
-def settings() -> str:
+def settings(learning_rate: float = LEARNING_RATE) -> str:
     """What both sides train with, whatever the workload."""
     return (
-        f"LoRA rank {RANK}, alpha {ALPHA:g}, on all linear layers; dr_grpo, AdamW with learning rate {LEARNING_RATE:g}"
+        f"LoRA rank {RANK}, alpha {ALPHA:g}, on all linear layers; dr_grpo, AdamW with learning rate {learning_rate:g}"
         f" and betas {BETAS}, gradient norm clipped at {CLIP_NORM:g}, temperature 1, no KL term"
     )
 

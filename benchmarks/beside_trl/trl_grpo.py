@@ -3,8 +3,9 @@
     python trl_grpo.py SETTINGS.json OUTCOME.json
 
 In: the settings that ``trl_side`` writes. Out: when each step ended, the processor time used until then, the mean
-reward and completion length of its episodes, and where held-out rows are named, the policy's mean reward on them at the
-end, greedily. Nothing is saved or logged, and gradient checkpointing is off: TRL at its fastest.
+reward and completion length of its episodes. If held-out rows are named, also the rewards of the policy's greedy
+replies to them at the end, and with ``before`` at the beginning. Nothing is saved or logged, and gradient checkpointing
+is off: TRL at its fastest.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Reward:
 
     __name__ = "sums"
 
-    def __init__(self, plugin: str, graded: bool) -> None:
+    def __init__(self, plugin: str, graded: bool | str) -> None:
+        """``graded``: what ``reward`` of that folder's ``grading.py`` takes as its third argument."""
         sys.path.insert(0, plugin)
         self._reward = importlib.import_module("grading").reward  # the file that marlaas's environment imports too
         self._graded = graded
@@ -84,25 +86,25 @@ def conversations(path: str) -> list[dict[str, Any]]:
 
 
 @torch.no_grad()
-def score(model: Any, tokenizer: Any, settings: dict[str, Any], at_once: int = 64) -> float:
-    """The mean reward of greedy replies to the held-out rows."""
+def scores(model: Any, tokenizer: Any, settings: dict[str, Any], at_once: int = 64) -> list[float]:
+    """The rewards of greedy replies to the held-out rows."""
     reward, rows = Reward(settings["plugin"], settings["graded"]), conversations(settings["held_out"])
     model.eval()
-    total = 0.0
+    tokenizer.padding_side = "left"  # chat templates do not pass it on
+    rewards: list[float] = []
     for first in range(0, len(rows), at_once):
         part = rows[first : first + at_once]
         asked = tokenizer.apply_chat_template(
             [row["prompt"] for row in part],
             add_generation_prompt=True,
             padding=True,
-            padding_side="left",
             return_tensors="pt",
             return_dict=True,
         )
         said = model.generate(**asked, max_new_tokens=settings["max_tokens"], do_sample=False)
         texts = tokenizer.batch_decode(said[:, asked["input_ids"].shape[1] :], skip_special_tokens=True)
-        total += sum(reward.of(text, row["answer"]) for text, row in zip(texts, part, strict=True))
-    return total / len(rows)
+        rewards += [reward.of(text, row["answer"]) for text, row in zip(texts, part, strict=True)]
+    return rewards
 
 
 def config(settings: dict[str, Any]) -> GRPOConfig:
@@ -162,6 +164,7 @@ def main(settings_path: str, outcome_path: str) -> None:
         ),
         callbacks=[clock],
     )
+    before = scores(trainer.model, tokenizer, settings) if settings.get("before") else []
     trainer.train()
     outcome: dict[str, Any] = {
         "begun": clock.begun,
@@ -169,9 +172,10 @@ def main(settings_path: str, outcome_path: str) -> None:
         "used": clock.used,
         "rewards": reward.means,
         "lengths": reward.lengths,
+        "before": before,
     }
     if settings["held_out"]:
-        outcome["score"] = score(trainer.model, tokenizer, settings)
+        outcome["after"] = scores(trainer.model, tokenizer, settings)
     Path(outcome_path).write_text(json.dumps(outcome), encoding="utf-8")
 
 

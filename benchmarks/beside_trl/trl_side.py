@@ -44,26 +44,40 @@ def run(
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         folder = Path(name)
         fixed.write_rows(workload, steps, seed, folder, max(1, held_out))
-        settings, outcome = folder / "settings.json", folder / "outcome.json"
-        threads = threads or len(cores)
-        told = _settings(workload, steps, seed, threads, folder) | dict(options)
-        told["held_out"] = str(folder / "eval.jsonl") if held_out else ""
-        settings.write_text(json.dumps(told), encoding="utf-8")
-        before, own, started = look(cores), _children_seconds(), time.time()
-        with pinned(cores):
-            done = subprocess.run(
-                [str(python), "-P", str(SCRIPT), str(settings), str(outcome)],
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"} | dict(environment),
-            )
-        if done.returncode:
-            words = done.stderr.strip().splitlines() or ["it left no word."]
-            raise RuntimeError(f"TRL ended with code {done.returncode}: {words[-1]}")
-        others = used_by_others(before, look(cores), _children_seconds() - own)
-        said = json.loads(outcome.read_text(encoding="utf-8"))
+        settings = _settings(workload, steps, seed, threads or len(cores), folder) | dict(options)
+        settings["held_out"] = str(folder / "eval.jsonl") if held_out else ""
+        return launch(python, settings, folder, cores, environment)
+
+
+def launch(
+    python: Path,
+    settings: Mapping[str, object],
+    folder: Path,
+    cores: Sequence[int],
+    environment: Mapping[str, str],
+    patience: float = PATIENCE,
+) -> Run:
+    """Run the script with those settings, in a folder that is there, for at most ``patience`` seconds.
+
+    Raises ``RuntimeError`` with TRL's last words.
+    """
+    path, outcome, threads = folder / "settings.json", folder / "outcome.json", str(settings["threads"])
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    before, own, started = look(cores), _children_seconds(), time.time()
+    with pinned(cores):
+        done = subprocess.run(
+            [str(python), "-P", str(SCRIPT), str(path), str(outcome)],
+            capture_output=True,
+            text=True,
+            timeout=patience,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"} | dict(environment),
+        )
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or ["it left no word."]
+        raise RuntimeError(f"TRL ended with code {done.returncode}: {words[-1]}")
+    others = used_by_others(before, look(cores), _children_seconds() - own)
+    said = json.loads(outcome.read_text(encoding="utf-8"))
     ends, used, middle = said["ends"], said["used"], len(said["ends"]) // 4
     load = (used[-1] - used[middle]) / (ends[-1] - ends[middle]) if len(ends) > 1 else 0.0
     return Run(
@@ -73,7 +87,8 @@ def run(
         said["lengths"],
         {"TRL": load},
         others,
-        score=said.get("score"),
+        before=said["before"],
+        after=said.get("after", ()),
         begun=said["begun"],
     )
 

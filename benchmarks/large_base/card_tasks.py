@@ -19,7 +19,7 @@ PLUGIN = "babble"
 
 def tasks(count: int, staleness: int | None = None) -> tuple[TaskSpec, ...]:
     """Two steps each, of 4 groups of 8; of the usual staleness where none is given."""
-    train = TrainSpec(groups_per_step=4, group_size=8)
+    train = TrainSpec(groups_per_step=4, group_size=8, learning_rate=5e-4)
     if staleness is not None:
         train = replace(train, max_staleness=staleness)
     return tuple(
@@ -29,7 +29,7 @@ def tasks(count: int, staleness: int | None = None) -> tuple[TaskSpec, ...]:
             PLUGIN,
             steps=2,
             train=replace(train, seed=number),
-            sampling=SamplingSpec(max_tokens=64),
+            sampling=SamplingSpec(max_tokens=64, max_episode_tokens=256),
             eval=EvalSpec(every=0, prompts=1),
         )
         for number in range(count)

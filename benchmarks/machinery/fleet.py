@@ -53,8 +53,8 @@ WARM_UP = TaskSpec(
     "warm-up",
     "arithmetic",
     steps=3,
-    train=TrainSpec(groups_per_step=2, group_size=4),
-    sampling=SamplingSpec(max_tokens=8),
+    train=TrainSpec(groups_per_step=2, group_size=4, learning_rate=5e-4),
+    sampling=SamplingSpec(max_tokens=8, max_episode_tokens=256),
     eval=EvalSpec(every=0, prompts=1),
 )
 

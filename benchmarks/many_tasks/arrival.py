@@ -3,7 +3,7 @@
 Numbers flow in, a ``Reckoned`` flows out; the same seed gives the same. Groups begin by the engine's own rules
 (``admission``), one of their members after the other; sampling takes no time, a step takes ``compute``. In *order of
 numbers* a step waits for its own groups. In *order of arrival* it takes the first groups that are complete; whatever a
-step leaves too old is given up and begun anew.
+step leaves too old is given up and begins again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Setting:
     size: int = 8
     compute: float = 0.3
     """What a step takes of the trainer and the sampler."""
+    alpha: float = 0.0
+    """Above 1: the latency has a Pareto tail of this exponent instead, and the same mean."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ class _Task:
         self.latencies: list[float] = []
 
     def latency(self) -> float:
-        sigma = self.setting.sigma
+        sigma, alpha = self.setting.sigma, self.setting.alpha
+        if alpha:
+            return self.draw.paretovariate(alpha) * (alpha - 1) / alpha
         return self.draw.lognormvariate(-(sigma**2) / 2, sigma) if sigma else 1.0
 
     def push(self, after: float, group: int, latency: float = 0.0) -> None:

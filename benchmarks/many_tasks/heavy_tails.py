@@ -1,7 +1,6 @@
 """What heavy tails cost a lone task, beside a constant latency of the same mean: measured, and reckoned at length.
 
-Measured with the real engine, one task after the other. ``arrival`` reckons more settings than there is time for, and
-the order of arrival, which the engine does not have.
+Measured with the real engine, one task after the other. ``arrival`` reckons more settings than there is time for.
 """
 
 from __future__ import annotations
@@ -132,8 +131,7 @@ def remarks(found: Lone) -> str:
         "**Reckoned.** A lone task's step beside one with a constant latency at staleness 2, over"
         f" {RECKONED_STEPS} steps on virtual time with the engine's own rule of admission; a step computes for"
         f" {share:.2f} of the mean latency, as measured. *Order of arrival* takes the first groups that are complete,"
-        " and gives up those that grow too old; the engine does not have it. The last four columns are of deviation"
-        " 1.\n\n"
+        " and gives up those that grow too old. The last four columns are of deviation 1.\n\n"
         f"{table}"
     )
 

@@ -27,7 +27,7 @@ SETTLED = 5
 STEPS, REPETITIONS = 60, 3
 LARGE_STEPS, LARGE_SETTLED = 5, 2
 LARGE = "a base of 0.5 billion parameters"
-RATE = TrainSpec().learning_rate
+RATE = 5e-4
 GOAL = "under 2"
 
 
@@ -133,7 +133,7 @@ def task(case: Case, steps: int) -> TaskSpec:
             seed=1,
             learning_rate=1e-4 if case.base else RATE,  # random weights in 8 bits soon leave their trainer behind
         ),
-        sampling=SamplingSpec(max_tokens=tokens),
+        sampling=SamplingSpec(max_tokens=tokens, max_episode_tokens=256),
         eval=EvalSpec(every=0, prompts=1),
     )
 

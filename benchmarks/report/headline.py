@@ -78,6 +78,8 @@ PICKS = (
         "TRL",
         "from the command to step 40 on two cores",
     ),
+    Pick("real", "number: a step", "TRL", "a step of SmolLM2-135M, short replies"),
+    Pick("real", "facts: a step", "TRL", "a step of SmolLM2-135M, replies in JSON"),
     Pick("large_vocabulary", "a step: llama.cpp, q8_0", "TRL", "a step at a vocabulary of 151,936, llama.cpp"),
     Pick("trainer", "prompts of 12 tokens, answers of 6", "transformers", "a training pass, short prompts and answers"),
     Pick(
@@ -96,7 +98,6 @@ PICKS = (
     Pick("sampler", _FEW, "plain", "sampling 1 sequence, torch sampler"),
     Pick("sampler", _MANY.format("exact"), "plain", "sampling 64 sequences under 8 adapters, llama.cpp"),
     Pick("sampler", _MANY.format(_TORCH), "plain", "sampling 64 sequences under 8 adapters, torch sampler"),
-    Pick("sampler", _MANY.format(_TORCH), "torch loop", "sampling 64 sequences under 8 adapters, torch sampler"),
     Pick("sampler", "64 sequences, 1 adapter, exact", "torch loop", "sampling 64 sequences under 1 adapter, llama.cpp"),
     Pick("routing", "all tasks, routed by their mix", "evenly", "4 tasks routed over two kinds of samplers"),
     Pick(
@@ -107,6 +108,7 @@ PICKS = (
     ),
     Pick("agents", "one sampler: a step of the writer", "by hand", "two policies, one asked ten times as often"),
     Pick("agents", "10:1: a step", "policies one after another", "both trained at once, not one after another"),
+    Pick("adapters", "0.5 B, f32: 8 adapters, 2 conversations each", "one pass", "8 adapters on a 0.5 B shape, f32"),
     Pick(
         "adapters",
         "0.5 B, f32: 32 adapters, 2 conversations each",

@@ -19,7 +19,7 @@ from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
 from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 
 from ..machinery.cores import all_cores
 from ..report.figures import Row, Section, Series
@@ -38,6 +38,7 @@ ROUTED, EVEN, WRONG = "by their mix", "evenly over both kinds", "the wrong way r
 READS, WRITES = (400, 8), (12, 192)
 """Tokens of a prompt and of a reply."""
 READERS = WRITERS = 2
+LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
 """Tasks of either kind."""
 METHOD = """\
 **Samplers alone.** The shipped base (1.28 M parameters), LoRA of rank 16 on all linear layers, two samplers, each a
@@ -115,7 +116,7 @@ async def _measure(repetitions: int, amount: int) -> Section:
 
 def _work(name: str, prompt: int, reply: int, groups: int, steps: int) -> Work:
     train = TrainSpec(groups_per_step=groups, group_size=4, max_staleness=0)
-    spec = TaskSpec(tenant="bench", name=name, environment="none", train=train)
+    spec = TaskSpec(tenant="bench", name=name, environment="none", train=train, sampling=LIMITS)
     return Work(spec, prompt, reply, steps)
 
 

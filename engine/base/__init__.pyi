@@ -13,6 +13,17 @@ from .chat.loading import (
 )
 from .chat.template import (
     SWITCH as SWITCH,
+    TODAY as TODAY,
+)
+from .compared import (
+    AGREES as AGREES,
+    DISAGREES as DISAGREES,
+    UNVERIFIED as UNVERIFIED,
+    Comparison as Comparison,
+    checksum as checksum,
+    comparison_of as comparison_of,
+    is_unverified as is_unverified,
+    keep_comparison as keep_comparison,
 )
 from .computed import (
     unsupported as unsupported,
@@ -59,6 +70,18 @@ from .gguf.brought import (
     brought_names as brought_names,
     plain_layers as plain_layers,
 )
+from .gguf.convert import (
+    check_file as check_file,
+)
+from .gguf.library import (
+    PUBLISHED as PUBLISHED,
+    fetch as fetch,
+    find_gguf as find_gguf,
+    forget_made as forget_made,
+    made_base as made_base,
+    make_base as make_base,
+    stored_files as stored_files,
+)
 from .gguf.names import (
     GgufNames as GgufNames,
     names_like as names_like,
@@ -90,6 +113,7 @@ from .modules import (
     check_adapter as check_adapter,
     linear_shapes as linear_shapes,
     pairs as pairs,
+    unadapted as unadapted,
 )
 from .needs import (
     RANK as RANK,
@@ -104,6 +128,7 @@ from .needs import (
 from .precision import (
     BFLOAT16 as BFLOAT16,
     BITS as BITS,
+    GGUF as GGUF,
     PRECISIONS as PRECISIONS,
     REPEATABLE as REPEATABLE,
     WRITTEN as WRITTEN,
@@ -116,9 +141,11 @@ from .samplers import (
 from .sealed import (
     ensure as ensure,
     forget_others as forget_others,
+    remove as remove,
     verify as verify,
 )
 from .sizes import (
+    AGAIN as AGAIN,
     EXACT as EXACT,
     FLOAT as FLOAT,
     HALVED as HALVED,

@@ -1,6 +1,7 @@
-"""The sizes of a base model from its ``config.json``, with the same names for all architectures.
+"""A base model's ``config.json``: its sizes, and every switch that changes what the model computes.
 
-Standard library only. Knows no weights and no tokenizer.
+Each key is read as transformers 5 reads it, with its defaults. A value that marlaas does not compute is refused by its
+key. Standard library only. Knows no weights and no tokenizer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BaseModelError
+from .files import quantised
 
 FAMILIES = ("qwen3", "qwen2", "llama")
 """Architectures whose tensors are all known by name and shape: our GGUF writer and our own passes cover them."""
@@ -22,6 +24,8 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
 """Other architectures' keys for the sizes that are required."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Keys of different architectures for the number of experts in a layer."""
 ROPE_SETTINGS = {
     "linear": ("factor",),
     "yarn": ("factor",),
@@ -31,6 +35,58 @@ ROPE_SETTINGS = {
 
 ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
 """All types that transformers supports; ``rope`` says which of them are supported here."""
+
+COMPUTED = {
+    "hidden_act": ("silu", "swish"),
+    "partial_rotary_factor": (1.0, None),
+}
+"""Switches of ``FAMILIES`` with the values that marlaas computes; it refuses others by key. llama.cpp's graphs have
+SiLU built in. transformers ignores a partial rotation for some types of position and fails for others."""
+READ = {
+    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+    *("num_key_value_heads", "head_dim", "vocab_size", "intermediate_size", "rms_norm_eps", "tie_word_embeddings"),
+    *("rope_theta", "rope_scaling", "rope_parameters", "original_max_position_embeddings", "quantization_config"),
+    *COMPUTED,
+}
+"""Keys that are read for all ``FAMILIES``."""
+SLIDING = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+READ_BY = {"llama": ("attention_bias", "mlp_bias"), "qwen2": SLIDING, "qwen3": ("attention_bias", *SLIDING)}
+"""Further keys that transformers reads for one architecture."""
+HARMLESS = {
+    *(
+        "architectures",
+        "dtype",
+        "torch_dtype",
+        "transformers_version",
+        "use_cache",
+        "initializer_range",
+        "pretraining_tp",
+    ),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "decoder_start_token_id"),
+    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
+    *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "classifier_dropout", "attn_implementation"),
+    *(
+        "max_length",
+        "min_length",
+        "max_new_tokens",
+        "do_sample",
+        "temperature",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "num_beams",
+    ),
+    *("num_beam_groups", "diversity_penalty", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
+    *("encoder_no_repeat_ngram_size", "early_stopping", "num_return_sequences", "remove_invalid_values"),
+    *("exponential_decay_length_penalty", "generation_config", "return_dict", "return_dict_in_generate"),
+    *("output_attentions", "output_hidden_states", "output_scores", "torchscript", "chunk_size_feed_forward"),
+    *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "prefix"),
+    *("tokenizer_class", "pruned_heads", "tf_legacy_loss", "use_bfloat16", "is_decoder", "is_llama_config"),
+    *("model_name", "name_or_path", "transformers.js_config", "unsloth_fixed", "unsloth_version", "use_mrope"),
+}
+"""Keys that cannot change a log-probability here: names, tokens, dropout, settings of generation and of training."""
+PLAIN: tuple[Any, ...] = (None, False, [], {}, "")
+"""Values that switch nothing on."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +111,18 @@ class BaseConfig:
     """Empty for plain rotary positions, else ``rope_type`` and its parameters."""
     tie_word_embeddings: bool = False
     sliding_window: bool = False
+    """True if some layer attends to fewer tokens than the context has."""
+    attention_bias: bool = False
+    """True if the outputs of attention have biases, too; ``modules.tensor_shapes`` has those of queries and keys."""
+    mlp_bias: bool = False
+    experts: int = 0
+    """Experts of a layer, of which each token takes some; 0 without a mixture."""
+    unread: tuple[str, ...] = ()
+    """Settings that neither marlaas nor transformers reads for this architecture, as in ``clip_qkv = 8``."""
+
+
+class _Refused(Exception):
+    """A setting that is not computed, in words."""
 
 
 def read_config(path: Path) -> BaseConfig:
@@ -70,7 +138,18 @@ def read_config(path: Path) -> BaseConfig:
                 "Save its language model in a folder of its own.",
                 where=str(path),
             )
+        if raw.get("quantization_config") or raw.get("quantization"):
+            settings = raw.get("quantization_config") or {}
+            raise quantised(
+                path.parent, f"{path.name} has a quantization_config", str(settings.get("quant_method", ""))
+            )
         return _config(raw)
+    except _Refused as error:
+        raise BaseModelError(
+            f"sets what marlaas does not compute: {error}.",
+            "A base is refused where marlaas would compute something else than transformers; choose another base.",
+            where=str(path),
+        ) from None
     except OSError as error:
         raise BaseModelError(f"cannot be read: {error.strerror}.", where=str(path)) from error
     except KeyError as error:
@@ -84,31 +163,95 @@ def read_config(path: Path) -> BaseConfig:
 def _config(raw: dict[str, Any]) -> BaseConfig:
     architecture = str(raw["model_type"])
     known = architecture in FAMILIES
+    if known:
+        _refuse_switches(raw)
     heads, hidden = _size(raw, "num_attention_heads"), _size(raw, "hidden_size")
-    rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-    theta = rope.pop("rope_theta", None) or raw.get("rope_theta") or 10_000.0
-    kind = rope.pop("rope_type", None) or rope.pop("type", None) or "default"
-    missing = [key for key in ROPE_SETTINGS.get(kind, ()) if rope.get(key) is None]
-    if missing:
-        raise ValueError(f"its rotary positions of type {kind!r} have no {missing[0]}")
-    if known and kind not in ROPE_TYPES:
-        raise ValueError(f"its rotary positions are of the unknown type {kind!r}")
+    layers, context = _size(raw, "num_hidden_layers"), _size(raw, "max_position_embeddings")
+    theta, rope = _rope(raw, known, context)
+    size = int(raw.get("head_dim", 128 if architecture == "qwen3" else None) or hidden // heads)
+    kv_heads = int(raw.get("num_key_value_heads", 32 if known and architecture != "llama" else None) or heads)
+    if known and (size % 2 or kv_heads < 1 or heads % kv_heads):
+        raise _Refused(f"head_dim is {size}, with {heads} heads of queries and {kv_heads} of keys")
     return BaseConfig(
         architecture=architecture,
         hidden_size=hidden,
         intermediate_size=_size(raw, "intermediate_size") if known else int(raw.get("intermediate_size") or 0),
-        layers=_size(raw, "num_hidden_layers"),
+        layers=layers,
         heads=heads,
-        kv_heads=int(raw.get("num_key_value_heads") or heads),
-        head_dim=int(raw.get("head_dim") or hidden // heads),
+        kv_heads=kv_heads,
+        head_dim=size,
         vocab_size=_size(raw, "vocab_size"),
-        context_length=_size(raw, "max_position_embeddings"),
-        norm_eps=_positive(raw["rms_norm_eps"], "rms_norm_eps") if known else float(raw.get("rms_norm_eps") or 0.0),
-        rope_theta=_positive(theta, "rope_theta"),
-        rope_scaling={} if kind == "default" else {"rope_type": kind, **rope},
+        context_length=context,
+        norm_eps=_positive(raw.get("rms_norm_eps", 1e-6), "rms_norm_eps")
+        if known
+        else float(raw.get("rms_norm_eps") or 0.0),
+        rope_theta=theta,
+        rope_scaling=rope,
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        sliding_window=bool(raw.get("use_sliding_window", False)),
+        sliding_window=_slides(raw, architecture, layers, context),
+        attention_bias=bool(raw.get("attention_bias")) and architecture in ("llama", "qwen3"),
+        mlp_bias=bool(raw.get("mlp_bias")) and architecture == "llama",
+        unread=_unread(raw, architecture) if known else (),
+        experts=max(int(raw.get(key) or 0) for key in EXPERTS),
     )
+
+
+def _refuse_switches(raw: dict[str, Any]) -> None:
+    for key, values in COMPUTED.items():
+        value = raw.get(key, values[0])
+        if value not in values:
+            raise _Refused(f"{key} is {value!r}; for {raw['model_type']!r} marlaas computes {values[0]!r} only")
+
+
+def _rope(raw: dict[str, Any], known: bool, context: int) -> tuple[float, dict[str, Any]]:
+    """The base of rotary positions and their scaling, as transformers' ``convert_rope_params_to_dict`` has them.
+
+    ``rope_scaling`` takes the place of all of ``rope_parameters``; only ``rope_theta`` next to them fills a gap.
+    """
+    rope = dict(raw.get("rope_scaling") or raw.get("rope_parameters") or {})
+    nested = [key for key, value in rope.items() if isinstance(value, dict)]
+    if nested and known:
+        raise _Refused(f"rotary positions have settings by kind of layer ({nested[0]})")
+    theta = rope.pop("rope_theta", raw.get("rope_theta", 10_000.0))
+    kind = rope.pop("rope_type", None) or rope.get("type") or "default"
+    rope.pop("type", None)
+    partial = rope.pop("partial_rotary_factor", None)
+    if not known:
+        return float(theta or 10_000.0), {} if kind == "default" else {"rope_type": kind, **rope}
+    if partial not in COMPUTED["partial_rotary_factor"]:
+        raise _Refused(f"partial_rotary_factor is {partial!r}; marlaas computes 1.0 only")
+    if kind not in ROPE_TYPES:
+        raise _Refused(f"rotary positions are of the unknown type {kind!r}")
+    if kind in ("llama3", "yarn", "longrope"):
+        own = rope.get("original_max_position_embeddings", context)
+        rope["original_max_position_embeddings"] = original = raw.get("original_max_position_embeddings", own)
+        if kind == "yarn" and "factor" in rope and rope["factor"] is None and original:
+            rope["factor"] = context / original
+    missing = [key for key in ROPE_SETTINGS.get(kind, ()) if rope.get(key) is None]
+    if missing:
+        raise _Refused(f"rotary positions of type {kind!r} have no {missing[0]}")
+    return _positive(theta, "rope_theta"), {} if kind == "default" else {"rope_type": kind, **rope}
+
+
+def _slides(raw: dict[str, Any], architecture: str, layers: int, context: int) -> bool:
+    """True if some layer attends to fewer tokens than the context has."""
+    if architecture not in FAMILIES:
+        return bool(raw.get("use_sliding_window", False))
+    if architecture == "llama":
+        return False
+    window = raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
+    if raw.get("layer_types"):
+        return any(kind != "full_attention" for kind in raw["layer_types"][:layers])
+    return window is not None and window < context and int(raw.get("max_window_layers", 28)) < layers
+
+
+def _unread(raw: dict[str, Any], architecture: str) -> tuple[str, ...]:
+    """The settings that could matter and that nobody reads."""
+    read = READ | HARMLESS | {*READ_BY[architecture]}
+    found = {key: value for key, value in raw.items() if key not in read and not key.startswith("_")}
+    if set(found.get("layer_types") or ()) <= {"full_attention"}:
+        found.pop("layer_types", None)
+    return tuple(f"{key} = {json.dumps(value)[:60]}" for key, value in found.items() if value not in PLAIN)
 
 
 def _size(raw: dict[str, Any], key: str) -> int:

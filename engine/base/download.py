@@ -11,6 +11,7 @@ import errno
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import BaseModelError
@@ -27,20 +28,10 @@ def download_base(name: HubName) -> Path:
     """Download everything that a base needs into the cache and return the folder of its snapshot.
 
     Raises ``BaseModelError``: no network, no such repository or revision, no permission to read it, a full disk, a cut
-    connection, and a repository that is no base. Runs in a process of its own, which Ctrl-C ends at once:
-    huggingface_hub's threads would finish the files under way first. ``KeyboardInterrupt`` passes through.
+    connection, and a repository that is no base. Ctrl-C ends the process at once: huggingface_hub's threads would
+    finish the files in progress first. ``KeyboardInterrupt`` passes through.
     """
-    command = [sys.executable, "-P", "-m", __name__, str(name)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as child:
-        try:
-            said, _ = child.communicate()
-        except BaseException:
-            child.kill()
-            raise
-    if child.returncode == BaseModelError.exit_code:
-        raise BaseModelError(*json.loads(said))
-    if child.returncode:
-        raise BaseModelError(f"The download of {name} died with status {child.returncode}.", AGAIN)
+    run_apart(f"The download of {name}", AGAIN, __name__, str(name))
     try:
         return find_base(str(name))
     except BaseModelError as error:
@@ -48,6 +39,34 @@ def download_base(name: HubName) -> Path:
             f"{name} was fetched, but is no base that marlaas reads: {error.message}",
             "The hub holds no more of it; choose a repository with a config.json and *.safetensors weights.",
         ) from error
+
+
+def run_apart(what: str, hint: str, module: str, *arguments: str) -> None:
+    """Run a module of ours in a process of its own, until it ends or this one is interrupted.
+
+    Raises the ``BaseModelError`` that the process prints (``printed``), and one with ``what`` and ``hint`` if it dies.
+    """
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            result, _ = child.communicate()
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode == BaseModelError.exit_code and result:
+        raise BaseModelError(*json.loads(result))
+    if child.returncode:
+        raise BaseModelError(f"{what} died with status {child.returncode}.", hint)
+
+
+def printed(run: Callable[[], None]) -> int:
+    """Run such a process; an error of it is printed as JSON, its sentence and hint. Returns the exit status."""
+    try:
+        run()
+    except BaseModelError as error:
+        print(json.dumps([error.cause, error.hint]))
+        return error.exit_code
+    return 0
 
 
 def fetch(name: HubName) -> None:
@@ -99,17 +118,12 @@ def _reason(error: BaseException) -> str:
     return (lines[0] if lines else type(cause).__name__).rstrip(".")
 
 
-def main() -> int:
-    """The process: downloads the base that its argument names; prints an error as JSON, its sentence and hint."""
+def main() -> None:
+    """The process: downloads the base that its argument names."""
     name = hub_name(sys.argv[1])
     assert name is not None  # the parent passes a valid name
-    try:
-        fetch(name)
-    except BaseModelError as error:
-        print(json.dumps([error.message, error.hint]))
-        return error.exit_code
-    return 0
+    fetch(name)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(printed(main))

@@ -17,6 +17,8 @@ from ..errors import BaseModelError
 from .files import CONFIG, INDEX, indexed, some, weight_files
 
 SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
+NOT_FOLDERS = ("smollm2",)
+"""Names of what ``base use`` fetches and makes a base of (``gguf/library.py``)."""
 MAIN = "main"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"(?P<repository>(?:{_PART}/)?{_PART})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9._/-]*))?")
@@ -56,8 +58,10 @@ def find_base(name: str | Path) -> Path:
     if text in SHIPPED:
         return SHIPPED[text]
     folder = _expanded(text)
-    if _is_folder(folder):
+    if is_folder(folder):
         return folder.absolute()
+    if os.path.isfile(folder) or text in NOT_FOLDERS or text.startswith(("ollama:", "lmstudio:")):
+        raise BaseModelError(f"{text!r} is no folder of a base yet.", f"`marlaas base use {text}` makes one of it.")
     wanted = hub_name(text)
     if wanted is None:
         raise BaseModelError(
@@ -81,10 +85,10 @@ def anchored(name: str, folder: Path) -> str:
     if name in SHIPPED or not name:
         return name
     path = folder / _expanded(name)
-    return str(path.absolute()) if _is_folder(path) else name
+    return str(path.absolute()) if is_folder(path) else name
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
     """Whether a folder is there; a path that cannot be one, such as one that is too long, is none."""
     return os.path.isdir(path)
 
@@ -111,7 +115,7 @@ def cached_bases() -> list[CachedBase]:
 def _cached(wanted: HubName) -> Path:
     """The snapshot of a name in the cache. Raises ``BaseModelError`` unless all that is needed is there."""
     entry = cache_folder() / f"models--{wanted.repository.replace('/', '--')}"
-    if not _is_folder(entry):
+    if not is_folder(entry):
         raise BaseModelError(
             f"There is no base model {str(wanted)!r}: neither a folder, nor in the Hugging Face cache"
             f" ({cache_folder()}), nor one that ships with marlaas ({', '.join(SHIPPED)}).",
@@ -167,7 +171,8 @@ def _problem(entry: Path, snapshot: Path) -> str:
         return f"{some(names)} is missing" if names else f"its {INDEX} is damaged"
     if not files:
         other = any(snapshot.glob("*.bin"))
-        return f"it has no *.safetensors weights{', only *.bin, which marlaas does not read' if other else ''}"
+        pickled = ", only pickled weights (*.bin), which marlaas does not read"
+        return f"it has no *.safetensors weights{pickled if other else ''}"
     cut = any(True for _ in (entry / "blobs").glob("*.incomplete"))
     lacking = [name for name in ("tokenizer.json", "tokenizer_config.json") if not (snapshot / name).exists()]
     return f"its download was cut before {lacking[0]} came" if cut and lacking else ""

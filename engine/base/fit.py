@@ -123,8 +123,8 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
     """The precisions to choose from, the preferred one first.
 
     A base that is larger than the caches is limited by memory bandwidth with few conversations, and by arithmetic with
-    many: with one row, eight bits for each weight are up to 2.4 times as fast as 32, with 32 rows as fast, and they
-    take a quarter of the memory. Smaller types are no faster, only smaller.
+    many: with one row, eight bits for each weight are up to 2.4 times as fast as 32, with 32 rows only as fast. So
+    sixteen bits come first, which are as exact as 32 but for 0.001 nats, and eight where memory is short.
     """
     traits = SAMPLERS[wanted.sampler]
     if not traits.gguf:
@@ -133,7 +133,7 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
         return ("f32",)
     if wanted.weights != "auto":
         return (wanted.weights,)
-    return PRECISIONS if FLOAT * wanted.parameters <= SMALL else PRECISIONS[PRECISIONS.index("q8_0") :]
+    return PRECISIONS if FLOAT * wanted.parameters <= SMALL else PRECISIONS[PRECISIONS.index("f16") :]
 
 
 def _contexts(wanted: Wanted) -> tuple[int, ...]:

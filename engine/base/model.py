@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..errors import BaseModelError
 from .config import BaseConfig, read_config
-from .files import CONFIG, weight_files
+from .files import CONFIG, GGUF_FILE, check_plain, weight_files
 from .find import SHIPPED, find_base
 
 __all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
@@ -32,6 +32,12 @@ class BaseModel:
     """16 hex digits over configuration and weights; adapters and cached files belong to exactly one."""
 
     @property
+    def gguf(self) -> Path | None:
+        """The GGUF file that the base was made from, where it lies in the folder."""
+        path = self.path / GGUF_FILE
+        return path if path.is_file() else None
+
+    @property
     def weight_files(self) -> tuple[Path, ...]:
         """The safetensors files, in order."""
         return weight_files(self.path)
@@ -48,7 +54,7 @@ def load_base(name: str | Path) -> BaseModel:
     config = read_config(path / CONFIG)
     files = weight_files(path)
     if not files:
-        raise BaseModelError("the base model folder holds no *.safetensors weights.", where=str(path))
+        check_plain(path)
     try:
         return BaseModel(path, config, fingerprint((path / CONFIG, *files)))
     except OSError as error:

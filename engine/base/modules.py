@@ -36,6 +36,41 @@ def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
     return shapes
 
 
+def tensor_shapes(config: BaseConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor that transformers' model of one of ``FAMILIES`` has, by its name in the folder."""
+    hidden, size = config.hidden_size, config.head_dim
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
+    shapes["model.norm.weight"] = (hidden,)
+    biased: tuple[str, ...] = ("q_proj", "k_proj", "v_proj") if config.architecture == "qwen2" else ()
+    if config.attention_bias:
+        biased = ("q_proj", "k_proj", "v_proj", "o_proj")
+    if config.mlp_bias:
+        biased += ("gate_proj", "up_proj", "down_proj")
+    norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
+    if config.architecture == "qwen3":
+        norms |= {"self_attn.q_norm": size, "self_attn.k_norm": size}
+    for number in range(config.layers):
+        shapes |= {f"model.layers.{number}.{norm}.weight": (length,) for norm, length in norms.items()}
+    for module, shape in linear_shapes(config).items():
+        shapes[f"{module}.weight"] = shape
+        if module.endswith(biased) and biased:
+            shapes[f"{module}.bias"] = shape[:1]
+    return shapes
+
+
+def unadapted(config: BaseConfig) -> str:
+    """What LoRA leaves as it is in a mixture of experts, in words; empty for other bases.
+
+    transformers keeps a layer's experts in one tensor of three dimensions, which is no linear layer to PEFT.
+    """
+    if config.experts < 2:
+        return ""
+    return (
+        f"The base is a mixture of {config.experts} experts ({config.architecture}): LoRA adapts its attention, and"
+        " shared experts if it has any. The routed experts stay as they are."
+    )
+
+
 def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
     """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` if A or B is missing."""
     for module in sorted({name.rpartition(".lora_")[0] for name in adapter}):

@@ -5,6 +5,9 @@ from __future__ import annotations
 PRECISIONS = ("f32", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """Those of llama.cpp, from exact to small."""
 
+GGUF = "gguf"
+"""llama.cpp samples from the GGUF file that the base came in (``BaseModel.gguf``), in whatever precision that has."""
+
 BFLOAT16 = "bf16"
 """The torch sampler's, beside float32: bfloat16."""
 

@@ -33,7 +33,7 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
         fields["rope.scaling.factor"] = float(scaling["factor"])
     if scaling.get("rope_type") == "yarn":
         fields["rope.scaling.original_context_length"] = _original(config)
-        fields["rope.scaling.attn_factor"] = attention_factor(config) / _stretched(float(scaling["factor"]))
+        fields["rope.scaling.attn_factor"] = attention_factor(config) / stretched(float(scaling["factor"]))
     return fields
 
 
@@ -86,7 +86,7 @@ def yarn_share(config: BaseConfig) -> Frequencies:
 def attention_factor(config: BaseConfig) -> float:
     """The factor on queries and on keys: 1 except for YaRN.
 
-    Section 3.4 of the paper is ``_stretched(factor)``, which llama.cpp applies by itself.
+    Section 3.4 of the paper is ``stretched(factor)``, which llama.cpp applies by itself.
     """
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "yarn":
@@ -94,10 +94,11 @@ def attention_factor(config: BaseConfig) -> float:
     if scaling.get("attention_factor") is not None:
         return float(scaling["attention_factor"])
     factor, over, under = float(scaling["factor"]), scaling.get("mscale"), scaling.get("mscale_all_dim")
-    return _stretched(factor, over) / _stretched(factor, under) if over and under else _stretched(factor)
+    return stretched(factor, over) / stretched(factor, under) if over and under else stretched(factor)
 
 
-def _stretched(factor: float, weight: float = 1.0) -> float:
+def stretched(factor: float, weight: float = 1.0) -> float:
+    """YaRN's own factor on queries and keys (section 3.4 of the paper), with a ``weight`` that some models set."""
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .precision import BFLOAT16, PRECISIONS
+from .precision import BFLOAT16, GGUF, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SamplerTraits:
 
 SAMPLERS = {
     "vllm": SamplerTraits(repeats=False),
-    "llama.cpp": SamplerTraits(weights=PRECISIONS, gguf=True),
+    "llama.cpp": SamplerTraits(weights=(*PRECISIONS, GGUF), gguf=True),
     "torch": SamplerTraits(weights=(BFLOAT16,), cards=False, conversations=384),
 }
 """By the names that the settings have; on cards those that come first are preferred.

@@ -80,12 +80,19 @@ def forget_others(folder: Path, mine: str) -> int:
     for seal in folder.glob("*.json"):
         path = seal.with_suffix(".gguf")
         if not path.name.startswith(mine) and path.is_file():
-            with contextlib.suppress(OSError):
-                size = path.stat().st_size
-                seal.unlink()  # first: a file without its seal counts as unfinished
-                path.unlink()
-                freed += size
+            freed += remove(path)
     return freed
+
+
+def remove(path: Path) -> int:
+    """Remove a sealed file, and what processes that have ended left of it. Returns how many bytes that freed."""
+    _remove_abandoned(path)
+    with contextlib.suppress(OSError):
+        size = path.stat().st_size
+        seal_of(path).unlink(missing_ok=True)  # first: a file without its seal counts as unfinished
+        path.unlink()
+        return size
+    return 0
 
 
 def _remove_abandoned(path: Path) -> None:

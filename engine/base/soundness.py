@@ -1,7 +1,7 @@
 """Checks a base's files, tokenizer and chat template before any weight is loaded.
 
-Reads the headers of weights, never their values, and imports numpy, tokenizers and jinja2 only when it is called. The
-check of the tokenizer is in ``tokenizer_check``.
+Reads the headers of weights. It reads values only of a head that should be the embedding. It imports numpy, tokenizers
+and jinja2 only when it is called. The check of the tokenizer is in ``tokenizer_check``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_base(base: BaseModel) -> None:
             where=str(base.path),
         )
     check_tokenizer(base.path, base.config.vocab_size if rows is None else rows)
-    _check_layers(base, shapes)
+    _check_tensors(base, shapes)
     load_template(base.path)
 
 
@@ -60,6 +60,13 @@ def tensor_shapes(base: BaseModel) -> dict[str, tuple[int, ...]]:
                 "Copy or download the file again.",
                 where=str(file),
             )
+        twice = next((name for name in tensors if name in shapes), None)
+        if twice:
+            raise BaseModelError(
+                f"the weights hold {twice} twice, the second time in {file.name}.",
+                "Take the model's files again; one of them belongs to another model.",
+                where=str(base.path),
+            )
         shapes |= {name: tensor.shape for name, tensor in tensors.items()}
     return shapes
 
@@ -80,17 +87,60 @@ def embedding_rows(shapes: dict[str, tuple[int, ...]]) -> int | None:
     return next((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and len(shape) == 2), None)
 
 
-def _check_layers(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Check, for ``FAMILIES``, that there are as many layers as the configuration says."""
+def _check_tensors(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Check, for ``FAMILIES``, that the weights are exactly those that transformers' model has."""
     if base.config.architecture not in FAMILIES:
         return
+    from .modules import tensor_shapes as expected_shapes
+
+    where, expected = str(base.path), expected_shapes(base.config)
     held = {int(number) for name in shapes for number in re.findall(r"^model\.layers\.(\d+)\.", name)}
     if held != set(range(base.config.layers)):
         raise BaseModelError(
             f"the weights have {len(held)} layers, but its config.json says num_hidden_layers = {base.config.layers}.",
             "Configuration and weights belong to different models.",
-            where=str(base.path),
+            where=where,
         )
+    for name, shape in expected.items():
+        if name not in shapes:
+            raise BaseModelError(
+                f"the weights hold no {name}, which config.json makes them have.",
+                "Configuration and weights belong to different models, or a file is missing.",
+                where=where,
+            )
+        if shapes[name] != shape:
+            raise BaseModelError(
+                f"the weights hold {name} with the shape {shapes[name]}, and config.json makes it {shape}.",
+                "Configuration and weights belong to different models.",
+                where=where,
+            )
+    for name in shapes:  # the inner part of the model; further heads are no part of a language model
+        if name.startswith("model.") and name not in expected and not name.endswith("inv_freq"):
+            raise BaseModelError(
+                f"the weights hold {name}, which transformers' {base.config.architecture} model does not have.",
+                "Correct the switch of config.json that gives it one, or take the model's files again.",
+                where=where,
+            )
+    if base.config.tie_word_embeddings and "lm_head.weight" in shapes and not _tied(base):
+        raise BaseModelError(
+            "config.json says tie_word_embeddings = true, but lm_head.weight has other values than the embedding.",
+            "Set tie_word_embeddings to false if the head is right: transformers 5 uses the head, earlier ones do not.",
+            where=where,
+        )
+
+
+def _tied(base: BaseModel) -> bool:
+    """True if head and embedding hold the same values; reads both from the disk, without copies."""
+    import numpy as np
+
+    from .weights import STORED, Weights
+
+    weights = Weights(base.weight_files)
+    head, embedding = weights.find("lm_head.weight"), weights.find("model.embed_tokens.weight")
+    if head.kind != embedding.kind:
+        return np.array_equal(head.load(), embedding.load())
+    left, right = (np.memmap(t.file, STORED[t.kind], "r", t.offset, t.shape) for t in (head, embedding))
+    return np.array_equal(left, right)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -7,9 +7,9 @@ parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ class Base:
 
     embedding: Tensor
     """(V, H)"""
-    layers: tuple[Layer[Stacked], ...]
+    layers: Sequence[Layer[Stacked]]
     norm: Tensor
     head: Tensor
     """(V, H): the output matrix; the embedding itself where they are tied."""
@@ -128,10 +128,12 @@ def load(
     dtype: torch.dtype = torch.float32,
     given: Mapping[str, Tensor] | None = None,
     matrices: torch.device | None = None,
+    one_by_one: bool = False,
 ) -> Base:
     """Load the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
 
-    ``matrices`` is another device for those of linear layers, from which the caller moves them one by one.
+    ``matrices`` is another device for those of linear layers, from which the caller moves them one by one. With
+    ``one_by_one`` each of ``layers`` is read when it is asked for, every time, and not kept.
 
     ``given`` are tensors by their names in the folder, or by those in ``FUSED``, to be used instead of the files: such
     a tensor is not copied where it has device and type already. Embedding and head may have more rows than the
@@ -146,7 +148,7 @@ def load(
     embedding = source.rows("model.embed_tokens.weight")
     return Base(
         embedding,
-        tuple(source.layer(f"model.layers.{number}.") for number in range(config.layers)),
+        _Layers(source, config.layers) if one_by_one else tuple(_Layers(source, config.layers)),
         source.vector("model.norm.weight"),
         embedding if config.tie_word_embeddings else source.rows("lm_head.weight"),
         config.norm_eps,
@@ -238,3 +240,18 @@ class _Source:
         if q is None or k is None:
             return None
         return torch.cat([q.expand(self.heads.queries, -1), k.expand(self.heads.keys, -1)])
+
+
+class _Layers(Sequence[Layer[Stacked]]):
+    """The blocks of a base, each read when it is asked for."""
+
+    def __init__(self, source: _Source, count: int) -> None:
+        self._source, self._count = source, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._source.layer(f"model.layers.{number}.")

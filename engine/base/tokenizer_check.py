@@ -5,6 +5,7 @@ Imports tokenizers only when it is called; knows no template.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,9 +24,10 @@ def check_tokenizer(folder: Path, rows: int) -> None:
     """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows and has its end tokens."""
     known = token_ids(folder)
     largest = max(known, default=-1)
-    if largest >= rows:
+    beyond = max(largest, *_further(folder), -1)
+    if beyond >= rows:
         raise BaseModelError(
-            f"the tokenizer does not match its embedding: it knows the token {largest}, but the"
+            f"the tokenizer does not match its embedding: it knows the token {beyond}, but the"
             f" embedding has {rows} rows.",
             "Take the tokenizer that came with these weights, or resize the embedding (transformers:"
             " model.resize_token_embeddings).",
@@ -71,6 +73,17 @@ def token_ids(folder: Path) -> frozenset[int]:
             f"is no tokenizer: {error}.", "Copy or download the file again.", where=str(path)
         ) from error
     return frozenset((*known, *added))
+
+
+def _further(folder: Path) -> list[int]:
+    """Ids of tokens that transformers adds to the tokenizer's own from further files."""
+    ids: list[int] = []
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        ids += map(int, settings.get("added_tokens_decoder") or ())
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        ids += map(int, json.loads((folder / "added_tokens.json").read_text("utf-8")).values())
+    return ids
 
 
 def _ends(folder: Path) -> Iterator[tuple[Path, int]]:

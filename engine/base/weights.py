@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BaseModelError
+from .files import quantised, quantised_as
 
 Array = NDArray[np.float32]
 
@@ -64,13 +65,14 @@ class Weights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The tensor's shape, without reading its data."""
-        return self._find(name).shape
+        return self.find(name).shape
 
     def load(self, name: str) -> Array:
         """float32 values in the tensor's shape."""
-        return self._find(name).load()
+        return self.find(name).load()
 
-    def _find(self, name: str) -> Tensor:
+    def find(self, name: str) -> Tensor:
+        """The tensor's place. Raises ``BaseModelError`` where there is none."""
         if name not in self._tensors:
             folder = next((tensor.file.parent for tensor in self._tensors.values()), "the folder")
             raise BaseModelError(
@@ -92,11 +94,16 @@ def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
+            method = quantised_as(name, entry["dtype"])
+            if method:
+                raise quantised(file.parent, f"{file.name} has {name} as {entry['dtype']}", method)
             if entry["dtype"] not in STORED:
                 raise ValueError(f"tensor {name} is stored as {entry['dtype']}, marlaas reads {', '.join(STORED)}")
             shape, start = tuple(entry["shape"]), entry["data_offsets"][0]
             if not all(isinstance(size, int) and size >= 0 for size in (*shape, start)):
                 raise ValueError(f"tensor {name} has no shape or place")
             yield name, Tensor(file, entry["dtype"], shape, 8 + length + start)
+    except BaseModelError:
+        raise
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
         raise BaseModelError(f"the weights cannot be read: {error}.", where=str(file)) from error

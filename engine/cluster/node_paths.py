@@ -20,6 +20,8 @@ class BaseFolder:
     fingerprint: str
     path: str
     """Where it lies on the engine's machine; looked at on a node, too, since many labs mount it everywhere."""
+    file: str = ""
+    """A file in it that is meant, such as the GGUF that it was made of."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,9 @@ def named(kwargs: Mapping[str, Any], base: BaseModel, home: Home) -> dict[str, A
         str(home.base): OwnFolder("base"),
         str(home.scratch): OwnFolder("scratch"),
     }
+
+    if base.gguf:
+        folders[str(base.gguf)] = BaseFolder(base.fingerprint, str(base.path), base.gguf.name)
 
     def other(value: Any) -> Any:
         if isinstance(value, dict):
@@ -55,7 +60,7 @@ def resolve(kwargs: Mapping[str, Any], home: Home) -> dict[str, Any]:
         if isinstance(value, dict):
             return {key: here(each) for key, each in value.items()}
         if isinstance(value, BaseFolder):
-            return str(find_base(value, home))
+            return str(find_base(value, home) / value.file)
         if isinstance(value, OwnFolder):
             folder = {"base": home.base, "scratch": home.scratch}[value.name]
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -92,6 +92,8 @@ class RemoteTrainer:
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """See the protocol."""
+        if config.reference:
+            config = replace(config, reference=await self._files.bring(self._worker, config.reference))
         if resume:
             there = await self._files.bring(self._worker, path)
             return replace(await self._trainer.open(policy, config, there, True), path=path)

@@ -12,11 +12,19 @@ import time
 from collections.abc import Set
 
 from ..api import Api, FigureReader, Serving
-from ..base import BaseModel
+from ..base import UNVERIFIED, BaseModel, comparison_of
+from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
 from ..fairness import Ledger
-from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop
+from ..fleet import (
+    PlacementPlan,
+    WorkerSupervisor,
+    YieldLoop,
+    compare_once,
+    precision_words,
+    spoken_comparison,
+)
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings
 from ..racing import until_first
 from ..scheduler import Scheduler
@@ -37,8 +45,10 @@ class Engine:
     def __init__(
         self, home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store
     ) -> None:
-        self._home, self._base_name, self._placement_plan, self._store = home, settings.base, placement_plan, store
+        self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
+        self._compares = ""
+        """What the start does with the base, in a sentence."""
         self._environments = EnvironmentService(
             [BUNDLED_PLUGINS, home.plugins],
             home.scratch,
@@ -65,6 +75,7 @@ class Engine:
             lambda failed, ours: planner.plan(failed, ours, self._rebalancing.times),
             self._api.endpoints,
             cluster,
+            measure=planner.measure,
         )
         self._rebalancing = Rebalancing(
             supervisor,
@@ -100,21 +111,36 @@ class Engine:
             loop.add_signal_handler(number, self._scheduler.stop)
         store.serve()
         try:
-            parts = asyncio.gather(self._environments.start(), supervisor.start())
+            parts = asyncio.gather(self._environments.start(), self._start_workers())
             start = until_first(self._yielding.run(), parts)
-            if await start_up(start, store, lambda: self._scheduler.stopping, lambda: supervisor.waits):
+            if await start_up(
+                start, store, lambda: self._scheduler.stopping, lambda: self._compares or supervisor.waits
+            ):
                 await self._tell_that_it_serves()
                 await self._run()
         finally:
             await self._stop()
 
+    async def _start_workers(self) -> None:
+        """Start them over a base that was compared with transformers, now if it never was."""
+        base, home = self._base, self._home.root
+        if comparison_of(base, home) is None:
+            self._compares = "The engine compares the base with transformers, which it does once for each base."
+            self._log("base", self._compares, "info")
+        free = available_memory(self._settings.resources.memory)
+        compared, self._compares = await compare_once(base, home, free), ""
+        if compared.state == UNVERIFIED:
+            self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
+        await self._supervisor.start()
+
     async def _tell_that_it_serves(self) -> None:
-        store, plan = self._store, self._placement_plan
+        store, plan = self._store, self._supervisor.placement_plan
         self._serves = True
         store.telemetry.environments(self._environments.infos())
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
-        self._log("engine", f"The engine serves {self._home.root} with the base {self._base_name!r}.", "info")
+        self._log("engine", f"The engine serves {self._home.root} with the base {self._settings.base!r}.", "info")
         self._log("base", in_words(plan.memory), "info")
+        self._log("base", precision_words(self._base, self._settings, plan), "info")
         self._log("placement", plan.words, "info")
         if self._supervisor.warning:
             self._log("base", self._supervisor.warning, "warning")

@@ -6,41 +6,59 @@ Where the home is in a cluster the plan is over its nodes, and over this machine
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel, parameters
+from ..base import ENOUGH, BaseModel, MemoryPlan, parameters
 from ..devices import (
     NOTHING,
     Machine,
+    OtherPrograms,
     Ours,
     Sharing,
     UsableNode,
     UsableResources,
     available_memory,
+    own_cores,
     survey_machine,
     usable_software,
 )
 from ..environments import EnvironmentService
-from ..errors import ClusterUnreachable, ConfigError
+from ..errors import BaseModelError, ClusterUnreachable, ConfigError, MarlaasError
 from ..fleet import (
+    Copy,
     EnvironmentHosts,
     PlacementPlan,
     Times,
     WorkerSupervisor,
+    best,
+    copies_of,
     decides_precision,
     decides_weights,
+    is_small,
     on_machine,
     on_machines,
+    plan_of,
+    with_copy,
 )
 from ..home import Home, Settings
+from ..rollout import Renderer
+from ..run import cleared, read_copies, try_base, write_copies
 from ..store import Store
 
 if TYPE_CHECKING:
     from ..cluster import Cluster
     from .nodes import NodeMonitor
+
+SECONDS = 60.0
+"""Seconds for measuring copies of a base; later ones are left out."""
+LOOK = 0.5
+"""Seconds for a look at what other programs use."""
 
 
 def plan(
@@ -63,7 +81,32 @@ def plan(
     if not machine.gpus and machine.cpu.rates is None and decides:
         seen = survey_machine(settings.resources, home.rates, ours, missing=True)
     free = available_memory(settings.resources.memory)
+    times = replace(times or Times(), copies=read_copies(home.speeds, base, settings.resources.cores))
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
+
+
+def copies_to_measure(
+    home: Home, base: BaseModel, settings: Settings, placement_plan: PlacementPlan
+) -> dict[Copy, MemoryPlan]:
+    """The copies that a sampler on the processor may keep and that fit, the usual one first, with their plans.
+
+    Empty if cards sample, if the settings or the size of the base decide, or if the copies are measured already.
+    """
+    placement, cores = placement_plan.placement, settings.resources.cores
+    if placement.cards or placement.nodes - {""} or is_small(parameters(base)):
+        return {}
+    cpu = survey_machine(settings.resources, home.rates).usable.machine.cpu
+    found = copies_of(base, settings, cpu)
+    if {one.copy for one in read_copies(home.speeds, base, cores)} & set(found):
+        return {}
+    plans, free, taken = {}, available_memory(settings.resources.memory), 0
+    for copy in found:
+        with contextlib.suppress(BaseModelError):
+            plan = plan_of(base, with_copy(settings, copy), free - taken, precision=placement.trainer.precision)
+            if plan.sequences >= (settings.rollout.sequences or ENOUGH):
+                plans[copy] = plan
+                taken = taken or dict(plan.parts).get("the sampler's weights", 0)  # the first stays
+    return plans
 
 
 def without_nodes(home: Home, settings: Settings) -> Settings:
@@ -143,6 +186,37 @@ class Planner:
     def plan(self, failed: tuple[Sharing, ...], ours: Ours, times: Times | None) -> PlacementPlan:
         """A plan for what there is at the moment; not in the event loop, since it blocks. Raises ``MarlaasError``."""
         return plan_over(*self._asked, self._nodes(ours), failed, ours, times)
+
+    async def measure(self, placement_plan: PlacementPlan, wait: Callable[[str], None]) -> bool:
+        """Measure the copies of the base that the sampler on the processor may keep, once in a home.
+
+        Returns whether they were measured. On a busy machine nothing is kept; the next engine measures again.
+        """
+        home, base, settings = self._asked
+        plans = await asyncio.to_thread(copies_to_measure, home, base, settings, placement_plan)
+        if len(plans) < 2:
+            return False
+        cores, trainer = own_cores(settings.resources.cores), placement_plan.placement.trainer
+        others = OtherPrograms(cores)
+        await asyncio.sleep(LOOK)
+        measured, busy, usual = [], others.warning(), next(iter(plans))
+        if not busy:
+            wait(f"The engine measures which copy of the base is best for sampling: {', '.join(map(str, plans))}.")
+            others, until = OtherPrograms(cores), time.monotonic() + SECONDS
+            tries = try_base(base, home, settings, Renderer(base.path), plans, trainer.precision, until, train=False)
+            with cleared(base, home, plans) as kept:
+                try:
+                    async with aclosing(tries) as found:
+                        measured = [one.speed async for one in found]
+                except (MarlaasError, OSError) as error:
+                    self._log("base", f"The copies of the base could not be measured: {error}", "warning")
+                busy = others.warning()
+                kept.add(best(measured).copy.weights if measured and not busy else usual.weights)
+        if busy:
+            self._log("base", f"{busy} The sampler keeps {usual}; the next engine measures other copies.", "warning")
+        elif measured:
+            write_copies(home.speeds, base, settings.resources.cores, measured)
+        return bool(measured) and not busy
 
     def monitor(
         self, store: Store, supervisor: WorkerSupervisor, settle: Callable[[Callable[[], None]], None]

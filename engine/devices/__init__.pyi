@@ -54,6 +54,9 @@ from .memory import (
     address_space as address_space,
     available_memory as available_memory,
 )
+from .other_programs import (
+    OtherPrograms as OtherPrograms,
+)
 from .ours import (
     NOTHING as NOTHING,
     Ours as Ours,

@@ -23,6 +23,7 @@ from .placement.balance import (
     modelled as modelled,
 )
 from .placement.processor import (
+    best as best,
     decides_precision as decides_precision,
     decides_weights as decides_weights,
     is_small as is_small,
@@ -35,6 +36,8 @@ from .placement.speed import (
     sampling_speed as sampling_speed,
 )
 from .placement.wishes import (
+    Copy as Copy,
+    CopySpeed as CopySpeed,
     Times as Times,
 )
 from .placement.words import (
@@ -42,13 +45,21 @@ from .placement.words import (
 )
 from .placement_plan import (
     PlacementPlan as PlacementPlan,
+    copies_of as copies_of,
     on_machine as on_machine,
     on_processor as on_processor,
     placed as placed,
     plans_of as plans_of,
+    precision_words as precision_words,
 )
 from .processes import (
     WorkerProcesses as WorkerProcesses,
+)
+from .reference import (
+    check_comparison as check_comparison,
+    compare_base as compare_base,
+    compare_once as compare_once,
+    spoken_comparison as spoken_comparison,
 )
 from .routing.assignment import (
     Share as Share,
@@ -80,11 +91,13 @@ from .worker_specs import (
     TRAINER as TRAINER,
     VLLM as VLLM,
     WorkerSpec as WorkerSpec,
+    gguf_of as gguf_of,
     numbered as numbered,
     plan_of as plan_of,
     sampler_spec as sampler_spec,
     stored_as as stored_as,
     trainer_spec as trainer_spec,
+    with_copy as with_copy,
     with_sampler as with_sampler,
 )
 from .yielding.decision import (

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from ..base import ENOUGH, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
+from ..base import BFLOAT16, ENOUGH, GGUF, SAMPLERS, BaseModel, MemoryPlan, least_plan, parameters, plan_memory
 from ..devices import (
+    Cpu,
     Link,
     Machine,
     Placement,
@@ -28,11 +29,11 @@ from ..errors import BaseModelError, ConfigError
 from ..home import Settings
 from .placement import processor, trainers as training_workers
 from .placement.limits import memory_plans
-from .placement.place import decide
+from .placement.place import choices_of, decide
 from .placement.processor import is_small, on_cores
-from .placement.reasons import no_room
-from .placement.wishes import CPU, Times
-from .worker_specs import of_assignment, wanted_of, with_sampler
+from .placement.reasons import BASES, no_room
+from .placement.wishes import CPU, Copy, CopySpeed, Times
+from .worker_specs import of_assignment, stored_as, wanted_of, with_sampler
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class PlacementPlan:
     """Over several machines, one plan for each trainer; empty: the first sampler's holds for all."""
     machines: Mapping[str, UsableNode] = field(default_factory=dict)
     """Over several machines, those that may be used, by their ids."""
+    copies: tuple[CopySpeed, ...] = ()
+    """The copies of the base that were measured on this machine's processor."""
 
     def machine_at(self, node: str) -> Machine | None:
         """The machine whose devices assignments at a node name; None where they name cores alone."""
@@ -85,6 +88,32 @@ class PlacementPlan:
     def kinds(self) -> str:
         """The samplers' kinds, in words."""
         return " + ".join(dict.fromkeys(assignment.kind for assignment in self.placement.samplers))
+
+
+def copies_of(base: BaseModel, settings: Settings, cpu: Cpu) -> tuple[Copy, ...]:
+    """The copies of the base that the sampler on this processor may keep, the usual one first, for these settings.
+
+    Raises ``BaseModelError`` where the base cannot be read.
+    """
+    if settings.rollout.samplers:
+        return ()
+    found = processor.copies(wanted_of(base, settings, trains=True), choices_of(settings), cpu)
+    if len(found) > 1 and base.gguf and any(copy.sampler == "llama.cpp" for copy in found):
+        found = (found[0], Copy("llama.cpp", GGUF), *found[1:])
+    return tuple(copy for copy in found if copy.weights)
+
+
+def precision_words(base: BaseModel, settings: Settings, plan: PlacementPlan) -> str:
+    """In which precision the plan samples and trains, with the measured gap in nats if it is known."""
+    gaps = {one.copy: f", gap {one.gap:.2g}" for one in plan.copies}
+    samplers = []
+    for assignment, memory in zip(plan.placement.samplers, plan.memory, strict=True):
+        own = of_assignment(settings, assignment)
+        stored = GGUF if own.rollout.weights == GGUF else stored_as(base, own, memory)
+        copy = Copy(assignment.kind, assignment.weights or BFLOAT16 if assignment.place.gpus else stored)
+        samplers.append(f"{copy}{'' if assignment.place.gpus else gaps.get(copy, '')}")
+    trains = dict.fromkeys(BASES[trainer.precision] for trainer in plan.placement.trainers)
+    return f"samples: {' + '.join(dict.fromkeys(samplers))}; trains: {' + '.join(trains)}"
 
 
 def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> PlacementPlan:
@@ -175,9 +204,10 @@ def on_machine(
     """
     placement = _one_trainer(base, settings, usable, software, times, without)
     if not placement.cards:
-        if placement.samplers[0].weights and settings.rollout.weights == settings.rollout.sampler == "auto":
-            return _rounded(base, settings, free, placement) or _in_eight_bits(base, settings, free, usable, software)
-        return _fitting(base, settings, free, placement)
+        chosen = placement.samplers[0].weights and settings.rollout.weights == "auto"
+        plan_here = _roomy if chosen and settings.rollout.sampler != "torch" else _fitting
+        found = plan_here(base, settings, free, placement) or _smaller(base, settings, free, usable, software)
+        return replace(found, copies=tuple(times.copies) if times else ())
     wanted = wanted_of(base, settings, trains=True)
 
     def plan(staffed: Placement) -> PlacementPlan:
@@ -187,8 +217,8 @@ def on_machine(
     return _with_trainers(base, settings, placement, plan)
 
 
-def _rounded(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan | None:
-    """The plan with a base in bfloat16 that nobody has asked for; None where it leaves room for too little."""
+def _roomy(base: BaseModel, settings: Settings, free: int, placement: Placement) -> PlacementPlan | None:
+    """The plan with a copy of the base that nobody asked for; None if it leaves room for too few conversations."""
     try:
         found = _fitting(base, settings, free, placement)
     except BaseModelError:
@@ -196,13 +226,13 @@ def _rounded(base: BaseModel, settings: Settings, free: int, placement: Placemen
     return found if found.memory[0].sequences >= (settings.rollout.sequences or ENOUGH) else None
 
 
-def _in_eight_bits(
+def _smaller(
     base: BaseModel, settings: Settings, free: int, usable: UsableResources, software: Software
 ) -> PlacementPlan:
-    """The plan with llama.cpp, whose weights of eight bits take less memory than bfloat16."""
-    smaller = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
-    placement = _one_trainer(base, smaller, usable, software, None, ())
-    plan = _fitting(base, smaller, free, placement)
+    """The plan with llama.cpp and the most exact copy that fits."""
+    llama = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
+    placement = _one_trainer(base, llama, usable, software, None, ())
+    plan = _fitting(base, llama, free, placement)
     return replace(plan, placement=replace(plan.placement, reasons=(*plan.placement.reasons, no_room())))
 
 

@@ -11,6 +11,7 @@ from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import ROLLOUT, TRAINING, Payer, Standing, together
 from ..home import Home
 from ..rollout import Rollout, SamplerEndpoint
+from ..spec import BaseTraits
 from ..store import Store
 from ..training import PolicyTrainer
 from .routing.router import Router
@@ -44,8 +45,12 @@ class Services:
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
+    traits: BaseTraits
+    """What ``auto`` in task files depends on."""
     write_bare: Callable[[Path], str]
     """Writes an adapter that adds nothing to the base, and returns its checksum; blocks."""
+    unadapted: str = ""
+    """What adapters leave as it is in the base, in words; empty where they change every linear layer."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str

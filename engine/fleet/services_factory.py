@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base import SAMPLERS, BaseModel
+from ..base import SAMPLERS, BaseModel, unadapted
 from ..environments import ConstantBaselines, EnvironmentService
 from ..fairness import NOBODY, FairClock, Ledger, Line, SharedClock
 from ..gateway import Endpoints
 from ..home import Home, Settings
 from ..rollout import Renderer, Rollout, SamplerEndpoint, Waiter
+from ..spec import BaseTraits
 from ..store import Store
 from ..training import Trainer
 from .agreement import compare, comparison_tokens
@@ -27,6 +28,7 @@ from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trainer import Call, SharedTrainer
 from .trainer_pool import TrainerPool
+from .worker_specs import gguf_of, of_assignment
 
 if TYPE_CHECKING:
     from ..cluster import StateFiles
@@ -78,7 +80,14 @@ class ServicesFactory:
             trainers=pool,
             trainer=TaskTrainer(pool, NOBODY, alone=True),
             tolerances=endpoints.tolerances,
+            traits=BaseTraits(
+                self.base.config.hidden_size,
+                self.base.config.context_length,
+                self.renderer.thinks,
+                self.renderer.switch,
+            ),
             write_bare=partial(write_bare, self.base),
+            unadapted=unadapted(self.base.config),
             baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,
@@ -131,8 +140,9 @@ class ServicesFactory:
             self.log("worker", limits.note, "warning")
         machine, line = placement_plan.machine_at(assignment.node), Line[Waiter](self._weight, clock)
         endpoint = open_endpoint(sampler, limits, assignment, stored, line, machine)
-        if trainer is not None and self.settings.rollout.gguf and SAMPLERS[assignment.kind].gguf:
-            await self._compare(endpoint, trainer, tolerance)
+        gguf = gguf_of(self.base, of_assignment(self.settings, assignment).rollout)
+        if trainer is not None and gguf and SAMPLERS[assignment.kind].gguf:
+            await self._compare(endpoint, trainer, tolerance, gguf)
         return endpoint
 
     def _precision(self, placement_plan: PlacementPlan, name: str) -> tuple[str, Tolerance]:
@@ -142,11 +152,11 @@ class ServicesFactory:
         )
         return precision(self.base, self.settings, own, plan, placement.trainer)
 
-    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
+    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance, gguf: str) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
         tokens = comparison_tokens(self.renderer, endpoint.context)
         agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
-        agreement.check(tolerance, f"The file {self.settings.rollout.gguf}")
+        agreement.check(tolerance, f"The file {gguf}")
 
     def _weight(self, tenant: str) -> float:
         return self.store.tenants.get(tenant).weight

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..base import BaseModel
+from ..base import BaseModel, unadapted
 from ..clock import monotonic
 from ..devices import Ours, Sharing
 from ..environments import EnvironmentService
@@ -23,7 +23,7 @@ from ..home import Home, Settings
 from ..rollout import PromptRuler, Renderer, SamplerStats
 from ..store import Store, Yielding
 from .memory_backoff import MemoryBackoff
-from .placement_plan import PlacementPlan
+from .placement_plan import PlacementPlan, precision_words
 from .planned_processes import worker_specs
 from .processes import WorkerProcesses
 from .replacements import RETRY, Live, Planned, Replacements, replaceable
@@ -41,6 +41,9 @@ ATTEMPTS = 3
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
 """Makes a plan for the machine as it is at the moment. It gets the ways of sharing a card that have failed, which it
 avoids, and what this engine holds, which counts as free."""
+Measure = Callable[[PlacementPlan, Callable[[str], None]], Awaitable[bool]]
+"""Measures the copies of the base that the plan chooses from, if they are not known; returns whether a new plan is
+needed. It gets a function for sentences on what the start waits for."""
 
 
 class WorkerSupervisor:
@@ -62,15 +65,18 @@ class WorkerSupervisor:
         cluster: Cluster | None = None,
         processes: WorkerProcesses | None = None,
         renderer: Renderer | None = None,
+        measure: Measure | None = None,
     ) -> None:
         """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long.
         ``endpoints``: see ``ServicesFactory``. With a ``cluster`` the first plan is made anew when the workers start.
-        ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them."""
+        ``processes`` and ``renderer``: others than those of this machine and base, as a simulation has them.
+        ``measure``: what the first plan depends on, before the workers' first start."""
         self.cluster = cluster
         self._home = home
         self._settings = settings
         self._base = base
         self._plan = plan
+        self._measure = measure
         self.waits = ""
         """What the start of the workers waits for, in a sentence; empty where it waits for nothing."""
         self.failed: tuple[Sharing, ...] = ()
@@ -132,8 +138,8 @@ class WorkerSupervisor:
 
     @property
     def warning(self) -> str:
-        """What people should know of the base's chat template, in one sentence, or nothing."""
-        return self._renderer.warning
+        """What people should know of the base's chat template and experts, or nothing."""
+        return " ".join(filter(None, (self._renderer.warning, unadapted(self._base.config))))
 
     def ruler(self) -> PromptRuler:
         """Measures first prompts as this base reads them."""
@@ -146,6 +152,8 @@ class WorkerSupervisor:
     async def _start_first(self) -> None:
         if self.cluster is not None:
             self.waits = "The engine looks at the nodes of the cluster."
+            await self._plan_anew()
+        elif self._measure is not None and await self._measure(self.placement_plan, self._wait):
             await self._plan_anew()
         await self._start_again()
 
@@ -217,7 +225,9 @@ class WorkerSupervisor:
             await self.stop()
             raise
         with contextlib.suppress(StoreError):
-            self.store.telemetry.placed(self.store.incarnation, placement_plan.placement.reasons)
+            words = precision_words(self._base, self._settings, placement_plan)
+            reasons, kinds = placement_plan.placement.reasons, placement_plan.kinds
+            self.store.telemetry.placed(self.store.incarnation, reasons, kinds, words)
         self.lost = asyncio.Event()
         self.waits = ""
         self._ready.set()

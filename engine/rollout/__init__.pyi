@@ -27,6 +27,7 @@ from .llama.sampler import (
 )
 from .placeholders import (
     Said as Said,
+    plain as plain,
 )
 from .protocol import (
     Finish as Finish,

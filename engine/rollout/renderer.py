@@ -25,7 +25,7 @@ from marlaas.plugins.messages import Message, ToolCall
 from ..base import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
 from .placeholders import Placeholders, Said, plain
-from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
+from .spoken import CLOSE, OPEN, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
 
@@ -82,7 +82,12 @@ class Renderer:
         """What turns messages into text."""
         self.vocabulary = Vocabulary(base / "tokenizer.json")
         """What turns that text into tokens."""
-        self._calls = form_of(self.template.source, self.vocabulary.control)
+        structure = self._structure(base)
+        if not structure <= self.vocabulary.control.keys():
+            self.vocabulary = Vocabulary(base / "tokenizer.json", structure)
+        self._calls = form_of(self.template.source, self.vocabulary.added)
+        self.shows_tools = self._shows_tools()
+        """Whether the template writes tools that it is given."""
         self._opened: OrderedDict[Key, tuple[Opening, int]] = OrderedDict()
         """First prompts, and the characters that each was made from."""
         self._kept = 0
@@ -90,8 +95,10 @@ class Renderer:
         self._lock = threading.Lock()
         self.thread = ThreadPoolExecutor(1, "renderer")
         """The thread in which long conversations are rendered, one after the other."""
-        self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.control
+        self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.added
         """Whether ``<think>`` at the beginning of a reply begins a thought, and is not text."""
+        self.switch = SWITCH in self.template.source
+        """Whether the template can be told to think or not."""
         self._trims = self.thinks and self._trims_answers()
         self.stop_ids: tuple[int, ...] = ()
         self.stop_ids = _ends(base, self.vocabulary, self._closing())
@@ -99,8 +106,16 @@ class Renderer:
         self._check_pieces()
         self.rewrites = self._rewrites()
         """Whether the template changes earlier turns when later ones come."""
-        self.warning = _WARNING if self.rewrites else ""
-        """One sentence on what such a template costs; empty where it changes nothing."""
+        self.warning = " ".join(
+            sentence
+            for sentence, holds in (
+                (_REWRITES, self.rewrites),
+                (NO_TOOLS, not self.shows_tools),
+                (DATED, "strftime_now" in self.template.source),
+            )
+            if holds
+        )
+        """Sentences on what people should know of the template; empty if there is nothing."""
 
     def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> Opening | None:
         """The beginning of a conversation that was opened lately, else None."""
@@ -202,7 +217,7 @@ class Renderer:
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only do the opposite."""
-        if wanted is None or SWITCH in self.template.source:
+        if wanted is None or self.switch:
             return
         if wanted and not self.thinks:
             raise ConfigError(
@@ -217,6 +232,10 @@ class Renderer:
 
     def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
         """The template's text with marks in place of replies."""
+        if tools and not self.shows_tools:
+            raise BaseModelError(
+                NO_TOOLS, "Describe the tools in the system prompt, or choose a base that knows tools."
+            )
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
         marks = Placeholders(self.vocabulary.guard(texts, len(replies)), replies, self._trims)
@@ -227,6 +246,37 @@ class Renderer:
         least = size // self.vocabulary.longest
         if room is not None and least >= room:
             raise TooLong(least)
+
+    def _structure(self, base: Path) -> set[str]:
+        """Added tokens that begin or end turns: those that the files name, and those that the template writes.
+
+        The tags of thoughts are left out, because people may write about them.
+        """
+        settings = read_settings(base)
+        names = {token_name(value) for key, value in settings.items() if key.endswith("_token")}
+        ends = _declared_ends(base)
+        text = ""
+        with contextlib.suppress(BaseModelError):
+            turns = [("user", "a"), ("assistant", "b"), ("user", _LAST)]
+            text = self.template.render([{"role": role, "content": said} for role, said in turns], None)
+        head = text.rpartition(_LAST)[0]
+        added = self.vocabulary.added
+        names |= {name for name, number in added.items() if name in head or number in ends}
+        return {name for name in names & added.keys() if name.strip()} - {OPEN, CLOSE}
+
+    def _shows_tools(self) -> bool:
+        """Whether a tool's name comes through the template."""
+        parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "where"}}}
+        function = {"name": _LAST, "description": "Looks.", "parameters": parameters}
+        user = {"role": "user", "content": "a"}
+        refused = 0
+        for messages in ([user], [{"role": "system", "content": "b"}, user]):
+            try:
+                if _LAST in self.template.render(messages, [{"type": "function", "function": function}]):
+                    return True
+            except BaseModelError:
+                refused += 1
+        return refused == 2  # then it says itself what it wants
 
     def _closing(self) -> list[int]:
         """The first token that the template writes after a reply. Raises ``BaseModelError`` if it hides replies."""
@@ -276,7 +326,11 @@ class Renderer:
         return False
 
 
-_WARNING = (
+_LAST = "look-for-ships"
+"""A text that no template contains."""
+NO_TOOLS = "The base model's chat template shows the model no tools."
+DATED = "The base model's chat template writes the date, which is always 1 January 2025 here: prompts must not change."
+_REWRITES = (
     "The base model's chat template rewrites earlier turns (as those do that leave old thinking out): where it does, an"
     " episode goes on in a further trajectory, whose prompt is computed anew."
 )
@@ -297,10 +351,14 @@ def _key(messages: Sequence[Message], tools: Tools, thinking: bool | None) -> Ke
 
 def _ends(base: Path, vocabulary: Vocabulary, closing: Sequence[int]) -> tuple[int, ...]:
     """Ends of turns that the model's own files name, and the one that its template writes."""
-    declared = read_settings(base, "generation_config.json").get("eos_token_id")
-    listed = declared if isinstance(declared, list) else [declared]
-    ids = {token for token in listed if type(token) is int and token >= 0}
+    ids = _declared_ends(base)
     names = (token_name(read_settings(base).get("eos_token")), *TURN_ENDS)
     ids |= {vocabulary.control[name] for name in names if name in vocabulary.control}
     control = vocabulary.control.values()
     return tuple(sorted(ids | {token for token in closing if token in control}))
+
+
+def _declared_ends(base: Path) -> set[int]:
+    declared = read_settings(base, "generation_config.json").get("eos_token_id")
+    listed = declared if isinstance(declared, list) else [declared]
+    return {token for token in listed if type(token) is int and token >= 0}

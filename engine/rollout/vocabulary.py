@@ -1,14 +1,15 @@
 """The base model's tokenizer, in which only the template can write control tokens.
 
 ``<|end|>`` typed into a message becomes its letters, never the token: ``Guard`` breaks such strings with a mark before
-they go through the template, and ``encode`` removes the marks once it has found the control tokens.
+they go through the template, and ``encode`` removes the marks once it has found the control tokens. Added tokens that
+are not special (``<think>``, ``<tool_call>``) are text: they have the ids that transformers gives them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ PRIVATE = 0xF0000
 class Vocabulary:
     """Tokens of one base model."""
 
-    def __init__(self, path: Path) -> None:
-        """Read a ``tokenizer.json``. Raises ``BaseModelError``."""
+    def __init__(self, path: Path, structure: Collection[str] = ()) -> None:
+        """Read a ``tokenizer.json``. Raises ``BaseModelError``.
+
+        ``structure`` are added tokens that count as control tokens although the file does not call them special.
+        """
         try:
             path.open("rb").close()
             self._whole = Tokenizer.from_file(str(path))
@@ -37,8 +41,14 @@ class Vocabulary:
         self._whole.no_truncation()  # some files keep a truncation that was set for training
         self._whole.no_padding()
         added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}
-        # Some models keep runs of spaces or line breaks as added tokens: those are text.
-        control = {number: token for number, token in added.items() if token.content.strip()}
+        self.added = {str(token.content): int(number) for number, token in added.items()}
+        """Ids of all added tokens."""
+        # Some models keep runs of spaces or line breaks as added tokens: those are text, special or not.
+        control = {
+            number: token
+            for number, token in added.items()
+            if token.content.strip() and (token.special or token.content in structure)
+        }
         kept = {number: token for number, token in added.items() if number not in control}
         self._plain, self._renamed = _without_control(self._whole, kept)
         self.control = {str(token.content): int(number) for number, token in control.items()}

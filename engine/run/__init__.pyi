@@ -25,14 +25,15 @@ from .train_run import (
 )
 from .trial.base import (
     Tried as Tried,
-    precisions as precisions,
+    cleared as cleared,
     try_base as try_base,
-    with_weights as with_weights,
 )
 from .trial.speeds import (
+    read_copies as read_copies,
     read_speed as read_speed,
     speed_key as speed_key,
     speed_of as speed_of,
+    write_copies as write_copies,
     write_speed as write_speed,
 )
 from .trial.step import (

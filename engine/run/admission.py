@@ -4,6 +4,10 @@ Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group 
 step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
 ``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
 
+With ``order = "arrival"`` step k consumes the first B groups that are complete. The same rule, for how many groups have
+begun, then bounds how many wait. A group that would grow too old is given up, and its number begins again; so each
+number has been consumed once at the end of a run.
+
 ``Admitting`` begins a task's groups by number as soon as the rule of each policy that is to be trained on them allows
 it: first those that an earlier run stored and did not consume, then new ones. It also waits for room for their
 episodes, in the environment and in front of the samplers: a group that begins later is played with a newer version.
@@ -51,11 +55,6 @@ def step_groups(step: int, groups_per_step: int) -> range:
     return range(step * groups_per_step, (step + 1) * groups_per_step)
 
 
-def staleness(number: int, version: int, groups_per_step: int) -> int:
-    """How many versions old the tokens of group ``number`` are when they are trained on."""
-    return number // groups_per_step - version
-
-
 def _at_once(train: TrainSpec) -> bool:
     return train.deterministic or train.sampling == "difficulty"
 
@@ -66,7 +65,9 @@ class Admitted(Wanting, Protocol):
     pool: GroupPool
     """Where its groups wait for their step."""
     first: int
-    """Number of the first group that it has not consumed."""
+    """Number of the first group that it may not have consumed."""
+    again: set[int]
+    """Numbers of groups that are to begin again; taken out here."""
 
     @property
     def end(self) -> int:
@@ -76,7 +77,10 @@ class Admitted(Wanting, Protocol):
         """Whether it is to be trained on group ``number``."""
 
     def may_begin(self, number: int, draining: bool) -> bool:
-        """Whether its bound on staleness lets group ``number`` begin."""
+        """Whether its bound on staleness lets a group begin, ``number`` of its groups having begun before."""
+
+    def give_up(self, number: int) -> None:
+        """Have group ``number``, which has grown too old, begin again."""
 
     def held_up(self, number: int, began: float) -> None:
         """Group ``number`` has waited since ``began``, a moment of ``monotonic``, for a later version, and no group was
@@ -101,7 +105,8 @@ class Admitting:
         self._experience = experience
         self._policies = policies
         self._draining = draining
-        self._stored: dict[str, set[int]] = {}
+        self._begun: dict[str, set[int]] = {}
+        """By policy, numbers that have begun, of those behind its first."""
         self._stopped = False
         self._members = 0
         """Members of groups that were begun which are to be played, or are played."""
@@ -112,7 +117,7 @@ class Admitting:
         self._alone: dict[str, int] = {}
         """By policy, the number below which it need not wait for others."""
         self._next: dict[str, int] = {}
-        """By policy, the number behind the last that has begun for it."""
+        """By policy, a number up to which all have begun for it."""
         self._under_way: Counter[str] = Counter()
         """By policy, groups that have begun for it and are not closed."""
 
@@ -124,7 +129,7 @@ class Admitting:
     async def run(self, producer: Producer, background: Background) -> None:
         """Begin every group that some policy needs and that is not stored; a failure is raised by the pools."""
         try:
-            self._stored = {policy.name: self._take_up(policy) for policy in self._policies}
+            self._begun = {policy.name: self._take_up(policy) for policy in self._policies}
         except Exception as error:
             return self._fail(error)
         self._next = {policy.name: policy.first for policy in self._policies}
@@ -136,7 +141,7 @@ class Admitting:
             self._more(wanting[0].spec.train.begun_members)
             producer.begin()
             for policy in wanting:
-                self._next[policy.name] = play.number + 1
+                self._begun[policy.name].add(play.number)
                 self._under_way[policy.name] += 1
             background.produce(self._fill(producer, play.number, wanting))
 
@@ -146,7 +151,7 @@ class Admitting:
             if (play := self._choose()) is not None:
                 return play
             wishes = self._wishes()
-            if not wishes:
+            if not wishes and not self._may_return():
                 return None
             began, idle = monotonic(), not self._members
             self._moved.clear()
@@ -156,6 +161,10 @@ class Admitting:
             for wish in wishes if idle else ():
                 self._policy(wish).held_up(wish.number, began)
         return None
+
+    def _may_return(self) -> bool:
+        """Whether a group that has begun may grow too old, and so has to begin again."""
+        return any(p.spec.train.order == "arrival" and p.needs(p.end - 1) for p in self._policies)
 
     def _policy(self, wish: Wish) -> Admitted:
         return next(one for one in self._policies if one.name == wish.policy)
@@ -177,11 +186,16 @@ class Admitting:
         """The next group of each policy that needs a further one."""
         draining, found = self._draining.is_set(), []
         for policy in self._policies:
-            number, stored = self._next[policy.name], self._stored[policy.name]
-            while number in stored:
+            begun = self._begun[policy.name]
+            number = min(self._next[policy.name], *policy.again) if policy.again else self._next[policy.name]
+            begun -= policy.again
+            policy.again.clear()
+            while number in begun:
                 number += 1
+            self._next[policy.name] = number
+            before = len(begun) if policy.spec.train.order == "arrival" else number
             if number < policy.end and policy.needs(number):
-                found.append(Wish(policy.name, number, policy.may_begin(number, draining)))
+                found.append(Wish(policy.name, number, policy.may_begin(before, draining)))
         return found
 
     def _starved(self, wish: Wish) -> bool:
@@ -193,7 +207,7 @@ class Admitting:
         """Seconds until some policy goes on alone; None: none does before something moves."""
         if not has_room(self._members):
             return None
-        left = min(self._waits.left(wish.policy, self._starved(wish)) for wish in wishes)
+        left = min((self._waits.left(wish.policy, self._starved(wish)) for wish in wishes), default=inf)
         return left if left < inf else None
 
     def _bound(self, wish: Wish) -> int:
@@ -203,18 +217,25 @@ class Admitting:
         return next((number for number in numbers if not policy.may_begin(number, False)), policy.end)
 
     def _take_up(self, policy: Admitted) -> set[int]:
-        """Put a policy's stored groups into its pool and return their numbers."""
-        stored, rules = set(), closing_rules(policy.spec)
+        """Put a policy's stored groups into its pool; return their numbers, and those that it consumed since its first.
+
+        Groups that are too old begin again.
+        """
+        begun, rules = self._experience.consumed(policy.policy, policy.first), closing_rules(policy.spec)
         for group in self._experience.waiting(policy.policy):
             closed = close_group(group, rules)
-            if isinstance(closed, ClosedGroup) and group.number >= policy.first:
+            if not isinstance(closed, ClosedGroup) or group.number < policy.first:
+                continue
+            if group.version < policy.oldest:
+                policy.give_up(group.number)
+            else:
                 policy.pool.put(closed)
-                stored.add(group.number)
-        return stored
+                begun.add(group.number)
+        return begun
 
     async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
         left = wanting[0].spec.train.begun_members
-        pools, began = {policy.name: policy.pool for policy in wanting}, self._clock()
+        left_out, began = {policy.name: policy for policy in wanting}, self._clock()
 
         def more(members: int) -> None:
             nonlocal left
@@ -222,15 +243,19 @@ class Admitting:
             self._more(members)
 
         def put(policy: str, closed: ClosedGroup) -> None:
-            pools.pop(policy).put(closed)
+            left_out.pop(policy).pool.put(closed)
             self._under_way[policy] -= 1
             self._waits.took(policy, self._clock() - began)
             self._moved.set()
 
         try:
             closed = await producer.fill(number, wanting, more, put)
-            for policy in [*pools]:
-                put(policy, closed[policy])
+            for name, policy in [*left_out.items()]:
+                if name in closed:
+                    put(name, closed[name])
+                else:
+                    self._under_way[name] -= 1
+                    policy.give_up(number)
         except Exception as error:
             self._fail(error)
         finally:

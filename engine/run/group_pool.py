@@ -1,9 +1,9 @@
-"""Complete groups that wait for their step: producers put them in, the training loop takes them by number."""
+"""Complete groups that wait for their step: producers put them in, the training loop takes them out."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ..training import ClosedGroup
 
@@ -33,25 +33,32 @@ class GroupPool:
         self._failure = self._failure or error
         self._arrived.set()
 
-    async def take_ready(self, wanted: Iterable[int], one_by_one: bool) -> list[ClosedGroup]:
-        """Wait for wanted groups and take those that are there, by number; with ``one_by_one`` the lowest alone.
+    def drop(self, oldest: int) -> list[int]:
+        """Forget groups of versions before ``oldest``, and return their numbers."""
+        numbers = [number for number, closed in self._groups.items() if closed.group.version < oldest]
+        for number in numbers:
+            del self._groups[number]
+        return numbers
+
+    async def take_ready(self, wanted: Sequence[int], missing: int, one_by_one: bool = False) -> list[ClosedGroup]:
+        """Wait for groups with ``wanted`` numbers and take those that are there, up to ``missing``: the oldest first.
+
+        With ``one_by_one`` it takes the first of the wanted numbers only.
 
         A step begins with its first complete group, and with whatever else is there by then. After that, half of the
         groups still missing must have come: a pass over several groups costs little more than one over a single group.
         So few passes are made, and the last one has one group only. What is too much for one call is left for the next.
         """
-        candidates = sorted(wanted)
-        enough = 1 if len(candidates) == self._batch else (len(candidates) + 1) // 2
-        if self._whole:
-            enough = len(candidates)
-        elif one_by_one:
-            candidates, enough = candidates[:1], 1
+        enough = missing if self._whole else 1 if one_by_one or missing == self._batch else (missing + 1) // 2
+        if one_by_one and not self._whole:
+            wanted = wanted[:1]
         while True:
             if self._failure:
                 raise self._failure
-            ready = [number for number in candidates if number in self._groups]
+            ready = [number for number in self._groups if number in wanted]
             if len(ready) >= enough:
-                return self._take(ready[:1] if one_by_one else ready)
+                ready.sort(key=lambda number: (self._groups[number].group.version, number))
+                return self._take(ready[: 1 if one_by_one else missing])
             self._arrived.clear()
             await self._arrived.wait()
 

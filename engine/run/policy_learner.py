@@ -1,4 +1,4 @@
-"""One policy's training loop: groups in by number, one optimizer step per batch, one commit, one publish.
+"""One policy's training loop: groups in, one optimizer step per batch, one commit, one publish.
 
 Reads from top to bottom as the algorithm. It goes on from whatever the store says until the last step. While a version
 is being published and checked by the canary, the next step is made already; its commit waits for both. Knows nothing of
@@ -21,6 +21,7 @@ from .background import Background
 from .evaluation.mixed import measuring
 from .evaluation.suites import deciding
 from .group_pool import GroupPool
+from .groups.attempt import Attempt
 from .groups.endings import all_equal, never_spoke
 from .mixture import Mixture
 from .preflight import check_room
@@ -60,8 +61,17 @@ class PolicyLearner:
         self.name, self.policy, self.spec = trained.name, trained.number, trained.spec
         spec = self.spec
         self.pool = GroupPool(spec.train.groups_per_step, whole)
-        self.first = version.number * self._batch
-        """Number of the first group that it has not consumed."""
+        self._arrival = spec.train.order == "arrival"
+        self.first = 0 if self._arrival else version.number * self._batch
+        """Number of the first group that it may not have consumed."""
+        self.attempts: set[Attempt] = set()
+        """Those that are being played for it."""
+        self.again: set[int] = set()
+        """Numbers of groups that were given up since admission looked, as they had grown too old."""
+        self._given_up = 0
+        """Groups that were given up since the last step."""
+        self._next = version.number
+        """Number of the first version whose step has not taken all of its groups."""
         self.step = version.number
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
         self.finished = False
@@ -102,6 +112,17 @@ class PolicyLearner:
         """Number of the group after its last."""
         return self.spec.steps * self._batch
 
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest version whose groups its next step may consume."""
+        return self._next - self.spec.train.max_staleness
+
+    def give_up(self, number: int) -> None:
+        """Have group ``number``, which has grown too old, begin again."""
+        self.again.add(number)
+        self._given_up += 1
+        self._moved.set()
+
     def needs(self, number: int) -> bool:
         """Whether it is to be trained on group ``number``."""
         return not self.finished and self.first <= number < self.end
@@ -109,7 +130,8 @@ class PolicyLearner:
     def may_begin(self, number: int, draining: bool) -> bool:
         """Whether its bound on staleness lets group ``number`` begin."""
         version = self._published.current.number if self._published.current else 0
-        return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
+        bound = 0 if draining else self.spec.train.max_staleness
+        return version >= self.oldest and may_begin(number, version, self._batch, bound)
 
     def held_up(self, number: int, began: float) -> None:
         """Group ``number`` has waited since ``began`` for a later version: count the time since its commit."""
@@ -155,25 +177,29 @@ class PolicyLearner:
         The new version is published and checked beside the next step.
         """
         services, started, apart = self._services, monotonic(), self.spec.train.deterministic
-        tally = StepTally(self._batch, kl=self.spec.train.kl > 0.0)
-        wanted = set(step_groups(step, self._batch))
-        path, result = str(version_path(services, self._task, self.name, step + 1)), None
-        while wanted:
-            ready = await self.pool.take_ready(wanted, one_by_one=apart)
-            wanted.difference_update(closed.group.number for closed in ready)
+        tally = StepTally(step, kl=self.spec.train.kl > 0.0)
+        wanted = range(self.end) if self._arrival else step_groups(step, self._batch)
+        path, result, missing = str(version_path(services, self._task, self.name, step + 1)), None, self._batch
+        for number in self.pool.drop(self.oldest):
+            self.give_up(number)
+        while missing:
+            ready = await self.pool.take_ready(wanted[-missing:] if apart else wanted, missing, one_by_one=apart)
+            missing -= len(ready)
+            self._next = step if missing else step + 1
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
             # the canary's tokens go with a pass that is made anyway: groups of equal rewards have none. In a
             # deterministic run they are in no pass with groups: a restart would choose others
-            passes = not wanted or any(map(teaches, groups))
+            passes = not missing or any(map(teaches, groups))
             probe = self._canary.probe(ready) if passes and not apart else None
             # the last groups and the step are one call; in a deterministic run the canary speaks between them
-            last = path if not (wanted or apart) else ""
+            last = path if not (missing or apart) else ""
             stats = await services.trainer.accumulate(self._key, groups, probe, last)
             result = stats.step
             self._canary.learn(stats.scores)
             self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
+            await self._watch.see_first(tally.groups)
         self._measuring.first(before, background)
         await self._judged()
         shares = services.router.shares(self._task, self.name)
@@ -189,6 +215,8 @@ class PolicyLearner:
             await self._served()
         metrics = tally.metrics(result, monotonic() - started)
         metrics |= self._prompts.metrics((step + 1) * self._batch) | self._exposed.take()
+        if self._arrival:
+            metrics["given_up"], self._given_up = float(self._given_up), 0
         made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
         version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
@@ -220,6 +248,9 @@ class PolicyLearner:
             took = {"publish_seconds": monotonic() - began}
             self._exposed.served()
             self._moved.set()
+            for attempt in self.attempts:
+                if attempt.stale:
+                    attempt.over.set()
             self._measuring.beside(version, background)
             if asked.renewed:
                 await self._published.spread(before, shares)

@@ -6,11 +6,12 @@ Runs at every start of a task, after a crash as after a pause.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..adapters import begin, begin_from, holds_moments, read_peft_folder, restart_moments, spare, sweep
-from ..errors import AdapterDamaged, AdapterMissing, ConfigError
+from ..adapters import begin, begin_from, holds_moments, read_expected, read_peft_folder, restart_moments, spare, sweep
+from ..errors import AdapterDamaged, AdapterError, AdapterMissing, ConfigError
 from ..faults import Point, reach
 from ..fleet import Services
 from ..spec import TaskSpec, start_folder
@@ -56,8 +57,13 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
     candidates = versions.candidates(policy)
+    pulls = spec.train.kl_reference == "start" and bool(spec.policy.start)
+    if pulls and any(version.number > 0 for version in candidates):
+        config = replace(config, reference=await _start_of(candidates[-1]))
     reach(Point.RECOVER_READY)
     for version in candidates:
+        if pulls and version.number == 0:
+            config = replace(config, reference=version.path)
         problem = await _problem(services, task, name, config, version)
         if problem is None:
             # also voids later steps whose files are long gone
@@ -76,8 +82,27 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     await patiently(partial(drop_unusable, policy, 0))
     path = version_path(services, task, name, 0)
     given = await _begin(services, task, name, spec, path)
+    if pulls:
+        config = replace(config, reference=str(path))
     result = await services.trainer.open(key(task, name), config, str(path), given)
     return await patiently(lambda: versions.commit_first(policy, new_version(result)))
+
+
+async def _start_of(first: Version) -> str:
+    """The state file that the KL term pulls to, which is that of version 0. Raises ``AdapterError`` without it.
+
+    A trainer that met the damage would name the version that goes on, which would be void then.
+    """
+    try:
+        if first.number:
+            raise AdapterMissing("It is not on the disk any more.")
+        await asyncio.to_thread(read_expected, Path(first.path), first.checksum)
+    except (AdapterDamaged, AdapterMissing) as error:
+        raise AdapterError(
+            f"The version that the task started from cannot be read: {error.message}",
+            'The KL term needs it. Submit the task again, or with `kl_reference = "base"`.',
+        ) from error
+    return first.path
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..spec import AdvantageKind, TaskSpec, constant_denominator, published
+from ..spec import AdvantageKind, TaskSpec, as_number, constant_denominator, published
 from ..training import ClosingRules, Credit, Overlong, PolicyConfig
 
 
@@ -12,7 +12,8 @@ def closing_rules(spec: TaskSpec) -> ClosingRules:
     """How the task's rewards become advantages."""
     train, sampling = spec.train, spec.sampling
     kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
-    overlong = Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
+    limits = as_number(sampling.max_tokens), as_number(sampling.max_episode_tokens)
+    overlong = Overlong(train.overlong, train.overlong_buffer, *limits)
     credit = Credit(train.discount) if train.advantage_level == "turn" else None
     return ClosingRules(kind, overlong, credit, train.fewest_members)
 
@@ -30,12 +31,12 @@ def replacements(spec: TaskSpec) -> int:
 
 def policy_config(spec: TaskSpec) -> PolicyConfig:
     """What the trainer needs to know of a task."""
-    train = spec.train
+    train, longest = spec.train, as_number(spec.sampling.max_episode_tokens)
     return PolicyConfig(
         rank=spec.policy.rank,
         alpha=spec.policy.alpha,
         loss=train.loss,
-        learning_rate=train.learning_rate,
+        learning_rate=as_number(train.learning_rate),
         schedule=train.schedule,
         warmup=train.warmup,
         steps=spec.steps,
@@ -44,12 +45,14 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         clip_norm=train.clip_norm,
         clip_low=train.clip_low,
         clip_high=train.clip_high,
+        clip_dual=train.clip_dual,
         importance=train.importance,
         importance_cap=train.importance_cap,
         importance_floor=train.importance_floor,
+        geometric_cap=train.geometric_cap,
         kl=train.kl,
         entropy=train.entropy,
-        denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
+        denominator=constant_denominator(train.loss, spec.group_episodes, longest),
         temperature=spec.sampling.temperature,
         seed=train.seed,
         repeats=train.deterministic,

@@ -12,14 +12,14 @@ import numpy as np
 from ..store import stale
 from ..training import ClosedGroup, GroupStats, StepResult, TrainGroup, spread
 from ..trajectories import Episode, Trajectory
-from .admission import staleness
 
 
 @dataclass
 class StepTally:
     """Collects a step's groups in whatever order they were trained on."""
 
-    groups_per_step: int
+    version: int
+    """Number of the version that the step updates."""
     kl: bool = False
     """Whether the loss has a KL term."""
     groups: list[ClosedGroup] = field(default_factory=list)
@@ -78,7 +78,7 @@ class StepTally:
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
-        ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
+        ages = [self.version - closed.group.version for closed in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
         episodes = [episode for closed in self.groups for episode in closed.group.episodes]
         lengths = [_sampled(episode) for episode in episodes]

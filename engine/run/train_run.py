@@ -7,18 +7,19 @@ last commits. How one policy learns is in ``policy_learner``, how groups are pla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from ..adapters import is_there
 from ..fleet import Services
 from ..racing import until_first
-from ..spec import TaskSpec, agent_map_of, spec_of
+from ..spec import TaskSpec, agent_map_of, bounded, by_base, by_replies, spec_of, unmeasured
 from ..store import Version
 from .ablation import NOTHING, Without
 from .admission import Admitting
 from .background import Background
+from .first_replies import first_replies, keep_numbers
 from .groups.bias_watch import BiasWatch
 from .groups.producer import Producer
 from .mixture import Mixture
@@ -46,7 +47,20 @@ class TrainRun:
         self._without = without
         self._started = started
         self._task = task
-        self._spec = spec
+        self._submitted = spec
+        self._follow(by_base(spec, services.traits))
+        self._learners: tuple[PolicyLearner, ...] = ()
+        """Of the policies, in their order, once all are open."""
+        self.remark = ""
+        """Why the training ended before its last step, if it did."""
+        self.drained = False
+        """Whether it ended between two steps because the engine drains; the next engine goes on."""
+
+    def _follow(self, spec: TaskSpec) -> None:
+        """Run the task as ``spec`` says it, and where its limits are not known yet, with the highest."""
+        self._known = spec
+        self._spec = spec = bounded(spec, self._services.traits)
+        services, task = self._services, self._task
         self._agents = agent_map_of(spec)
         self._policies = tuple(
             TrainedPolicy.of(services, task, name, spec_of(spec, name)) for name in self._agents.trained
@@ -54,12 +68,6 @@ class TrainRun:
         store, first = services.store, self._policies[0].number
         self._mixture = Mixture(services.environments, spec, store.experience, first, self._tell)
         self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
-        self._learners: tuple[PolicyLearner, ...] = ()
-        """Of the policies, in their order, once all are open."""
-        self.remark = ""
-        """Why the training ended before its last step, if it did."""
-        self.drained = False
-        """Whether it ended between two steps because the engine drains; the next engine goes on."""
 
     @property
     def progress(self) -> int:
@@ -76,15 +84,40 @@ class TrainRun:
         check_room(self._services.shortage)
         await self._mixture.check()
         check_servable(self._spec, self._services)
+        await keep_numbers(self._services, self._task, self._submitted, self._known, "by its base")
+        if unmeasured(self._known):
+            if self._services.draining.is_set():
+                self.drained = True
+                return
+            await self._measure_limits()
+        async with self._opened() as (versions, participants):
+            await self._play_and_train(versions, participants)
+
+    async def _measure_limits(self) -> None:
+        """Play first replies, and keep the limits that follow from them with the task."""
+        services = self._services
+        async with self._opened() as (_, participants):
+            await services.store.patiently(lambda: self._started(self))
+            first = await first_replies(services, self._spec, self._mixture, participants)
+        known = by_replies(self._known, services.traits, first)
+        lengths = f"; they have {min(first.replies)} to {max(first.replies)} tokens" if first.replies else ""
+        why = f"by its first {len(first.replies)} replies{lengths}"
+        await keep_numbers(services, self._task, self._known, known, why)
+        self._follow(known)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[tuple[Sequence[Version], Participants]]:
+        """The task's policies with the versions at which they stand, served, and all who play with them."""
         try:
             await join_router(self._services, self._task, self._spec, [policy.number for policy in self._policies])
             versions = [await policy.open(self._services) for policy in self._policies]
             await set_leftovers_aside(self._services, self._task)
+            if self._services.unadapted and not any(version.number for version in versions):
+                self._services.store.telemetry.event("base", self._services.unadapted, self._task, "warning")
             async with AsyncExitStack() as stack:
                 opponents = await self._frozen_policies.enter(stack)
                 published = {policy.name: policy.published for policy in self._policies}
-                participants = Participants(self._agents, published, opponents, self._kept)
-                await self._play_and_train(versions, participants)
+                yield versions, Participants(self._agents, published, opponents, self._kept)
         finally:
             self._services.router.leave(self._task)
             leaving = (policy.leave(self._services) for policy in self._policies)

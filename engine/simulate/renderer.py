@@ -29,7 +29,7 @@ class SimulatedRenderer:
 
     stop_ids = (STOP,)
     warning = ""
-    rewrites = False
+    rewrites = thinks = switch = False
     thread = None
 
     def known(self, messages: Sequence[Message], tools: Any = (), thinking: bool | None = None) -> None:

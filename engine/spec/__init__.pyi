@@ -9,6 +9,18 @@ from .agents import (
     check_declared as check_declared,
     spec_of as spec_of,
 )
+from .automatic import (
+    BaseTraits as BaseTraits,
+    FirstReplies as FirstReplies,
+    as_number as as_number,
+    bounded as bounded,
+    by_base as by_base,
+    by_replies as by_replies,
+    for_talk as for_talk,
+    learning_rate as learning_rate,
+    replaced as replaced,
+    unmeasured as unmeasured,
+)
 from .data import (
     DataSpec as DataSpec,
     data_tables as data_tables,
@@ -68,6 +80,7 @@ from .toml_text import (
     read_toml as read_toml,
 )
 from .validation import (
+    AUTO as AUTO,
     CHOICE as CHOICE,
     MISSING as MISSING,
     REFUSED as REFUSED,
@@ -82,6 +95,7 @@ from .version_name import (
     served_name as served_name,
 )
 from .watching import (
+    CUT_REPLIES as CUT_REPLIES,
     ENTROPY_COLLAPSE as ENTROPY_COLLAPSE,
     EXPLODING_LENGTH as EXPLODING_LENGTH,
     FALLING_REWARD as FALLING_REWARD,

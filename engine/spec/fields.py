@@ -19,6 +19,7 @@ from . import sweep, task as spec
 from .mixture import ComponentSpec
 from .policies import NamedPolicySpec
 from .suites import SuiteSpec
+from .validation import Auto
 
 REQUIRED = ("tenant", "name", "environment")
 
@@ -40,6 +41,8 @@ class SpecField:
     choices: tuple[str, ...] = ()
     swept: bool = False
     """Whether a list of values means a task for each."""
+    auto: bool = False
+    """Whether it may be ``auto``."""
 
     @property
     def table(self) -> str:
@@ -87,7 +90,10 @@ def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
             default = None if field.default is dataclasses.MISSING else field.default
             swept = table[:-1] in sweep.TABLES or field.name == "steps"
             choices = field.metadata.get("choices", ())
-            yield SpecField(table + field.name, _kind(kind), default, words[field.name], low, high, choices, swept)
+            auto = Auto in typing.get_args(kind)
+            yield SpecField(
+                table + field.name, _kind(kind), default, words[field.name], low, high, choices, swept, auto
+            )
 
 
 def _of_tables(kind: Any) -> bool:
@@ -96,7 +102,7 @@ def _of_tables(kind: Any) -> bool:
 
 
 def _kind(kind: Any) -> str:
-    if isinstance(kind, types.UnionType):
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
     return "list" if typing.get_origin(kind) is tuple else str(kind.__name__)
 

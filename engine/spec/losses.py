@@ -19,6 +19,10 @@ Mean = Literal["constant", "episode", "sequence", "token"]
   before the step's last group."""
 
 AdvantageKind = Literal["mean", "standard", "leave_one_out"]
+IN_THE_RATIO = ("truncate", "mask", "sequence_mask", "geometric_mask", "none")
+"""Values of ``train.importance`` for a loss whose own ratio is that to the sampling policy."""
+DUAL = 3.0
+"""The dual clip c of Ye et al. (arXiv 1912.09729, "Dual-clip PPO"), as they and verl (``clip_ratio_c``) set it."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,11 @@ class Published:
     """Ratios are clipped below 1 - clip_low; None: no lower bound."""
     clip_high: float | None = None
     """Ratios are clipped above 1 + clip_high; None: no upper bound."""
-    importance: tuple[str, ...] = ("truncate", "mask", "none")
+    clip_dual: float | None = None
+    """With a negative advantage a ratio counts as this much at most (dual clip); None: no such bound."""
+    importance: tuple[str, ...] = (*IN_THE_RATIO, "sequence_truncate")
     """Allowed values of ``train.importance``. A loss whose ratio is already that to the sampling policy is not
-    multiplied by the weights, since that would correct twice; ``mask`` still leaves out tokens beyond floor and cap."""
+    multiplied by the weights, since that would correct twice; masks still leave out tokens and sequences."""
     dynamic_sampling: bool = False
 
 
@@ -41,17 +47,17 @@ PUBLISHED: dict[str, Published] = {
     # arXiv 2503.20783, section 3.2; importance weights as in verl's rollout correction
     "dr_grpo": Published("constant", "mean"),
     # arXiv 2402.03300, equation 3; the clip range is PPO's (arXiv 1707.06347)
-    "grpo": Published("sequence", "standard", 0.2, 0.2),
+    "grpo": Published("sequence", "standard", 0.2, 0.2, DUAL, IN_THE_RATIO),
     # arXiv 2503.14476, equation 8 and section 4.1
-    "dapo": Published("token", "standard", 0.2, 0.28, dynamic_sampling=True),
+    "dapo": Published("token", "standard", 0.2, 0.28, DUAL, IN_THE_RATIO, dynamic_sampling=True),
     # arXiv 2506.13585, equation 4; the bound, which it leaves open, is that of arXiv 2510.13786 (a weight of at most 5)
-    "cispo": Published("token", "standard", None, 4.0),
+    "cispo": Published("token", "standard", None, 4.0, importance=IN_THE_RATIO),
     # arXiv 2507.18071, equation 5 and section 5.1
-    "gspo": Published("sequence", "standard", 3e-4, 4e-4, importance=("truncate", "none")),
+    "gspo": Published("sequence", "standard", 3e-4, 4e-4, DUAL, ("truncate", "geometric_mask", "none")),
     # arXiv 2402.14740, section 3.2 (RLOO)
     "reinforce": Published("episode", "leave_one_out"),
     # arXiv 2505.24298, equation 5
-    "ppo": Published("token", "standard", 0.2, 0.2),
+    "ppo": Published("token", "standard", 0.2, 0.2, DUAL),
 }
 """Every loss by its name in a task file."""
 

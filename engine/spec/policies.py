@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from .validation import between, one_of
 
@@ -32,8 +33,8 @@ class NamedPolicySpec:
     """The adapter counts ``alpha / rank`` times."""
     start: str = ""
     """The version that training begins from, as in [policy]."""
-    learning_rate: float | None = between(None, 0.0, 1.0)
-    """Of this policy alone; absent: that of [train]."""
+    learning_rate: float | Literal["auto"] | None = between(None, 0.0, 1.0)
+    """Of this policy alone; absent: that of [train]. ``auto``: by the width of the base and ``alpha``."""
     groups_per_step: int | None = between(None, 1, 4096)
     """Groups that one optimizer step of this policy consumes; absent: as in [train]."""
     frozen: str = ""

@@ -52,7 +52,9 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
     several = sum(policy.trained for policy in spec.policies.values()) > 1
     return (
         Rule(
-            sampling.max_tokens > sampling.max_episode_tokens,
+            isinstance(sampling.max_tokens, int)
+            and isinstance(sampling.max_episode_tokens, int)
+            and sampling.max_tokens > sampling.max_episode_tokens,
             ("sampling.max_tokens", "sampling.max_episode_tokens"),
             f"is {sampling.max_tokens}, but an episode may have only {sampling.max_episode_tokens} tokens.",
             "Raise 'sampling.max_episode_tokens'.",
@@ -88,6 +90,24 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
             "Asynchronous training depends on timing; set one of the two.",
         ),
         Rule(
+            train.order == "arrival" and train.deterministic,
+            ("train.order", "train.deterministic"),
+            "is \"arrival\", but 'train.deterministic' is set.",
+            "Which groups are complete first depends on timing; set one of the two.",
+        ),
+        Rule(
+            train.order == "arrival" and train.max_staleness == 0,
+            ("train.order", "train.max_staleness"),
+            "is \"arrival\", but 'train.max_staleness' is 0: all groups that a step can consume begin with it.",
+            "Raise 'train.max_staleness', or remove 'train.order'.",
+        ),
+        Rule(
+            train.order == "arrival" and train.sampling == "difficulty",
+            ("train.order", "train.sampling"),
+            'is "arrival", but \'train.sampling\' is "difficulty", which needs the groups of earlier steps.',
+            "Set one of the two.",
+        ),
+        Rule(
             train.sampling == "difficulty" and several,
             ("train.sampling", "policies"),
             'is "difficulty", but several policies are trained, and what is hard for one may not be for another.',
@@ -99,6 +119,8 @@ def _of_play(spec: TaskSpec) -> tuple[Rule, ...]:
 def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
     """What a step makes of rewards."""
     train, sampling, loss = spec.train, spec.sampling, published(spec.train.loss)
+    limits = (limit for limit in (sampling.max_tokens, sampling.max_episode_tokens) if isinstance(limit, int))
+    longest = min(limits, default=1 << 20)
     return (
         Rule(
             train.advantage_level == "episode" and train.discount != 1.0,
@@ -126,10 +148,28 @@ def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
             "Its importance weights are bounded by 'train.importance_cap'.",
         ),
         Rule(
+            train.clip_dual is not None and loss.clip_dual is None,
+            ("train.clip_dual", "train.loss"),
+            f"is set, but the loss {train.loss} has no dual clip: its weights are bounded.",
+            "Remove it, or choose grpo, dapo, gspo or ppo.",
+        ),
+        Rule(
             train.importance not in loss.importance,
             ("train.importance", "train.loss"),
-            f"is {train.importance}, but the loss {train.loss} weighs whole sequences.",
-            "Its ratio is bounded by 'train.clip_low' and 'train.clip_high'.",
+            f"is {train.importance}, but the loss {train.loss} has a ratio, not a weight, and cannot bound it so.",
+            f"Choose {' or '.join(loss.importance)}.",
+        ),
+        Rule(
+            train.geometric_cap != 2.0 and train.importance != "geometric_mask",
+            ("train.geometric_cap", "train.importance"),
+            f"is set, but 'train.importance' is \"{train.importance}\".",
+            "Set 'train.importance' = \"geometric_mask\", or remove it.",
+        ),
+        Rule(
+            train.kl_reference == "start" and train.kl == 0.0,
+            ("train.kl_reference", "train.kl"),
+            "is \"start\", but without 'train.kl' there is no KL term.",
+            "Set 'train.kl' above 0, for example to 0.001.",
         ),
         Rule(
             train.importance == "none" and train.importance_floor > 0.0,
@@ -138,10 +178,9 @@ def _of_updates(spec: TaskSpec) -> tuple[Rule, ...]:
             "Remove one of the two.",
         ),
         Rule(
-            train.overlong == "penalty" and not 1 <= train.overlong_buffer <= sampling.max_tokens,
+            train.overlong == "penalty" and not 1 <= train.overlong_buffer <= longest,
             ("train.overlong", "train.overlong_buffer", "sampling.max_tokens"),
-            f"= \"penalty\" needs a 'train.overlong_buffer' of 1 to {sampling.max_tokens} tokens, not"
-            f" {train.overlong_buffer}.",
+            f"= \"penalty\" needs a 'train.overlong_buffer' of 1 to {longest} tokens, not {train.overlong_buffer}.",
             "The reward falls over that many tokens before 'sampling.max_tokens'.",
         ),
         Rule(

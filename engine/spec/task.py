@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from .agent_rules import agent_faults
 from .data import DataSpec, data_faults
@@ -17,7 +17,7 @@ from .mixture import TOGETHER, ComponentSpec, mixture_faults
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import rule_faults, truncation_faults
 from .suites import SuiteSpec
-from .validation import RANGE, Fault, between, each_between, one_of, refuse, shaped
+from .validation import AUTO, RANGE, Fault, between, each_between, one_of, refuse, shaped
 from .watching import WatchSpec
 
 
@@ -27,8 +27,8 @@ class TrainSpec:
 
     loss: str = one_of("dr_grpo", "dr_grpo", "grpo", "dapo", "cispo", "gspo", "reinforce", "ppo")
     """What is minimised; ``training/losses`` has one a file."""
-    learning_rate: float = between(5e-4, 0.0, 1.0)
-    """Of AdamW."""
+    learning_rate: float | Literal["auto"] = between(AUTO, 0.0, 1.0)
+    """Of AdamW; ``auto``: by the width of the base and the policy's ``alpha``, 5e-4 at most."""
     schedule: str = one_of("constant", "constant", "linear", "cosine")
     """How the learning rate falls towards 0 at the last step, after the warm-up."""
     warmup: int = between(0, 0, 1000000)
@@ -45,6 +45,9 @@ class TrainSpec:
     and the others are cancelled. A group then waits for no straggler, but learns less of episodes that take long."""
     max_staleness: int = between(2, 0, 64)
     """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
+    order: str = one_of("number", "number", "arrival")
+    """Which groups a step consumes: the next ones by number, for whose slowest episode it waits; or the first that are
+    complete. With ``arrival`` a group that grows older than ``max_staleness`` is given up and played again."""
     epochs: int = between(1, 1, 16)
     """Optimizer updates on the groups of one step."""
     advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
@@ -75,16 +78,28 @@ class TrainSpec:
     """How far a ratio may fall below 1 before it is clipped; absent: what the loss was published with."""
     clip_high: float | None = between(None, 0.0, 1e6)
     """How far a ratio may rise above 1; absent: what the loss was published with."""
-    importance: str = one_of("truncate", "truncate", "mask", "none")
-    """What becomes of importance weights outside of floor and cap."""
+    clip_dual: float | None = between(None, 1.0, 1e6)
+    """Dual clip: with a negative advantage a ratio counts as this much at most. Absent: what the loss was published
+    with, which is 3."""
+    importance: str = one_of(
+        "truncate", "truncate", "mask", "sequence_truncate", "sequence_mask", "geometric_mask", "none"
+    )
+    """What becomes of importance weights outside of floor and cap. ``truncate`` and ``mask`` bound each token's weight,
+    ``sequence_truncate`` and ``sequence_mask`` the product over a sequence. ``geometric_mask`` truncates tokens'
+    weights, and leaves out sequences with a geometric mean beyond ``geometric_cap``."""
     importance_cap: float = between(2.0, 1.0, 1e6)
     """The largest importance weight."""
     importance_floor: float = between(0.0, 0.0, 1.0)
     """The smallest importance weight."""
+    geometric_cap: float = between(2.0, 1.0, 1e6)
+    """With ``geometric_mask``: the largest geometric mean of a sequence's weights. The smallest is its reciprocal."""
     weight_decay: float = between(0.0, 0.0, 1.0)
     """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)
-    """Weight of the KL term to the base, with any loss."""
+    """Weight of the KL term, with any loss."""
+    kl_reference: str = one_of("base", "base", "start")
+    """What the KL term pulls to: the base, or the version that the task starts from. Without a ``start`` both are the
+    same."""
     entropy: float = between(0.0, 0.0, 100.0)
     """Weight of an entropy bonus, with any loss: so much is taken off a token's loss for each nat of the entropy that
     it was drawn with. Above 0 the policy stays more random."""
@@ -108,14 +123,14 @@ class SamplingSpec:
 
     temperature: float = between(1.0, 0.05, 10.0)
     """Of sampling."""
-    max_tokens: int = between(32, 1, 131072)
-    """Of one turn."""
-    max_episode_tokens: int = between(256, 1, 1048576)
-    """Of all turns of an agent; part of the loss's constant denominator."""
+    max_tokens: int | Literal["auto"] = between(AUTO, 1, 131072)
+    """Of one turn; ``auto``: by the first replies of the base, before the first step."""
+    max_episode_tokens: int | Literal["auto"] = between(AUTO, 1, 1048576)
+    """Of all turns of an agent; part of the loss's constant denominator. ``auto``: likewise."""
     thinking: bool | None = field(default=None)
-    """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: the
-    template's own default. The task fails at its start, with a sentence, where the base can do only the opposite: a
-    run that thinks against its author's word would be a wasted one."""
+    """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: false
+    where the template has that switch, else as the base does. The task fails at its start, with a sentence, where the
+    base can do only the opposite: a run that thinks against its author's word would be a wasted one."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import ConfigError, as_one
 
@@ -22,6 +22,9 @@ CONFLICT, REFUSED = "conflict", "refused"
 """Codes of errors in a task file: about one key alone, and (the last) about keys that contradict each other."""
 STAND_IN = "?"
 """A text in place of one that must be given and is not, so that the rest of a file can be checked."""
+Auto = Literal["auto"]
+AUTO: Auto = "auto"
+"""In place of a number that the engine chooses by the base (``automatic``)."""
 T = TypeVar("T")
 _NONE = object()
 """In place of a value that is not there, or wrong."""
@@ -140,9 +143,12 @@ def _names(kind: Any) -> set[str]:
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Fault], name: str) -> Any:
     """The value as its field holds it, as far as it is right, else ``_NONE``; what is wrong is added to ``faults``."""
-    origin = typing.get_origin(kind)
+    origin, auto = typing.get_origin(kind), False
     if origin in (types.UnionType, typing.Union):  # of a list and something else, whichever was written
         options = [option for option in typing.get_args(kind) if option is not type(None)]
+        auto = Auto in options
+        if auto and value == AUTO:
+            return AUTO
         lists = (option for option in options if (typing.get_origin(option) is tuple) == isinstance(value, list))
         kind = next(lists, options[0])
         origin = typing.get_origin(kind)
@@ -174,7 +180,8 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], faults: list[Fa
         found = [fault for entry in value if (fault := _out_of_range(entry, field, name))]
         return _wrong(faults, *found) if found else tuple(value)
     if not _is(value, kind):
-        says = f"{name!r} is {_shown(value)}; it must be {_expected(kind)}."
+        or_auto = ' or "auto"' if auto else ""
+        says = f"{name!r} is {_shown(value)}; it must be {_expected(kind)}{or_auto}."
         return _wrong(faults, Fault(name, says, _allowed(field), code=TYPE))
     if fault := _out_of_range(value, field, name):
         return _wrong(faults, fault)

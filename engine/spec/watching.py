@@ -17,6 +17,7 @@ KL_RUNAWAY = "kl_runaway"
 GAP_RUNAWAY = "gap_runaway"
 LARGE_STEPS = "large_steps"
 ONE_REPLY = "one_reply"
+CUT_REPLIES = "cut_replies"
 NAMES = {
     REWARD_HACKING: "reward hacking",
     FALLING_REWARD: "falling reward",
@@ -26,6 +27,7 @@ NAMES = {
     LARGE_STEPS: "steps too large",
     KL_RUNAWAY: "KL runaway",
     GAP_RUNAWAY: "gap runaway",
+    CUT_REPLIES: "replies cut off",
 }
 """What people call each finding, the most important first."""
 FINDINGS = tuple(NAMES)

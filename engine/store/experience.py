@@ -190,6 +190,14 @@ class ExperienceTable:
             for g in list(groups)
         ]
 
+    def consumed(self, policy: int, first: int) -> set[int]:
+        """Numbers, from ``first`` on, of the groups that steps of a policy have consumed."""
+        rows = self._db.query(
+            "SELECT number FROM groups WHERE policy = ? AND split = 'train' AND number >= ? AND state = 'consumed'",
+            [policy, first],
+        )
+        return {row["number"] for row in rows}
+
     def measured(
         self, policy: int, split: Split, suite: str, step: int, environment_version: str
     ) -> dict[int, tuple[MeasuredEpisode, ...]]:

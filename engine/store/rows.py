@@ -366,6 +366,15 @@ class EngineRow:
     """Its placement plan with the reasons: sentences, one a line."""
     version: str = ""
     """The version of marlaas; empty for an engine that is too old to record it."""
+    precision: str = ""
+    """In which precision it samples and trains, in words; empty where it has not placed its workers."""
+    unverified: bool = False
+    """True if the base could not be compared with transformers."""
+
+    @property
+    def shown_base(self) -> str:
+        """The base for people: its name, and whether it is unverified."""
+        return f"{self.base} (unverified)" if self.unverified else self.base
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,14 @@ class TaskTable:
             [steps, steps, state, state, state, state, task],
         )
 
+    def replace_auto(self, task: int, values: Mapping[str, Any]) -> None:
+        """Put numbers in place of ``auto`` in a task's configuration, by dotted key."""
+        with transaction(self._db):
+            for key, value in values.items():
+                path = "$" + "".join(f'."{part}"' for part in key.split("."))
+                sql = "UPDATE tasks SET config = json_set(config, ?, json(?)) WHERE id = ?"
+                self._db.execute(sql, [path, json.dumps(value), task])
+
     def try_again(self, task: int, due: float, cause: str) -> None:
         """Put a task back into the queue for another try at the time ``due``, and count it."""
         self._db.execute(

@@ -63,9 +63,13 @@ class TelemetryTable:
         why = (yielding.kind, yielding.until) if yielding else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
-    def placed(self, incarnation: int, reasons: Sequence[str]) -> None:
-        """Record the placement plan, as sentences that say which worker is where and why."""
-        self._db.execute("UPDATE engines SET placement = ? WHERE incarnation = ?", ["\n".join(reasons), incarnation])
+    def placed(self, incarnation: int, reasons: Sequence[str], sampler: str, precision: str) -> None:
+        """Record the placement plan, as sentences that say which worker is where and why, the samplers' kind, and the
+        precision of both stages in words."""
+        self._db.execute(
+            "UPDATE engines SET placement = ?, sampler = ?, precision = ? WHERE incarnation = ?",
+            ["\n".join(reasons), sampler, precision, incarnation],
+        )
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
         """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""

@@ -5,7 +5,7 @@ Standard library only. It sets nothing that a task file could not.
 
 from __future__ import annotations
 
-from ..spec import SamplingSpec, TaskSpec
+from ..spec import EvalSpec, SamplingSpec, TaskSpec
 from ..store import Submission
 from .taskfile import submission
 
@@ -14,8 +14,20 @@ TASKS = (
     TaskSpec("game-theory", "find it in four", "guess", sampling=SamplingSpec(max_tokens=8)),
     TaskSpec("economics", "word problems", "calculator", sampling=SamplingSpec(max_tokens=96)),
 )
+REAL_BASE = "smollm2"
+_MEASURED = EvalSpec(every=5, prompts=20, temperature=1.0)
+"""As the model samples: its likeliest replies are often right before it has learned anything."""
+REAL = (
+    TaskSpec("geography", "capitals", "instruct/capitals", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED),
+    TaskSpec(
+        "physics-lab", "sums in numbers", "instruct/sums", 15, sampling=SamplingSpec(max_tokens=16), eval=_MEASURED
+    ),
+    TaskSpec("registry", "people as JSON", "instruct/people", 15, sampling=SamplingSpec(max_tokens=40), eval=_MEASURED),
+)
+"""For an instruct model of 135 million parameters, with short replies: a step of all three takes about a minute on two
+cores."""
 
 
-def tasks() -> list[Submission]:
-    """The demo's three tasks."""
-    return [submission(spec) for spec in TASKS]
+def tasks(real: bool = False) -> list[Submission]:
+    """The demo's three tasks; ``real``: those for ``REAL_BASE``."""
+    return [submission(spec) for spec in (REAL if real else TASKS)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from ..base import BaseConfig, adapter_bytes, policy_bytes, version_bytes
-from ..spec import TaskSpec, agent_map_of, spec_of
+from ..spec import AUTO, BaseTraits, TaskSpec, agent_map_of, as_number, bounded, by_base, spec_of
 from ..store import PastRun
 
 NEAREST = 5
@@ -88,12 +88,14 @@ def estimate_task(
     ``runs``: past runs on its environment; ``token_steps``: the steps whose tokens the home keeps (0: all);
     ``torch_sampler``: whether torch samples; ``context``: tokens of a conversation.
     """
-    whole = whole_of(spec)
+    traits = BaseTraits(base.hidden_size, base.context_length)
+    whole = whole_of(by_base(spec, traits))
+    most = bounded(whole, traits)
     return TaskEstimate(
         time_of(whole, runs),
-        disk_of(whole, runs, base, token_steps),
+        disk_of(most, runs, base, token_steps),
         memory_of(spec, base, torch_sampler, context),
-        trained_episodes(whole) * whole.sampling.max_episode_tokens * _agents(spec),
+        trained_episodes(whole) * as_number(most.sampling.max_episode_tokens) * _agents(spec),
     )
 
 
@@ -158,7 +160,7 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
         least=episodes * min(rates),
         most=episodes * max(rates),
         runs=len(near),
-        alike=all(run.max_tokens == spec.sampling.max_tokens for run in near),
+        alike=all(spec.sampling.max_tokens in (AUTO, run.max_tokens) for run in near),
         rollout=episodes * median(run.rollout / run.episodes for run in near),
         training=episodes * median(run.training / run.episodes for run in near) if trains else 0.0,
     )
@@ -166,7 +168,7 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
 
 def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
     """The ``NEAREST`` runs with steps most like the task's; only those with its ``max_tokens`` if there are any."""
-    same = [run for run in runs if run.max_tokens == spec.sampling.max_tokens]
+    same = [run for run in runs if spec.sampling.max_tokens in (AUTO, run.max_tokens)]
     return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
 
 
@@ -187,7 +189,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
         tokens = median(run.trajectory_tokens for run in near)
         text = median(run.trajectory_text for run in near)
     else:
-        tokens = float(spec.sampling.max_episode_tokens)
+        tokens = float(as_number(spec.sampling.max_episode_tokens))
         text = CHARACTERS * tokens
     whole = min(trained, token_steps * spec.group_episodes * agents) if token_steps else trained
     trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..spec import TaskSpec
+from ..spec import TaskSpec, as_number
 from .estimate import TimeEstimate, measured_episodes, trained_episodes, whole_of
 
 SHORT = 0.25
@@ -57,8 +57,8 @@ def rough_time(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed) -> TimeEst
 
 def _stages(spec: TaskSpec, shape: EpisodeShape, speed: BaseSpeed, share: float) -> tuple[float, float]:
     """Seconds of sampling and of training, where replies have this share of the allowed tokens."""
-    room = max(0.0, spec.sampling.max_episode_tokens - shape.prompt)
-    replies = max(1.0, min(share * spec.sampling.max_tokens * shape.asks, room))
+    room = max(0.0, as_number(spec.sampling.max_episode_tokens) - shape.prompt)
+    replies = max(1.0, min(share * as_number(spec.sampling.max_tokens) * shape.asks, room))
     sampling = (replies + shape.prompt / READING) / speed.sampled
     sampling += shape.seconds / max(1, spec.group_episodes)  # a step's episodes are played at once
     trained = 0 if spec.kind == "eval" else trained_episodes(spec)

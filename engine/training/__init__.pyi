@@ -13,6 +13,7 @@ from .decoder.compute import (
 )
 from .decoder.decoder import (
     Decoder as Decoder,
+    score_by_layers as score_by_layers,
 )
 from .decoder.matrix import (
     loaded_as as loaded_as,

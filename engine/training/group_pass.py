@@ -52,8 +52,7 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
     for batch in model.batches([[g for g in groups if is_probe(g) or has_signal(g, m.config)] for m, groups in work]):
-        pulled = any(policies[lesson.policy].config.kl > 0.0 for lesson in batch.lessons)
-        base = model.logprobs(batch, temperatures, adapted=False) if pulled else None
+        base = _references(model, policies, batch, temperatures)
         model.differentiate(batch, temperatures, partial(_gradient, policies, losses, notes, batch.lessons, base))
     tokens = [sum(count_trained(group) for group in groups if not is_probe(group)) for _, groups in work]
     for memory, count in zip(policies, tokens, strict=True):
@@ -77,6 +76,27 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     )
 
 
+def _references(
+    model: Model[B], policies: Sequence[PolicyMemory], batch: B, temperatures: tuple[float, ...]
+) -> Tensor | None:
+    """Log-probabilities (N,) by what each policy's KL term pulls to, the base or an adapter; None without a KL term."""
+    pulled = [lesson for lesson in batch.lessons if policies[lesson.policy].config.kl > 0.0]
+    starts = [lesson for lesson in pulled if policies[lesson.policy].reference is not None]
+    if not pulled:
+        return None
+    base = model.logprobs(batch, temperatures, adapted=False) if len(starts) < len(pulled) else None
+    if not starts:
+        return base
+    model.mount([policy.reference or policy for policy in policies])
+    started = model.logprobs(batch, temperatures)
+    model.mount(policies)
+    if base is None:
+        return started
+    for lesson in starts:
+        base[lesson.tokens] = started[lesson.tokens]
+    return base
+
+
 def _gradient(
     policies: Sequence[PolicyMemory],
     losses: Sequence[PolicyLoss],
@@ -86,7 +106,10 @@ def _gradient(
     logp: Tensor,
     entropy: Tensor,
 ) -> Slopes:
-    """The gradient of each policy's loss by its tokens' ``logp`` and ``entropy``; these and ``base`` are (N,)."""
+    """The gradient of each policy's loss by its tokens' ``logp`` and ``entropy``; these and ``base`` are (N,).
+
+    ``base`` are the log-probabilities by what the KL terms pull to.
+    """
     result = torch.zeros_like(logp)
     bonus = any(policies[lesson.policy].config.entropy > 0.0 for lesson in lessons)
     by_entropy = torch.zeros_like(entropy) if bonus else None

@@ -38,13 +38,19 @@ class PolicyConfig:
     """A ratio is clipped below 1 - clip_low; None: what the loss was published with."""
     clip_high: float | None = None
     """A ratio is clipped above 1 + clip_high; None: what the loss was published with."""
+    clip_dual: float | None = None
+    """With a negative advantage a ratio counts as this much at most; None: what the loss was published with."""
     importance: str = "truncate"
-    """truncate, mask or none: what becomes of importance weights outside of floor and cap."""
+    """How importance weights are bounded: see ``losses/ratios.py``."""
     importance_cap: float = 2.0
     """The largest importance weight, C."""
     importance_floor: float = 0.0
+    geometric_cap: float = 2.0
+    """With ``geometric_mask``: the largest geometric mean of a sequence's ratios; the smallest is its reciprocal."""
     kl: float = 0.0
-    """Weight of the KL term to the base; 0 is off."""
+    """Weight of the KL term to the base, or to ``reference``; 0 is off."""
+    reference: str = ""
+    """State file of the adapter that the KL term pulls to; empty: to the base."""
     entropy: float = 0.0
     """Weight of the entropy bonus: how much of the loss one nat of a token's entropy takes off; 0 is off."""
     denominator: float = 1.0

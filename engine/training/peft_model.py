@@ -236,10 +236,21 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
     dtype = torch.float32 if precision == "f32" else torch.bfloat16
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+        model, found = loaded
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
         raise BaseModelError(f"the base model cannot be loaded: {reason}.", where=str(folder)) from error
+    for keys, words in (("missing_keys", "hold no"), ("mismatched_keys", "have another shape of")):
+        if found.get(keys):
+            name = str(sorted(found[keys], key=str)[0])
+            raise BaseModelError(
+                f"the weights {words} {name}, which config.json makes them have.",
+                "Configuration and weights belong to different models, or a file is missing.",
+                where=str(folder),
+            )
     if getattr(model.config, "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # torch's fused attention, the default, ignores the cap on scores
     return model

@@ -42,7 +42,7 @@ class PolicyLoss:
     ) -> Slopes:
         """The gradient of this batch's part of the step's loss by ``logp`` and ``entropy``, before it is divided.
 
-        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term. The
+        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``. A KL term needs ``base``, its reference. The
         entropy bonus takes weight × entropy off the loss of each token (arXiv 1707.06347, equation 9).
         """
         config = self.config

@@ -75,7 +75,7 @@ class GroupStats:
     """Sum of abs(trainer - sampler) log-probability; includes the drift of stale tokens."""
     gap_max: float
     kl: float
-    """Sum of the KL estimate to the base; 0 where there is no KL term."""
+    """Sum of the KL estimate to the base or to ``reference``; 0 without a KL term."""
     seconds: float
     measured: int = 0
     """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""

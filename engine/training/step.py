@@ -35,7 +35,7 @@ class Step:
 
 
 def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
-    """Make all updates of the step.
+    """Make all updates of the step. One whose gradient is zero changes nothing, not even the count of updates.
 
     Each epoch after the first makes a pass over every group with a signal again, at the weights that the epoch before
     left. Raises ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
@@ -45,6 +45,7 @@ def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
     optimised, norm = _update(memory, memory.optimised, memory.gradient / shared, rate)
     for _ in range(1, config.epochs):
         ahead = PolicyMemory.holding(config, memory.layout, optimised, version=memory.version)
+        ahead.reference = memory.reference
         gradients([(ahead, memory.rehearsal)])
         optimised, further = _update(ahead, optimised, ahead.gradient / shared, rate)
         norm = max(norm, further)
@@ -60,6 +61,8 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
             f" ({memory.fault or f'its norm is {norm}, of {memory.tokens} trained tokens'}).",
             "A smaller learning rate usually helps; resume from the last committed step.",
         )
+    if norm == 0.0:  # momentum and weight decay alone would move the adapter, though nothing was learnt
+        return optimised, norm
     return adamw(optimised, gradient, rate, config.betas, config.weight_decay), norm
 
 

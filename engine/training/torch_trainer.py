@@ -33,7 +33,7 @@ from .load import keep_freed_memory, load_model
 from .memory.adapter_cache import AdapterCache
 from .memory.host_copy import to_device
 from .memory.pages import Pages
-from .memory.policy_memory import PolicyMemory, fresh, from_state, to_state
+from .memory.policy_memory import PolicyMemory, fresh, from_state, to_state, weights_of
 from .memory.training_state import MovedState
 from .model import Model
 from .out_of_memory import PassBackoff, once_more
@@ -162,7 +162,7 @@ class TorchTrainer:
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
 
-        With nothing but skipped groups the gradient is zero: the step counts, and moves by momentum alone. Raises
+        With nothing but skipped groups the gradient is zero: the step counts, and the adapter stays as it is. Raises
         ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
         the call may be made again.
         """
@@ -243,7 +243,9 @@ class TorchTrainer:
                 f"rank is {config.rank}, but a slot takes {self._largest_rank} at most: lower `rank` in the task file, "
                 "or raise `largest_rank` under [training] in marlaas.toml and start the engine again."
             )
-        layout = self._model.layout(config.rank)
+        layout, reference = self._model.layout(config.rank), None
+        if config.reference:
+            reference = weights_of(read_state(Path(config.reference)), config, layout, self._fingerprint)
         if resume:
             state = read_state(path)
             optimised, version = from_state(state, config, layout, self._fingerprint), state.header.step
@@ -251,7 +253,7 @@ class TorchTrainer:
         else:
             optimised, version = fresh(config, layout), 0
             written = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
-        self._cache.add(policy, PolicyMemory.of(config, layout, optimised, self._device, version))
+        self._cache.add(policy, PolicyMemory.of(config, layout, optimised, self._device, version, reference))
         self._opened[policy] = next(self._openings)
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 

@@ -48,6 +48,11 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
     _memory = memory_mb << 20
     with contextlib.suppress(OSError):
         os.nice(nice)
+    die_with(parent)
+
+
+def die_with(parent: int) -> None:
+    """Be the first to go when memory ends, and die with the process ``parent``; 0 is one that cannot be seen."""
     if sys.platform == "linux":
         _go_first()
         _die_with_parent()

@@ -114,4 +114,10 @@ def _row(field: SpecField) -> tuple[str, ...]:
         else value(field.default)
     )
     key = code(field.name) + (" ¹" if field.swept else "")
-    return key, field.kind, default, allowed(field.low, field.high, field.choices), sentence(field.about)
+    return (
+        key,
+        field.kind,
+        default,
+        allowed(field.low, field.high, field.choices) + (", or auto" if field.auto else ""),
+        sentence(field.about),
+    )

@@ -25,7 +25,7 @@ from pathlib import Path
 from .order import Queue, in_order
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-EVERY_DAY = "not slow and not libraries and not vllm and not clients and not cluster"
+EVERY_DAY = "not slow and not libraries and not vllm and not clients and not cluster and not real"
 OUTCOMES = ("passed", "failed", "skipped")
 ENDED_BY_TESTS = (0, 1, 5)
 """pytest's exit codes where all tests ran, or where there was none for this process; others: interrupted or broken."""

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from marlaas.engine.base import BFLOAT16, PRECISIONS
+from marlaas.engine.base import BFLOAT16, GGUF, PRECISIONS
 
 from ... import output
 from ...words.format import count, line, number, size
 from ...words.machine.fitness import judge, spoken
 from ..verbs import Verbs, add_verb, home_of
 from .download import download
+from .gguf import from_gguf
+from .reference import compared, sentence, warn
 
 if TYPE_CHECKING:
-    from marlaas.engine.base import BaseModel, MemoryPlan
-    from marlaas.engine.devices import Precision, Survey
+    from marlaas.engine.base import BaseModel, Comparison, MemoryPlan
+    from marlaas.engine.devices import Precision, SamplerKind, Survey
+    from marlaas.engine.fleet import Copy
     from marlaas.engine.home import Home, Settings
     from marlaas.engine.rollout import Renderer
     from marlaas.engine.run import Tried
 
 WORTHWHILE = 1.15
 """A setting is only recommended where it is this many times as fast; less is noise."""
-ASKED = ("f32", "f16", "q8_0")
-"""Precisions that are tried where none is named; and bfloat16 where an engine would sample in it."""
-KNOWN = (*PRECISIONS, BFLOAT16)
+SECONDS = 60.0
+"""Seconds for all copies, unless the command line names them."""
+KNOWN = (*PRECISIONS, BFLOAT16, GGUF)
 
 
 def register(family: Verbs) -> None:
@@ -37,15 +41,16 @@ def register(family: Verbs) -> None:
         run,
         "measure a base on this machine: memory, context, seconds a step",
         json=True,
-        epilog="Writes the base for llama.cpp into the home, once for each precision, and runs a step of the default"
-        " task with real workers. An engine of this home that is at work meanwhile slows it down.",
+        epilog="Runs a step of the default task with real workers: first over the copy of the base that an engine would"
+        " sample from, then over others that may be better, for a minute at most. Files for llama.cpp that only the"
+        " check needs are removed again. Other programs that are at work meanwhile make the figures worse.",
     )
     check.add_argument(
         "name", metavar="NAME", nargs="?", help="tiny, a folder or a Hugging Face name (default: the home's base)"
     )
     check.add_argument(
-        "--weights", metavar="LIST", type=_precisions, default=None, help="precisions, as in f16,q8_0 (default: "
-        f"{','.join(ASKED)}, and bf16 where an engine would take it; known are {', '.join(KNOWN)})"
+        "--weights", metavar="LIST", type=_precisions, default=None, help="precisions, as in f16,q8_0, however long it"
+        f" takes (default: those that an engine chooses from; known are {', '.join(KNOWN)})"
     )  # fmt: skip
     check.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
 
@@ -53,48 +58,62 @@ def register(family: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the files, plan the memory, measure, judge."""
     import asyncio
+    import math
+    import time
     from dataclasses import replace
     from pathlib import Path
 
     from marlaas.engine.base import anchored, check_base, load_base
     from marlaas.engine.daemon import control
-    from marlaas.engine.devices import available_memory
-    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.devices import OtherPrograms, available_memory, own_cores
     from marlaas.engine.home import load_settings
     from marlaas.engine.rollout import Renderer
+    from marlaas.engine.run import cleared
 
     from ...home.doctor.devices import surveyed
     from ...home.doctor.placement import cards_used
 
+    until = math.inf if args.weights else time.monotonic() + SECONDS
     home = home_of(args).create()
     settings = load_settings(home)
+    own = settings.base
     if args.name is not None:
-        settings = replace(settings, base=anchored(args.name, Path.cwd()))
+        name = anchored(args.name, Path.cwd())
+        made = from_gguf(home, name, lambda folder: check_base(load_base(folder)), yes=False)
+        settings = replace(settings, base=anchored(made or name, home.root))
     if args.download:
         download(settings.base)
     base = load_base(settings.base)
     check_base(base)
     seen = surveyed(home, settings.resources, missing=decides(base, settings))
     cards = cards_used(base, settings, seen)
-    kept = on_this_processor(base, settings, seen)
-    if args.weights and settings.rollout.sampler == "auto":  # precisions but bfloat16 are llama.cpp's
-        settings = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
-    settings = with_sampler(settings, base)
-    renderer = Renderer(base.path)
     free = available_memory(settings.resources.memory)
-    asked = args.weights or (*ASKED, *([BFLOAT16] if kept.sampler == BFLOAT16 else []))
+    kept = on_this_processor(home, base, settings, seen, free)
+    asked = tuple(_copy(weights, settings) for weights in args.weights or ()) or kept.copies
     plans = _plans(base, settings, free, asked, kept.trainer, strict=args.weights is not None)
+    renderer = Renderer(base.path)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
     if cards:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
-    report = _Report(args.json, settings, chosen_precision(base, settings, free, kept))
+    report = _Report(args.json, settings, kept.copies[0])
     report.base(base, renderer)
+    warn(base)
+    report.compared(compared(home, base, settings))
     report.memory(next(iter(plans.values())))
-    tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, report))
-    if tried:
-        keep_speed(home, base, settings, tried, kept)
-    report.end(tried)
+    others = OtherPrograms(own_cores(settings.resources.cores))
+    with cleared(base, home, plans) as files:
+        tried = asyncio.run(_try(home, base, settings, renderer, plans, kept.trainer, until, report))
+        if busy := others.warning():
+            output.talk(f"{busy} The figures are worse than on a quiet machine, and no engine chooses by them.")
+        chosen = _chosen(tried, replace(kept, copies=kept.copies[:1]) if busy else kept)
+        if settings.base == own:
+            files.add(chosen.weights)
+    _keep(home, base, settings, tried, kept, bool(busy))
+    if left := [copy.weights for copy in plans if copy not in {one.copy for one in tried}]:
+        both = ",".join(dict.fromkeys((tried[0].copy.weights, *left)))
+        output.talk(f"Not measured, for it would take more than a minute: {', '.join(left)}. Add --weights {both}.")
+    report.end(tried, chosen)
     return output.OK
 
 
@@ -103,11 +122,8 @@ class Kept:
     """How an engine would keep the base on this machine's processor."""
 
     trainer: Precision = "f32"
-    sampler: str = ""
-    """``bf16`` where the torch sampler would keep it so; else empty: as fits."""
-
-
-DEFAULT = Kept()
+    copies: tuple[Copy, ...] = ()
+    """What the sampler chooses from. The first is what it keeps, as far as is known."""
 
 
 def decides(base: BaseModel, settings: Settings) -> bool:
@@ -119,32 +135,52 @@ def decides(base: BaseModel, settings: Settings) -> bool:
     return decides_precision(values, settings.training.precision) or decides_weights(values, settings.rollout)
 
 
-def on_this_processor(base: BaseModel, settings: Settings, seen: Survey) -> Kept:
+def on_this_processor(home: Home, base: BaseModel, settings: Settings, seen: Survey, free: int) -> Kept:
     """The engine's own decision, without the cards."""
     from dataclasses import replace
 
     from marlaas.engine.devices import UsableResources
     from marlaas.engine.errors import MarlaasError
-    from marlaas.engine.fleet import placed
+    from marlaas.engine.fleet import Copy, Times, copies_of, placed, plan_of, with_copy, with_sampler
+    from marlaas.engine.run import read_copies
 
     machine = replace(seen.usable.machine, gpus=())
+    times = Times(copies=read_copies(home.speeds, base, settings.resources.cores))
+    trainer: Precision = "f32"
     try:
-        placement = placed(base, settings, UsableResources(machine), seen.software)
+        placement = placed(base, settings, UsableResources(machine), seen.software, times)
+        first, trainer = Copy(placement.samplers[0].kind, placement.samplers[0].weights), placement.trainer.precision
     except MarlaasError:  # settings that ask for cards: the engine reports it where it starts without
-        return Kept()
-    return Kept(placement.trainer.precision, placement.samplers[0].weights)
+        first = Copy(cast("SamplerKind", with_sampler(settings, base).rollout.sampler), "")
+    if not first.weights and settings.rollout.weights != GGUF:
+        with contextlib.suppress(MarlaasError):  # what has no room is said where all copies are planned
+            plan = plan_of(base, with_copy(settings, first), free, precision=trainer)
+            first = first._replace(weights=plan.weights)
+    return Kept(trainer, tuple(dict.fromkeys((first, *copies_of(base, settings, machine.cpu)))))
 
 
-def keep_speed(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept) -> None:
-    """Keep how fast the base was for estimates, at the precision that the settings lead to, else the fastest."""
-    from marlaas.engine.devices import available_memory
-    from marlaas.engine.run import speed_of, write_speed
+def _keep(home: Home, base: BaseModel, settings: Settings, tried: Sequence[Tried], kept: Kept, busy: bool) -> None:
+    """Keep how fast the base was for estimates, and on a quiet machine the copies for the engine's choice."""
+    import time
 
-    from ...home.estimating.probing import key_of
+    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.run import speed_of, write_copies, write_speed
 
-    chosen = chosen_precision(base, settings, available_memory(settings.resources.memory), kept)
-    best = min(tried, key=lambda one: (one.weights != chosen, one.trial.seconds))
-    write_speed(home.speeds, key_of(base, settings), speed_of(best.trial))
+    from ...home.estimating.probing import BUSY, key_of
+
+    until = time.time() + BUSY if busy else None
+    write_speed(home.speeds, key_of(base, with_sampler(settings, base)), speed_of(tried[0].trial), until)
+    measured = [one.speed for one in tried if one.copy in kept.copies]
+    if len(measured) > 1 and not busy:
+        write_copies(home.speeds, base, settings.resources.cores, measured)
+
+
+def _copy(weights: str, settings: Settings) -> Copy:
+    """The copy that a precision on the command line means."""
+    from marlaas.engine.fleet import Copy
+
+    torch = weights == BFLOAT16 or (weights == "f32" and settings.rollout.sampler == "torch")
+    return Copy("torch", weights) if torch else Copy("llama.cpp", weights)
 
 
 def _precisions(text: str) -> tuple[str, ...]:
@@ -155,37 +191,23 @@ def _precisions(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def chosen_precision(base: BaseModel, settings: Settings, free: int, kept: Kept = DEFAULT) -> str:
-    """The precision that the settings lead to; empty where it has no room."""
-    from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet import plan_of
-    from marlaas.engine.run import with_weights
-
-    try:
-        own = with_weights(settings, kept.sampler) if kept.sampler else settings
-        return plan_of(base, own, free, precision=kept.trainer).weights
-    except BaseModelError:
-        return ""
-
-
 def _plans(
-    base: BaseModel, settings: Settings, free: int, asked: tuple[str, ...], trainer: Precision, strict: bool
-) -> dict[str, MemoryPlan]:
-    """A plan for each precision; those without room are left out, unless they were asked for or none is left."""
+    base: BaseModel, settings: Settings, free: int, asked: tuple[Copy, ...], trainer: Precision, strict: bool
+) -> dict[Copy, MemoryPlan]:
+    """A plan for each copy; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet import plan_of
-    from marlaas.engine.run import precisions, with_weights
+    from marlaas.engine.fleet import plan_of, with_copy
 
     plans, refused = {}, {}
-    for weights in precisions(settings, asked):
+    for copy in asked:
         try:
-            plans[weights] = plan_of(base, with_weights(settings, weights), free, precision=trainer)
+            plans[copy] = plan_of(base, with_copy(settings, copy), free, precision=trainer)
         except BaseModelError as error:
-            refused[weights] = error
+            refused[copy] = error
     if refused and (strict or not plans):
         raise list(refused.values())[-1]
-    for weights, refusal in refused.items():
-        output.talk(f"{weights}: {line(refusal.message)}")
+    for copy, refusal in refused.items():
+        output.talk(f"{copy}: {line(refusal.message)}")
     return plans
 
 
@@ -194,8 +216,9 @@ async def _try(
     base: BaseModel,
     settings: Settings,
     renderer: Renderer,
-    plans: dict[str, MemoryPlan],
+    plans: dict[Copy, MemoryPlan],
     trainer: Precision,
+    until: float,
     report: _Report,
 ) -> list[Tried]:
     from contextlib import aclosing
@@ -203,10 +226,11 @@ async def _try(
     from marlaas.engine.run import try_base
 
     over = " The trainer keeps the base in bfloat16." if trainer == BFLOAT16 else ""
-    output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …{over}")
+    names = ", ".join(map(str, plans))
+    output.talk(f"Measuring {names}: a step of the default task with real workers …{over}")
     tried = []
     async with aclosing(
-        try_base(base, home, settings, renderer, plans, trainer)
+        try_base(base, home, settings, renderer, plans, trainer, until)
     ) as found:  # Ctrl-C ends the workers, too
         async for one in found:
             report.tried(one)
@@ -217,15 +241,15 @@ async def _try(
 class _Report:
     """Prints each result once it is known, or all at the end as JSON."""
 
-    def __init__(self, json: bool, settings: Settings, chosen: str) -> None:
+    def __init__(self, json: bool, settings: Settings, chosen: Copy) -> None:
         self._json: dict[str, Any] | None = {} if json else None
         self._settings = settings
         self._chosen = chosen
-        """The precision that these settings lead to."""
+        """What an engine would sample from."""
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
         """Print what was found of the base."""
-        from marlaas.engine.base import parameters
+        from marlaas.engine.base import parameters, unadapted
 
         config, values = base.config, parameters(base)
         if self._json is not None:
@@ -236,14 +260,21 @@ class _Report:
                 "architecture": config.architecture,
                 "parameters": values,
                 "thinks": renderer.thinks,
-                "warning": renderer.warning,
+                "warning": " ".join(filter(None, (renderer.warning, unadapted(config)))),
             }
             return
         output.result(f"base      {line(self._settings.base)}: {config.architecture}, {count(values)} parameters")
         output.result(f"          vocabulary of {config.vocab_size:,}, made for {config.context_length:,} tokens")
         output.result(f"talk      chat template and tokenizer are sound; it {_thinks(renderer)}")
-        if renderer.warning:
-            output.result(f"          ! {line(renderer.warning)}")
+        for warning in filter(None, (renderer.warning, unadapted(config))):
+            output.result(f"          ! {line(warning)}")
+
+    def compared(self, result: Comparison) -> None:
+        """Print how far marlaas and transformers are apart."""
+        if self._json is not None:
+            self._json |= {"reference": asdict(result)}
+            return
+        output.result(f"reference {sentence(result)}")
 
     def memory(self, plan: MemoryPlan) -> None:
         """Print what is planned for the first precision."""
@@ -259,39 +290,54 @@ class _Report:
         """Print the measurement of one precision."""
         if self._json is not None:
             return
-        trial = one.trial
+        trial, agreement = one.trial, one.agreement
         output.result(
-            f"{one.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step {spoken(trial.seconds)}"
-            f" (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-            f"{'' if trial.whole else ', estimated from one group'});"
-            f" {size(one.resident)} in memory; gap {number(trial.gap_mean)}, largest gap {number(trial.gap_max)}"
+            f"{one.copy.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step"
+            f" {spoken(trial.seconds)} (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
+            f"{'' if trial.whole else ', estimated from one group'}); {size(one.resident)} in memory;"
+            f" gap {number(agreement.gap_mean)}, largest gap {number(agreement.gap_max)}"
         )
 
-    def end(self, tried: list[Tried]) -> None:
-        """Print the verdict on the fastest."""
+    def end(self, tried: list[Tried], chosen: Copy) -> None:
+        """Print the verdict on the copy that an engine samples from, or else on the first that was measured."""
         from marlaas.engine.run import TASK
 
-        best = min(tried, key=lambda one: one.trial.seconds)
-        verdict = judge(best.trial.seconds, TASK.steps)
+        shown = next((one for one in tried if one.copy == chosen), tried[0])
+        verdict = judge(shown.trial.seconds, TASK.steps)
         if self._json is not None:
             from ...words.terms import with_new_names
 
-            rows = [with_new_names(asdict(one) | {"seconds": one.trial.seconds}) for one in tried]
+            rows = [
+                with_new_names(asdict(one) | {"copy": str(one.copy), "weights": one.copy.weights})
+                | {"seconds": one.trial.seconds}
+                for one in tried
+            ]
             output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
             return
+        if len(tried) > 1:
+            output.result(f"sampler   an engine samples from {chosen}")
         output.result(verdict.text)
-        if gain := advice(self._chosen, tried):
+        if self._settings.rollout.weights != "auto" and (gain := advice(self._chosen, tried)):
             output.result(gain)
 
 
-def advice(chosen: str, tried: Sequence[Tried]) -> str:
-    """What to change in the settings, under which the base is kept as ``chosen``; empty where that gains little."""
-    best = min(tried, key=lambda one: one.trial.seconds)
-    own = next((one for one in tried if one.weights == chosen), None)
-    if own is None or own.trial.seconds < WORTHWHILE * best.trial.seconds:
+def _chosen(tried: Sequence[Tried], kept: Kept) -> Copy:
+    """What an engine samples from by these figures."""
+    from marlaas.engine.fleet import best
+
+    measured = [one.speed for one in tried if one.copy in kept.copies]
+    return best(measured).copy if measured else kept.copies[0]
+
+
+def advice(chosen: Copy, tried: Sequence[Tried]) -> str:
+    """What to change in settings that keep the base as ``chosen``; empty where that gains little."""
+    fastest = min(tried, key=lambda one: one.trial.seconds)
+    own = next((one for one in tried if one.copy == chosen), None)
+    if own is None or own.trial.seconds < WORTHWHILE * fastest.trial.seconds:
         return ""
-    times = own.trial.seconds / best.trial.seconds
-    return f'`weights = "{best.weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen}.'
+    times = own.trial.seconds / fastest.trial.seconds
+    weights = fastest.copy.weights
+    return f'`weights = "{weights}"` under [rollout] in marlaas.toml is {times:.1f} times as fast as {chosen.weights}.'
 
 
 def _thinks(renderer: Renderer) -> str:

@@ -61,8 +61,8 @@ def _print_engine(home: Home, engine: EngineRow, nodes: list[NodeRow], now: floa
     from ...words.machine.nodes import remarks, summary
     from ...words.yielding import yielding_of, yielding_text
 
-    output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.base)}")
-    for words in (other_version(engine), engine.note):
+    output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.shown_base)}")
+    for words in (engine.precision, other_version(engine), engine.note):
         if words:
             output.result(f"        {line(words)}")
     if yielding := yielding_of(engine):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ... import output
 from ...words.format import line
-from ..terminal import has_terminal
+from ..terminal import agreed
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             'Nothing may be installed: `allow = "never"` stands under [environments] in marlaas.toml.',
             'Change it to "ask" to be asked.',
         )
-    if not args.yes and not _asked():
+    if not args.yes and not agreed("Install them?"):
         output.talk("Nothing was installed.")
         return output.FAILED
     return _install(source.name, venv, settings)
@@ -95,18 +95,6 @@ def _show(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
     if venv.dependencies:
         output.result(f"with what they need themselves, from {line(in_words(settings, os.environ))}.")
     output.result(f"Place: {line(str(venv.folder))}")
-
-
-def _asked() -> bool:
-    """Whether the person at the terminal says yes; ``ConfigError`` where nobody sits there."""
-    from marlaas.engine.errors import ConfigError
-
-    if not has_terminal():
-        raise ConfigError("There is no terminal to ask for your consent in.", "Give --yes to allow it.")
-    try:
-        return input("Install them? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
 
 
 def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
 from marlaas.engine.rollout import WHOLE, Truncation
-from marlaas.engine.spec import BASE, SamplingSpec, TaskSpec, inside, parse
+from marlaas.engine.spec import BASE, SamplingSpec, TaskSpec, as_number, for_talk, inside, parse
 from marlaas.engine.store import VersionRow
 from marlaas.engine.submission import choose, named_by
 
 from ...reading.opening import reading
 from ...words.format import line
 
-ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)
+ROOMY = for_talk(SamplingSpec())
 """How the bare base speaks, as no task says how long it may."""
 
 
@@ -112,7 +112,7 @@ def _player(words: str, versions: list[VersionRow], spec_of: Callable[[int], Tas
         return Player(None, ROOMY)
     adapter, _, which = words.partition("@")
     row = choose(versions, adapter, which or "last")
-    return Player(row, spec_of(row.task).sampling)
+    return Player(row, for_talk(spec_of(row.task).sampling))
 
 
 def _several(words: str, versions: list[VersionRow], spec_of: Callable[[int], TaskSpec]) -> dict[str, str]:
@@ -141,6 +141,6 @@ def _said(player: Player, wanted: Speaking) -> Player:
     if wanted.temperature is not None:
         sampling = replace(sampling, temperature=wanted.temperature)
     if wanted.max_tokens is not None:
-        room = max(sampling.max_episode_tokens, wanted.max_tokens)
+        room = max(as_number(sampling.max_episode_tokens), wanted.max_tokens)
         sampling = replace(sampling, max_tokens=wanted.max_tokens, max_episode_tokens=room)
     return replace(player, sampling=sampling, truncation=wanted.truncation)

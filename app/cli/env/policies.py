@@ -10,6 +10,7 @@ from pathlib import Path
 from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
 from marlaas.engine.home import Home, load_settings
 from marlaas.engine.rollout import Replicas, Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
+from marlaas.engine.spec import as_number
 
 from ...words.format import line
 from ..waiting import Waiting
@@ -36,8 +37,8 @@ def _sampling_parameters(player: Player, seed: int) -> SamplingParameters:
         version=BARE if version is None else version.name,
         number=0 if version is None else version.number,
         temperature=sampling.temperature,
-        max_tokens=sampling.max_tokens,
-        max_episode_tokens=sampling.max_episode_tokens,
+        max_tokens=as_number(sampling.max_tokens),
+        max_episode_tokens=as_number(sampling.max_episode_tokens),
         seed=seed,
         thinking=sampling.thinking,
         truncation=player.truncation,

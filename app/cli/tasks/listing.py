@@ -177,6 +177,8 @@ class _Read:
     kept: Sequence[VersionRow]
     measured: dict[str, Sequence[EvalRow]]
     """Of an evaluation: the rows of each version, by the words of the task file."""
+    precision: str
+    """In which precision the newest engine samples and trains, in words."""
 
 
 def _read(home: Home, args: argparse.Namespace) -> _Read:
@@ -200,6 +202,7 @@ def _read(home: Home, args: argparse.Namespace) -> _Read:
             reader.rewards(task.id, policy=policy),
             reader.versions(task.id, kept=True),
             {words: reader.evals(task.id, words) for words in config.get("versions", ())},
+            engine.precision if (engine := reader.engine()) else "",
         )
 
 
@@ -209,7 +212,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
     from ...words.lost import lost_words
     from ...words.metrics import all_in_order, newest_text, value_text
     from ...words.scores.measured import component_lines, held_out_lines, shares_of
-    from ...words.tasks import MENDED, shown_reason
+    from ...words.tasks import MENDED, limits, shown_reason
 
     task, own, evals, kept = read.task, read.own, read.evals, read.kept
     measures = read.newest.metrics if read.newest else {}
@@ -230,6 +233,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
         *(("policy", _policy(each, task.steps)) for each in task.policies),
         ("shown", f"{read.policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
         _made(task, own),
+        ("precision", line(read.precision) if read.newest or task.state == "running" else ""),
         ("epoch", newest_text("epoch", measures) if read.newest else ""),
         ("reward", f"{score(own.reward)}  {sparkline(read.rewards, 40)}".rstrip()),
         ("held-out", scores_in_words(evals)),
@@ -242,6 +246,7 @@ def _fields(read: _Read, serving: bool) -> list[tuple[str, str]]:
         ("on disk", f"{len(kept)} version{'s' * (len(kept) > 1)}, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", value_text("staleness", own.staleness)),
         ("tokens", count(own.tokens)),
+        ("limits", limits(read.config)),
         ("running time", duration(task.seconds)),
         *((_metric(name), newest_text(name, measures)) for name in all_in_order(measures)),
     ]

@@ -31,7 +31,7 @@ from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
 PREFIX = ".marlaas-backup-"
 """Prefix of the folder in which a backup is made; the next backup there removes those that a killed one left."""
 SNAPSHOTS = "scratch/snapshots"
-_MEASURED = ("rates.json", "speeds.json")
+_MEASURED = ("rates.json", "speeds.json", "compared.json")
 _NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "engine.lock", *_MEASURED}) | {
     "cluster.token",  # a secret of the machines, and not of this home
     "node.lock",

@@ -16,7 +16,7 @@ from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import plan_of, with_sampler
 from marlaas.engine.home import Home, Settings, load_settings
-from marlaas.engine.spec import parse
+from marlaas.engine.spec import BaseTraits, bounded, by_base, parse
 from marlaas.engine.store import PastRun, Submission
 from marlaas.engine.submission import TaskEstimate, environments_of, estimate_task, rough_time, together
 
@@ -115,7 +115,8 @@ def _roughly(
     say: Callable[[str], None] | None,
 ) -> TaskEstimate:
     """The same estimate with a rough time, where one can be measured."""
-    spec = parse(submission.config, submission.name)
+    traits = BaseTraits(base.config.hidden_size, base.config.context_length)
+    spec = bounded(by_base(parse(submission.config, submission.name), traits), traits)
     first, *_ = environments_of(submission)
     shape = episode_shape(home, base, first.name, first.config, first.data)
     speed = base_speed(home, base, settings, say) if shape else None

@@ -22,7 +22,7 @@ from marlaas.engine.base import BaseModel, parameters
 from marlaas.engine.daemon import control
 from marlaas.engine.devices import available_memory, own_cores
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.fleet import is_small, plan_of, with_sampler
+from marlaas.engine.fleet import Copy, is_small, plan_of, with_sampler
 from marlaas.engine.home import BUNDLED_PLUGINS, Home, Settings, load_settings
 from marlaas.engine.submission import BaseSpeed, EpisodeShape
 from marlaas.plugins.messages import Ask
@@ -149,7 +149,7 @@ async def _measured(base: BaseModel, settings: Settings) -> BaseSpeed | None:
     memory = plan_of(base, settings, available_memory(settings.resources.memory))
     with TemporaryDirectory(prefix="marlaas-speed-", ignore_cleanup_errors=True) as folder:
         home = Home(Path(folder, "home")).create()
-        plans = {memory.weights: memory}
+        plans = {Copy("torch", memory.weights): memory}
         async with aclosing(try_base(base, home, settings, Renderer(base.path), plans)) as found:
             async for one in found:
                 return speed_of(one.trial)

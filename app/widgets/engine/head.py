@@ -1,4 +1,4 @@
-"""The engine in two lines: whether it serves, since when, on which base, what is unusual; and what a stop costs."""
+"""The engine in three lines: state, base, precision, what is unusual; and what a stop costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HINTS = {
 
 
 def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float, width: int) -> list[Line]:
-    """Two lines; ``unfinished`` is the number of tasks that an engine would work on."""
+    """Up to three lines; ``unfinished`` is the number of tasks that an engine would work on."""
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
     yielding = yielding_of(engine) if alive.alive else None
     yields = yielding is not None and yielding.holds
@@ -28,8 +28,8 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     if engine is not None:
         known = [
             f"{'· running for' if yields else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
-            f"base {line(engine.base, 40)}",
-            f"sampler {line(engine.sampler, 20)}" if engine.sampler else "",
+            f"base {line(engine.shown_base, 40)}",
+            f"sampler {line(engine.sampler, 20)}" if engine.sampler and not engine.precision else "",
             f"process {engine.pid}" if serves else "",
         ]
         facts = " · ".join(fact for fact in known if fact)
@@ -42,7 +42,9 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     state = line(engine.state, 12) if engine is not None and alive.alive and not yields else alive.text
     joint = " · " if facts and not serves else " "
     first: Line = ((f"{mark} {state}", f"bold {style}"), (f"{joint}{facts}", "$text-muted"))
-    return [first, ((second, "$text-warning"),)] if second else [first]
+    precision = line(engine.precision, width) if engine is not None and serves else ""
+    more = ((precision, "$text-muted"), (second, "$text-warning"))
+    return [first, *((each,) for each in more if each[0])]
 
 
 def stop_question(running: int, now: Mapping[str, StageSample]) -> str:

@@ -96,6 +96,6 @@ def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) ->
         state = engine.state
         if state != "stopped" and not (place == 0 and alive):
             state = "ended unexpectedly"
-        what = " · ".join(part for part in (line(engine.base, 30), line(engine.sampler, 12)) if part)
+        what = " · ".join(part for part in (line(engine.shown_base, 30), line(engine.sampler, 12)) if part)
         rows.append((str(engine.incarnation), state, ago(engine.started, now), lived, what))
     return table(("engine", "state", "started", "lived", "base"), rows, (-6, 20, 18, 14, 30), width)

@@ -203,6 +203,16 @@ TERMS = (
         source=_TALLY,
     ),
     Term(
+        "given up",
+        "groups that were begun and grew older than `max_staleness` before a step could take them (`order`)",
+        kind="metric",
+        key="given_up",
+        unit="count",
+        healthy="a third of `groups_per_step` or less",
+        otherwise="raise `max_staleness`, or set `redundant` under [train]",
+        source="engine/run/policy_learner.py",
+    ),
+    Term(
         "dropped",
         "share of the members begun that were cancelled, as others of their group were first (`redundant`)",
         kind="metric",

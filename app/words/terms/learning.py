@@ -74,7 +74,8 @@ TERMS = (
     ),
     Term(
         "KL",
-        "distance to the base, in nats per token; only where the task has a KL term",
+        'distance to the base, or with `kl_reference = "start"` to the start version, in nats per token; only with a KL'
+        " term",
         names=("kl divergence", "divergence"),
         kind="metric",
         key="kl",
@@ -169,7 +170,7 @@ TERMS = (
         names=("gradient norm",),
         kind="metric",
         key="grad_norm",
-        healthy="about the same from step to step",
+        healthy="about the same from step to step; 0 where no group has a signal, and the adapter then stays as it is",
         otherwise="where it is always above `clip_norm`, every step is clipped: raise `clip_norm`, or take a smaller"
         " learning rate",
         formula="√Σ g² over all of the adapter's matrices",

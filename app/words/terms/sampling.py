@@ -19,7 +19,7 @@ TERMS = (
     ),
     Term(
         "followed",
-        "share of the trainer's last change that arrived in the sampler",
+        "share of the trainer's change that arrived in the sampler",
         kind="metric",
         key="followed",
         old=("gap_followed",),
@@ -31,12 +31,12 @@ TERMS = (
     ),
     Term(
         "resolved",
-        "1 where the step moved the policy enough to tell its versions apart",
+        "1 if the policy has moved enough to tell the new version from the one it is compared with",
         kind="metric",
         key="resolved",
         old=("gap_resolved",),
-        healthy="1; 0 where the learning rate is very small",
-        otherwise="nothing: followed is then not known, and the checksum alone says what is served",
+        healthy="1; in part 0 if the learning rate is small or `weights` are coarse: the changes of such steps add up",
+        otherwise="nothing: followed is then not known, and only the checksum proves what is served",
         source="engine/run/serving/canary.py",
     ),
     Term(

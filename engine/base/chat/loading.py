@@ -10,29 +10,40 @@ from ...errors import BaseModelError
 from .template import FILE, ChatTemplate
 from .vetting import vet
 
-SETTINGS = "tokenizer_config.json"
+SETTINGS, TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+FURTHER = "additional_chat_templates"
+PROCESSOR = "chat_template.json"
+"""A file of older processors, which transformers' tokenizers do not read."""
 
 
 def load_template(folder: Path) -> ChatTemplate:
-    """Read ``chat_template.jinja``, or ``chat_template`` in ``tokenizer_config.json``.
+    """Read ``chat_template.jinja`` and ``additional_chat_templates``, else ``tokenizer_config.json``.
 
-    Of several templates ``default`` is taken, and ``tool_use`` where there are tools. Raises ``BaseModelError``.
+    As transformers does, of several templates ``default`` is taken, and ``tool_use`` where there are tools. Raises
+    ``BaseModelError``.
     """
     settings = read_settings(folder)
+    if "added_tokens_decoder" not in settings:
+        settings |= read_settings(folder, TOKENS)
     file = folder / FILE
-    try:
-        source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
-    except (OSError, ValueError) as error:
-        raise BaseModelError(f"cannot be read: {error}.", where=str(file)) from error
+    source = _text(file) if file.exists() else settings.get("chat_template")
     name = FILE if file.exists() else f"chat_template in {SETTINGS}"
     named: dict[str, Any] = {}
     if isinstance(source, list):
         named = {str(each.get("name")): each.get("template") for each in source if isinstance(each, dict)}
+    elif isinstance(source, dict):
+        named = source
+    further = {path.stem: path for path in (folder / FURTHER).glob("*.jinja")}
+    if further:  # files take the place of what tokenizer_config.json has, but for a default that they lack
+        named = {"default": named.get("default", source)} | {stem: _text(path) for stem, path in further.items()}
+    if named:
         source = named.get("default")
     if not isinstance(source, str):
         raise BaseModelError(
             f"the base model has no chat template{' named default' if named else ''}.",
-            "Add a chat_template.jinja, or use an instruct model.",
+            f"Copy the template in {PROCESSOR} into a file {FILE}."
+            if (folder / PROCESSOR).exists()
+            else "Add a chat_template.jinja, or use an instruct model.",
             where=str(folder),
         )
     with_tools = named.get("tool_use")
@@ -40,6 +51,13 @@ def load_template(folder: Path) -> ChatTemplate:
     tokens = {key: value for key, value in tokens.items() if value}
     vet([text for text in (source, with_tools) if isinstance(text, str)], tokens, name)
     return ChatTemplate(source, tokens, name, with_tools if isinstance(with_tools, str) else None)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise BaseModelError(f"cannot be read: {error}.", where=str(file)) from error
 
 
 def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -36,9 +37,20 @@ CALL = 10
 LONGEST = 1 << 18
 """The most characters of a template; those of models have some thousands."""
 LONGEST_RANGE = 1 << 17
-_GLOBALS = ("dict", "namespace")
+_GLOBALS = ("dict", "namespace", "cycler", "joiner")
 _NO_FILTERS = ("filesizeformat", "pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr")
 """Filters that are left out: they are made for web pages, and their cost does not follow from their arguments."""
+
+
+class Generation(Extension):
+    """transformers' ``{% generation %} … {% endgeneration %}`` around assistant turns; renders what is inside."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """As there, names that are set inside are not known outside."""
+        line = next(parser.stream).lineno
+        return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -50,7 +62,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            extensions=[loopcontrols],
+            extensions=[Generation, loopcontrols],
             optimized=False,
             finalize=lambda value: self._weighed(value),
         )

@@ -53,6 +53,7 @@ class ChatTemplate:
         Raises ``BaseModelError`` where the template refuses, for example two user turns in a row.
         """
         values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        values["documents"] = None
         if thinking is not None:
             values[SWITCH] = thinking
         size = sum(len(message["content"]) for message in messages)

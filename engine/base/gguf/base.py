@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import BaseModelError
 from ..model import BaseModel
+from ..modules import tensor_shapes
 from ..rope import llama3_divisors, rope_fields
 from ..weights import Weights
 from .file import Entry, Fields, write_gguf
@@ -71,15 +72,11 @@ def base_fields(base: BaseModel, half: bool) -> Fields:
 def base_entries(base: BaseModel, names: GgufNames, half: bool) -> Iterator[Entry]:
     """Every tensor under llama.cpp's name, in llama.cpp's row order."""
     config, weights = base.config, Weights(base.weight_files)
-    if not config.tie_word_embeddings:
-        weights.shape("lm_head.weight")  # raises if it is missing: llama.cpp would use the embedding instead
     divisors = llama3_divisors(config)
     if divisors is not None:
         yield Entry("rope_freqs.weight", divisors.shape, lambda: divisors)
-    for name in weights:
+    for name in tensor_shapes(config):
         module, _, kind = name.rpartition(".")
-        if (module == "lm_head" and config.tie_word_embeddings) or kind == "inv_freq":
-            continue  # a copy of the embedding, or computed from the configuration
         if kind == "bias" and config.architecture == "qwen3":
             raise BaseModelError(f"The base has {name}, but llama.cpp's architecture qwen3 has no biases.")
         shape = weights.shape(name)

@@ -22,15 +22,7 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
     Raises ``BaseModelError`` for a file that is not a complete GGUF file, not a model, or a model of other sizes.
     """
     header = read_header(path)
-    if header.number("split.count") > 1:
-        raise BaseModelError(
-            f"is one of {header.number('split.count')} parts of a GGUF file.",
-            "Merge them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf` and name the whole file.",
-            where=str(path),
-        )
-    kind = header.fields.get("general.type", "model")
-    if kind != "model":
-        raise BaseModelError(f"the GGUF file holds no model: its type is {kind}.", where=str(path))
+    check_kind(header, path)
     architecture = str(header.fields.get("general.architecture", ""))
     names = names_in(architecture, config)
     for word, theirs, ours in _differences(header, architecture, config):
@@ -40,6 +32,25 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
             where=str(path),
         )
     return names
+
+
+def check_kind(header: GgufHeader, path: Path) -> None:
+    """Raise ``BaseModelError`` for a part of a split file, and for a file that holds no language model."""
+    kind, architecture = (str(header.fields.get(f"general.{key}", "model")) for key in ("type", "architecture"))
+    if architecture == "clip" or kind == "mmproj":
+        raise BaseModelError(
+            "the GGUF file holds the part of a model that reads pictures (mmproj).",
+            "Name the file of its language model.",
+            where=str(path),
+        )
+    if header.number("split.count") > 1:
+        raise BaseModelError(
+            f"is one of {header.number('split.count')} parts of a GGUF file.",
+            "Merge them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf` and name the whole file.",
+            where=str(path),
+        )
+    if kind != "model":
+        raise BaseModelError(f"the GGUF file holds no model: its type is {kind}.", where=str(path))
 
 
 def plain_layers(path: Path, names: GgufNames) -> bool:

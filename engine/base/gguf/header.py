@@ -1,16 +1,19 @@
-"""Reads the header of a GGUF file: fields, shapes, and how long the file must be.
+"""Reads the header of a GGUF file: fields, and shape, type and place of every tensor.
 
 Format: magic, version, counts, then keys with typed values, then names, shapes, types and offsets of the tensors; see
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf package's own reader takes seconds for a tokenizer
-of 150,000 entries; here lists are skipped.
+of 150,000 entries; here lists are skipped unless they are asked for.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from ...errors import BaseModelError
 
@@ -19,6 +22,7 @@ Value = str | int | float | bool
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The format's numbers for types, as format characters of ``struct``."""
 STRING, LIST = 8, 9
+VERSIONS = (2, 3)
 MOST_AXES = 4
 """The most dimensions of a tensor."""
 LONGEST = 1 << 24
@@ -35,6 +39,15 @@ class GgufHeader:
     """The shape of each tensor as in numpy: the last axis is contiguous."""
     size: int
     """Bytes of the complete file."""
+    places: dict[str, tuple[int, int]]
+    """The number of each tensor's type in ``GGMLQuantizationType``, and the byte at which its data begin."""
+    lists: dict[str, list[Any]]
+    """The lists that were asked for, of those that the file has."""
+
+    @property
+    def parameters(self) -> int:
+        """The number of the model's parameters."""
+        return sum(prod(shape) for name, shape in self.shapes.items() if not name.startswith("rope_"))
 
     def number(self, key: str) -> int:
         """The integer under ``key``; 0 where there is none."""
@@ -42,13 +55,19 @@ class GgufHeader:
         return int(value) if isinstance(value, int) else 0
 
 
-def read_header(path: Path) -> GgufHeader:
-    """Read the header. Raises ``BaseModelError`` for what is no GGUF file, or one that ends too early."""
+def read_header(path: Path, lists: Collection[str] = ()) -> GgufHeader:
+    """Read the header, with the ``lists`` under these keys. Raises ``BaseModelError`` for what is no GGUF file, or one
+    that ends too early."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            if data[:4] != b"GGUF" or int.from_bytes(data[4:8], "little") not in (2, 3):
-                raise BaseModelError("is no GGUF file that llama.cpp reads today.", where=str(path))
-            header, length = _Cursor(data).header(), len(data)
+            if data[:4] != b"GGUF":
+                raise BaseModelError("is no GGUF file: it does not begin with these four letters.", where=str(path))
+            if (version := int.from_bytes(data[4:8], "little")) not in VERSIONS:
+                big = int.from_bytes(data[4:8], "big") in VERSIONS
+                kind = "for big-endian processors" if big else f"of version {version}"
+                hint = "marlaas and llama.cpp read versions 2 and 3, little-endian: take a newer file."
+                raise BaseModelError(f"is a GGUF file {kind}.", hint, where=str(path))
+            header, length = _Cursor(data, lists).header(), len(data)
     except FileNotFoundError as error:
         raise BaseModelError(f"There is no GGUF file {path}.") from error
     except OSError as error:
@@ -71,9 +90,10 @@ def read_header(path: Path) -> GgufHeader:
 class _Cursor:
     """Reads values from bytes, one after another. Raises ``struct.error`` past the end."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap, lists: Collection[str]) -> None:
         self._data = data
         self._at = 8
+        self._wanted, self._lists = lists, dict[str, list[Any]]()
 
     def header(self) -> GgufHeader:
         from gguf import (
@@ -83,24 +103,31 @@ class _Cursor:
 
         count, fields = self._scalar("Q"), {}
         for _ in range(self._scalar("Q")):
-            key, value = self._string(), self._value(self._scalar("I"))
+            key = self._string()
+            value = self._value(self._scalar("I"), key)
             if value is not None:
                 fields[key] = value
-        shapes, end = {}, 0
+        known = {int(kind) for kind in GGMLQuantizationType}
+        shapes, places, end = {}, dict[str, tuple[int, int]](), 0
         for _ in range(count):
             name = self._string()
             shape = tuple(self._scalar("Q") for _ in range(self._axes()))
             kind, offset, elements = self._scalar("I"), self._scalar("Q"), 1
             for axis in shape:
                 elements *= axis
-            shapes[name] = shape[::-1]
+            shapes[name], places[name] = shape[::-1], (kind, offset)
+            if kind not in known:
+                raise BaseModelError(
+                    f"the tensor {name} is of the type {kind}, which the gguf package does not know.", "Upgrade gguf."
+                )
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
             end = max(end, offset + elements // block * size)
         alignment = fields.get("general.alignment", 32)
         if not isinstance(alignment, int) or not 0 < alignment < 1 << 32:
             raise ValueError("no alignment")
         start = -(-self._at // alignment) * alignment
-        return GgufHeader(fields, shapes, start + end)
+        places = {name: (kind, start + offset) for name, (kind, offset) in places.items()}
+        return GgufHeader(fields, shapes, start + end, places, self._lists)
 
     def _axes(self) -> int:
         count = self._scalar("I")
@@ -108,14 +135,17 @@ class _Cursor:
             raise ValueError("no shape")
         return count
 
-    def _value(self, kind: int) -> Value | None:
+    def _value(self, kind: int, key: str = "") -> Value | None:
         if kind == STRING:
             return self._string()
         if kind != LIST:
             value: Value = self._scalar(SCALARS[kind])
             return value
         kind, count = self._scalar("I"), self._scalar("Q")
-        if kind in SCALARS:
+        if key in self._wanted and count <= LONGEST:
+            scalar = SCALARS.get(kind)
+            self._lists[key] = [self._scalar(scalar) if scalar else self._string() for _ in range(count)]
+        elif kind in SCALARS:
             self._skip(count * struct.calcsize(SCALARS[kind]))
         else:
             for _ in range(count):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base import BFLOAT16, SAMPLERS, Wanted
+from ...base import BFLOAT16, GGUF, SAMPLERS, Wanted
 from ...devices import Cpu, Place, SamplerAssignment, Sharing, TrainerAssignment
 from .beside import Beside
 from .cards import Card
-from .processor import processor_precision, processor_sampler, rounds
+from .processor import best, copies, processor_precision
 from .room import chosen
 from .sharing import Way
-from .wishes import Choices, Times
+from .wishes import Choices, Copy, Times
 
 TRAINER = "training"
 
@@ -21,10 +21,12 @@ def processor_sampler_assignment(
     where: Place, wanted: Wanted, choices: Choices, times: Times, cpu: Cpu
 ) -> SamplerAssignment:
     """The only sampler, on the processor ``cpu``."""
-    rounded = rounds(wanted, choices, cpu)
-    kind = processor_sampler(wanted, choices, times, rounded)
-    half = rounded and BFLOAT16 in SAMPLERS[kind].weights
-    return SamplerAssignment("rollout", kind, where, weights=BFLOAT16 if half else "")
+    available = copies(wanted, choices, cpu)
+    free = {*available, Copy("llama.cpp", GGUF)} if len(available) > 1 else ()
+    measured = [one for one in times.copies if one.copy in free]
+    kind, weights = best(measured).copy if measured else available[0]
+    named = measured or weights == BFLOAT16
+    return SamplerAssignment("rollout", kind, where, weights=weights if named else "")
 
 
 def processor_trainer_assignment(where: Place, cpu: Cpu, wanted: Wanted, choices: Choices) -> TrainerAssignment:

@@ -13,7 +13,7 @@ from ...base import FLOAT, SAMPLERS, Wanted
 from ...devices import Cpu, Machine, Place, SamplerKind
 from .cards import Card
 from .limits import least_beside
-from .processor import halves, processor_sampler
+from .processor import copies, halves
 from .room import CROWD, llama_room
 from .speed import rates_of_cores, sampled_per_second
 from .wishes import Choices, Times, Wishes
@@ -46,7 +46,8 @@ def beside(
     """What the processor does beside the cards ``on``, each of which samples; ``trains``: whether it trains, too."""
     if not on or wishes.beside is False:
         return Beside()
-    kind = processor_sampler(wanted, replace(choices, sampler=choices.beside or "auto"), times)
+    unrated = replace(machine.cpu, rates=None)  # copies are not measured next to cards
+    kind = copies(wanted, replace(choices, sampler=choices.beside or "auto"), unrated)[0].sampler
     place, rest = halves(machine.cpu)
     gain = _gain(machine.cpu, len(place.cores), kind, on, wanted)
     if wishes.beside:
@@ -64,7 +65,7 @@ def _gain(cpu: Cpu, cores: int, kind: SamplerKind, on: Sequence[Card], wanted: W
     if cpu.rates is None or any(card.gpu.rates is None for card in on):
         return None
     rates = rates_of_cores(cpu, cores)
-    room = llama_room(wanted, "q8_0")
+    room = llama_room(wanted, "f16")
     weights = room.weights if SAMPLERS[kind].gguf else FLOAT * wanted.parameters
     own = sampled_per_second(rates, wanted.parameters, weights, ROWS, room.each)
     return own / sum(_speed(card, wanted) for card in on)

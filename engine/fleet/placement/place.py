@@ -206,6 +206,7 @@ def _on_processor(
         before = (*before, reasons.no_cards())
     said = (
         reasons.on_processor(sampler, "Sampling", machine.cpu),
+        *reasons.measured(times.copies if sampler.weights else ()),
         reasons.on_processor(trainer, "Training"),
         *reasons.bfloat16(trainer, machine.cpu, wanted, choices),
     )

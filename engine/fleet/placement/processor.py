@@ -8,12 +8,16 @@ from itertools import pairwise
 from ...base import BFLOAT16, FLOAT, SMALL, BaseConfig, Wanted, unsupported
 from ...devices import Cpu, Place, Placement, Precision, SamplerAssignment, SamplerKind, TrainerAssignment
 from ...home import RolloutSettings
-from .wishes import Choices, Times
+from .wishes import Choices, Copy, CopySpeed
 
 BFLOAT16_FROM = 2.0
 """How many times as fast as float32 a processor must multiply bfloat16 for a large base to be trained and sampled in
 it. Those with AMX reach 5 to 8; without such instructions it is slower than float32. Training then takes half of the
 time or less (measured on bases 256 to 896 wide, with a gain of 7: 0.33 to 0.53 of it)."""
+MODEST = 4 * SMALL
+"""Bytes of float32 weights up to which torch in float32 is a candidate, too: 67 million parameters."""
+SLOWER = 1.15
+"""How many times as long as the fastest copy a more exact one may take; a difference below is noise, or not felt."""
 
 
 def is_small(parameters: int) -> bool:
@@ -21,31 +25,35 @@ def is_small(parameters: int) -> bool:
     return FLOAT * parameters <= SMALL
 
 
-def rounds(wanted: Wanted, choices: Choices, cpu: Cpu) -> bool:
-    """Whether the torch sampler would keep this base in bfloat16 on this processor: where the settings say so, or where
-    they leave it open and that is faster than float32 and than llama.cpp's eight bits."""
-    if choices.weights != "auto":
-        return choices.weights == BFLOAT16
-    fast = cpu.rates is not None and cpu.rates.gain >= BFLOAT16_FROM
-    return fast and not is_small(wanted.parameters) and not unsupported(wanted.config)
+def copies(wanted: Wanted, choices: Choices, cpu: Cpu) -> tuple[Copy, ...]:
+    """The copies of the base that the sampler on this processor may keep. The first is used until they are measured.
 
-
-def processor_sampler(wanted: Wanted, choices: Choices, times: Times, rounded: bool = False) -> SamplerKind:
-    """The sampler that is named, else the one that was measured to be faster, else the usual one.
-
-    ``rounded``: whether torch would keep the base in bfloat16 (``rounds``). It is then the usual one: with 64
-    conversations it is several times as fast as llama.cpp.
+    llama.cpp's f16 is the usual one of a large base. torch in bfloat16 comes first on processors that multiply bfloat16
+    fast: with 64 conversations it is then several times as fast as llama.cpp.
     """
-    if choices.sampler == "vllm":
-        return "vllm"
-    if choices.sampler == "torch" or (choices.sampler == "auto" and choices.weights == BFLOAT16):
-        return "torch"
-    if choices.sampler == "llama.cpp" or choices.llama or unsupported(wanted.config):
-        return "llama.cpp"
-    measured = dict(times.samplers)
-    if "torch" in measured and "llama.cpp" in measured:
-        return "torch" if measured["torch"] > measured["llama.cpp"] else "llama.cpp"
-    return "torch" if rounded else usual_sampler(wanted.config, wanted.parameters)
+    kind, weights, able = choices.sampler, choices.weights, not unsupported(wanted.config)
+    small = is_small(wanted.parameters)
+    fast = cpu.rates is not None and cpu.rates.gain >= BFLOAT16_FROM and not small and able
+    rounded = (Copy("torch", BFLOAT16),) if weights == BFLOAT16 or (weights == "auto" and fast) else ()
+    exact = (Copy("torch", "f32"),)
+    if kind == "vllm":
+        return (Copy("vllm", "f32"),)
+    if kind == "torch" or (kind == "auto" and weights == BFLOAT16):
+        return rounded if weights == BFLOAT16 else rounded + exact
+    if choices.llama or weights != "auto":
+        return (Copy("llama.cpp", ""),)
+    if small:
+        return exact if kind == "auto" and able else (Copy("llama.cpp", "f32"),)
+    llama = (Copy("llama.cpp", "f16"), Copy("llama.cpp", "q8_0"))
+    if kind == "llama.cpp" or not able:
+        return llama
+    return rounded + llama + (exact if FLOAT * wanted.parameters <= MODEST else ())
+
+
+def best(measured: Sequence[CopySpeed]) -> CopySpeed:
+    """The copy with the smallest gap among those that are about as fast as the fastest; at least one is measured."""
+    fastest = min(one.seconds for one in measured)
+    return min((one for one in measured if one.seconds <= SLOWER * fastest), key=lambda one: (one.gap, one.seconds))
 
 
 def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
@@ -54,7 +62,7 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
     That is torch for bases up to ``SMALL`` that it can compute. One pass over the rows of all versions is then 1.8 to 5
     times as fast as a call of llama.cpp for each, and 1.3 to 1.8 times where that keeps weights of eight bits (bases of
     5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
-    Larger bases gain by llama.cpp's eight-bit weights, unless the processor is fast in bfloat16 (``rounds``).
+    Copies of larger bases are measured (``copies``).
     """
     return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
 

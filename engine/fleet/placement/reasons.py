@@ -9,10 +9,10 @@ from ...devices import Cpu, Machine, SamplerAssignment, Software, TrainerAssignm
 from .beside import LEAST_GAIN, Beside
 from .cards import Card
 from .division import Division
-from .processor import BFLOAT16_FROM, decides_precision
+from .processor import decides_precision
 from .room import chosen
 from .sharing import Way
-from .wishes import Choices, Times, Wishes
+from .wishes import Choices, CopySpeed, Times, Wishes
 from .words import SHARED, card, cards, cores, size, times
 
 BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}
@@ -40,16 +40,23 @@ def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str, 
         gain = f", which this processor multiplies {times(rates.gain)} as fast as float32" if rates else ""
         return f"{stage} takes {cores(assignment.place)}, with the torch sampler over the base in bfloat16{gain}."
     with_ = (
-        f"with {_kind(assignment.kind)}"
+        f"with {_kind(assignment.kind)}{f' over the base in {assignment.weights}' if assignment.weights else ''}"
         if isinstance(assignment, SamplerAssignment)
         else f"over the base in {BASES[assignment.precision]}"
     )
     return f"{stage} takes {cores(assignment.place)}, {with_}."
 
 
+def measured(copies: Sequence[CopySpeed]) -> Iterator[str]:
+    """What decided about the sampler's copy of the base."""
+    if len(copies) > 1:
+        figures = "; ".join(f"{one.copy} {one.seconds:.2g} s, gap {one.gap:.2g}" for one in copies)
+        yield f"Sampling for a step of the default task was measured here: {figures}."
+
+
 def no_room() -> str:
-    """Why the sampler does not keep a base in bfloat16 on a processor that is fast in it."""
-    return "In bfloat16 on torch sampling would be faster, but there is too little memory for that beside training."
+    """Why the sampler does not keep the copy that would be best on this processor."""
+    return "The best copy of the base for sampling here needs more memory than training leaves; a smaller one is used."
 
 
 def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: Choices) -> Iterator[str]:
@@ -65,11 +72,11 @@ def bfloat16(assignment: TrainerAssignment, cpu: Cpu, wanted: Wanted, choices: C
             " the address space (`ulimit -v`) rules out."
         )
         return
-    fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
     if assignment.precision == "bf16":
+        fast = f"this processor multiplies bfloat16 {times(cpu.rates.gain)} as fast as float32"
         yield f"The trainer's base is in bfloat16: {fast}."
     else:
-        yield f"The trainer's base is in float32: {fast}, and from {times(BFLOAT16_FROM)} on it would be in bfloat16."
+        yield "This processor has no fast bfloat16; the trainer uses float32."
 
 
 def samplers(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...base import BFLOAT16, SAMPLERS
 from ...devices import Gpu, Machine, SamplerKind, Sharing, Software
@@ -178,6 +179,29 @@ class Choices:
     """Ways of sharing a card that failed when the workers were started."""
 
 
+class Copy(NamedTuple):
+    """How a sampler on the processor keeps the base."""
+
+    sampler: SamplerKind
+    weights: str
+    """The precision, one of ``base.precision.BITS``; empty: as the settings say."""
+
+    def __str__(self) -> str:
+        """In words."""
+        return f"{self.sampler} {self.weights}".strip()
+
+
+@dataclass(frozen=True)
+class CopySpeed:
+    """A copy as it was measured on this processor."""
+
+    copy: Copy
+    seconds: float
+    """Seconds of sampling for a step of the default task."""
+    gap: float
+    """Mean difference between the sampler's and the trainer's log-probabilities, nats."""
+
+
 @dataclass(frozen=True)
 class Times:
     """How long one card takes at each stage for a trained token, in any unit.
@@ -191,8 +215,8 @@ class Times:
     measured: bool = False
     beside: bool = False
     """Whether these are what is left for one node, beside what others do."""
-    samplers: Sequence[tuple[SamplerKind, float]] = ()
-    """Tokens a second that kinds of sampler were measured to reach on this processor, for this base."""
+    copies: Sequence[CopySpeed] = ()
+    """The copies of this base that were measured on this processor."""
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` where a stage takes no time."""

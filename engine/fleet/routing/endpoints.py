@@ -14,7 +14,7 @@ from ...home import Settings
 from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
 from ..placement.speed import rates_of, rates_of_cores
 from ..tolerance import Tolerance, tolerance_of
-from ..worker_specs import of_kind, stored_as
+from ..worker_specs import of_assignment, stored_as
 from .assignment import TokenCosts
 from .token_costs import CostMeter, guessed
 
@@ -180,7 +180,7 @@ def precision(
     trainer: TrainerAssignment | None = None,
 ) -> tuple[str, Tolerance]:
     """How a sampler keeps the base's matrices, and how far it may therefore be from the trainer."""
-    own = of_kind(settings, assignment.kind)
+    own = of_assignment(settings, assignment)
     stored = stored_as(base, own, memory)
     exact = not assignment.place.gpus and (trainer is None or (trainer.precision == "f32" and not trainer.place.gpus))
     return stored, tolerance_of(own.rollout, stored, exact)

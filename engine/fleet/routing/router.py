@@ -15,7 +15,7 @@ from ...clock import monotonic
 from ...errors import Fruitless, WorkerDied
 from ...fairness import Mix
 from ...rollout import EPISODES, SamplerEndpoint
-from ...spec import ONLY, TaskSpec, agent_map_of, spec_of
+from ...spec import ONLY, TaskSpec, agent_map_of, as_number, spec_of
 from .assignment import Demand, Share, TokenCosts, busy_seconds, guess, mean_of, place, route
 
 AGAIN = 2.0
@@ -217,7 +217,7 @@ def _key(task: int, policy: str) -> str:
 
 def _guessed(task: int, routed: _Routed, usual: Demand | None) -> list[Demand]:
     """What each of a task's policies may ask for."""
-    reply, only = routed.spec.sampling.max_tokens, routed.only
+    reply, only = as_number(routed.spec.sampling.max_tokens), routed.only
     return [guess(_key(task, policy), PROMPT, reply, usual, only, bool(only)) for policy in routed.policies]
 
 

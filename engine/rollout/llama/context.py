@@ -32,6 +32,13 @@ FREE = 0.7
 log = logging.getLogger(__name__)
 
 
+def give_back() -> None:
+    """Give freed memory back to the system: glibc would keep what lies between blocks that are still in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 class NoRoom(BaseModelError):
     """A context of that size could not be allocated."""
 
@@ -182,6 +189,8 @@ class LlamaContext:
             taken = _taken_over(buffer, self._head, self._room - before[0])
             if not self._restore(sequence, taken, size + len(taken) - len(buffer)):
                 raise RuntimeError(f"llama.cpp could not take over what sequence {sequence} holds{last_errors()}")
+        del states
+        give_back()
         return done
 
     def _at(self, sequences: Any) -> Any:

@@ -11,6 +11,7 @@ from ...devices import LentCores, Loan
 from ..batching.pace import Pace, pace_of
 from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .base_file import base_file
+from .context import give_back
 from .model import ALL
 from .opening import Opened, fewer, open_base
 
@@ -70,6 +71,7 @@ class LlamaSampler(BatchingSampler):
         half = halves_memory(weights, bool(gguf))
         opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, first + SPARE, half)
         llama = opened.context
+        give_back()  # what writing the file and loading it took
         pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
         cores = LentCores(loan) if loan else None
         super().__init__(model, llama, length, pace, cores=cores, first=0 if opened.layers else first)

@@ -17,10 +17,11 @@ from typing import cast
 
 from ...errors import Replaced
 from ...fleet import Services
-from ...spec import ONLY, AgentMap, NamedPolicySpec, TaskSpec
+from ...spec import ONLY, AgentMap, NamedPolicySpec, TaskSpec, by_base
 from ...store import Version
 from ...trajectories import Split
 from ..environment import History, TaskEnvironment
+from ..first_replies import keep_numbers
 from ..preflight import check_room, check_servable, join_router
 from ..recovery import set_leftovers_aside
 from ..selfplay.frozen_policies import FrozenPolicies
@@ -36,7 +37,8 @@ class EvalRun:
     def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[EvalRun], None]) -> None:
         self._services = services
         self._task = task
-        self._spec = spec
+        self._submitted = spec
+        self._spec = spec = by_base(spec, services.traits)
         self._started = started
         versions = services.store.versions
         self._policies = {
@@ -69,6 +71,7 @@ class EvalRun:
         check_room(services.shortage)
         await self._environment.check()
         check_servable(self._spec, services)
+        await keep_numbers(services, self._task, self._submitted, self._spec, "by its base")
         try:
             await join_router(services, self._task, self._spec, list(self._policies.values()))
             if self._folder.is_dir():  # there is one while files are served that are written for that

@@ -34,6 +34,14 @@ class Wanting(Protocol):
     def spec(self) -> TaskSpec:
         """The task as this policy sees it."""
 
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest version whose groups its next step may consume."""
+
+    @property
+    def attempts(self) -> set[Attempt]:
+        """Those that are being played for it."""
+
 
 class Put(Protocol):
     """Takes a group that has closed."""
@@ -68,7 +76,7 @@ class Tally:
         return replace(self, lost=self.lost + lost, replayed=self.replayed + replayed)
 
 
-@dataclass
+@dataclass(eq=False)
 class Attempt:
     """An attempt at a group while it is played."""
 
@@ -88,12 +96,17 @@ class Attempt:
     play: int | None = None
     """The number of the play, once a group of it is stored."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once all groups are closed: nobody learns from what the members still do."""
+    """Set once all groups are closed or too old: nobody learns from what the members still do."""
 
     @property
     def left(self) -> list[Wanting]:
         """Those that have no group yet."""
         return [policy for policy in self.wanting if policy.name not in self.closed]
+
+    @property
+    def stale(self) -> bool:
+        """Whether a group that is left would be too old to be trained on."""
+        return any(self.match.versions[policy.name].number < policy.oldest for policy in self.left)
 
     def part(self, policy: Wanting, episodes: Sequence[Episode], tally: Tally) -> Group:
         """The group of one policy."""

@@ -142,8 +142,8 @@ class Producer:
         ``more`` is told how many members there are more to play than before: one less as each has been played and may
         only wait for its score, all anew where the number is filled again. ``put`` is given the groups that close
         before their play is over. Such a group stays, whatever becomes of the play; further attempts are made for the
-        others alone. Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves,
-        ``WorkerDied``.
+        others alone. Groups that grow too old are missing in what is returned. Raises ``Paused`` when the environment
+        keeps failing, ``Blocked`` when no version serves, ``WorkerDied``.
         """
         train = self._spec.train
         in_a_row = 0  # draws that were lost since any had rewards
@@ -166,6 +166,9 @@ class Producer:
                 self._short[where] = 0
                 self._bias.see(version, run.early.members, component.name)
                 drawing.learn(own)
+                return done
+            if run.stale:
+                run.keeper.give_up()
                 return done
             if not members or (cut and any(one.played.episode.status == "cancelled" for one in members)):
                 run.keeper.give_up()
@@ -253,8 +256,12 @@ class Producer:
         """The play of this number that an earlier run has begun, if it can go on."""
         store, names = self._services.store, [policy.name for policy in wanting]
         found = resumed(store, self._participants, self._task, number, names)
-        if found is not None and found.play.attempt and self._spec.train.sampling == "difficulty":
-            store.open_plays.drop(found.play)  # what its earlier attempts drew is not known any more
+        if found is None:
+            return None
+        # with a curriculum, what its earlier attempts drew is not known any more
+        unknown = found.play.attempt and self._spec.train.sampling == "difficulty"
+        if unknown or any(found.match.versions[policy.name].number < policy.oldest for policy in wanting):
+            store.open_plays.drop(found.play)
             return None
         return found
 
@@ -377,8 +384,8 @@ class Producer:
     ) -> list[Member]:
         """The members of one attempt at an instance, in the order in which they ended; the ``known`` ones had ended.
 
-        None at all where the prompt is held out, and where all groups are closed while some members go on, which are
-        cancelled.
+        None at all where the prompt is held out, and where all groups are closed or too old while some members go on,
+        which are cancelled.
         """
         train, held_out = self._spec.train, await self._prompts.kept_out(run.place.component, lease)
         if any(one.played.prompt in held_out for one in known.values()):
@@ -401,8 +408,14 @@ class Producer:
             with suppress(HeldOutPrompt):
                 members.extend(await play_members(plays, train.group_size, over))
 
-        with run.keeper:
-            await until_first(play(), run.over.wait())
+        for policy in run.wanting:
+            policy.attempts.add(run)
+        try:
+            with run.keeper:
+                await until_first(play(), run.over.wait())
+        finally:
+            for policy in run.wanting:
+                policy.attempts.remove(run)
         return members
 
     async def _ranked(self, members: Sequence[Member], lease: Lease) -> list[Member]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError
 from ...rollout import WHOLE, Replicas, Role, Roles, SamplingParameters, Truncation
-from ...spec import ONLY, SamplingSpec
+from ...spec import ONLY, SamplingSpec, as_number
 from ...store import Version
 
 
@@ -52,8 +52,8 @@ class Match:
                 version=version.name,
                 number=version.number,
                 temperature=temperature,
-                max_tokens=sampling.max_tokens,
-                max_episode_tokens=sampling.max_episode_tokens,
+                max_tokens=as_number(sampling.max_tokens),
+                max_episode_tokens=as_number(sampling.max_episode_tokens),
                 seed=seed,
                 thinking=sampling.thinking,
                 truncation=truncation,

@@ -10,8 +10,12 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from ...base import GGUF, BaseModel
+from ...devices import own_cores, processor_name
+from ...fleet import Copy, CopySpeed
 from ...submission import BaseSpeed
 from .step import TASK, Trial
 
@@ -42,7 +46,33 @@ def read_speed(path: Path, key: str) -> BaseSpeed | None:
 
 def write_speed(path: Path, key: str, speed: BaseSpeed, until: float | None = None) -> None:
     """Keep a speed, ``until`` a time in seconds since 1970; where the file cannot be written, it is measured again."""
-    table = _table(path) | {key: {"sampled": speed.sampled, "trained": speed.trained, "until": until}}
+    _write(path, key, {"sampled": speed.sampled, "trained": speed.trained, "until": until})
+
+
+def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:
+    """The copies of the base that were measured on this processor, with ``limit`` cores or all of them (0)."""
+    measured = _table(path).get(_copies_key(base, limit))
+    found = []
+    for row in measured if isinstance(measured, list) else ():
+        with contextlib.suppress(TypeError, ValueError):
+            sampler, weights, seconds, gap = row
+            found.append(CopySpeed(Copy(sampler, weights), float(seconds), float(gap)))
+    sound = (one for one in found if 0 < one.seconds < math.inf and one.gap >= 0)
+    return tuple(one for one in sound if base.gguf or one.copy.weights != GGUF)
+
+
+def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
+    """Keep what was measured together, unless more copies are known; arguments as of ``read_copies``."""
+    if len(measured) >= len(read_copies(path, base, limit)):
+        _write(path, _copies_key(base, limit), [(*one.copy, one.seconds, one.gap) for one in measured])
+
+
+def _copies_key(base: BaseModel, limit: int) -> str:
+    return f"{base.fingerprint} copies {len(own_cores(limit))} cores of {processor_name()}"
+
+
+def _write(path: Path, key: str, value: object) -> None:
+    table = _table(path) | {key: value}
     with contextlib.suppress(OSError):
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")

@@ -1,14 +1,16 @@
 """One step of the default task with real workers: how long it takes on this machine.
 
-Prompts are sums; replies are sampled to their full length, so the figure is that of the longest step. A slow machine is
-measured on one of the step's eight groups, and the whole is estimated from that.
+Prompts are sums; replies are sampled to their full length, so the figure is that of the longest step. On a slow machine
+a step is estimated from one of its eight groups, and from a few tokens of all its replies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -19,18 +21,30 @@ import numpy as np
 from marlaas.plugins.messages import Message
 
 from ...rollout import Renderer, Sampler, SampleRequest, SampleResult
-from ...spec import TaskSpec
+from ...spec import SamplingSpec, TaskSpec, TrainSpec, as_number
 from ...training import Trainer, TrainGroup, TrainSequence
 from ...trajectories import Tokens
 from ..stage_settings import policy_config
 
 T = TypeVar("T")
 
-TASK = TaskSpec(tenant="trial", name="trial", environment="arithmetic")
-"""The default task: 8 groups of 8, replies of up to 32 tokens."""
+TASK = TaskSpec(
+    tenant="trial",
+    name="trial",
+    environment="arithmetic",
+    train=TrainSpec(learning_rate=5e-4),
+    sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+)
+"""8 groups of 8 as by default, and replies of up to 32 tokens."""
 POLICY = "trial"
-PATIENCE = 20.0
+PATIENCE = 10.0
 """Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
+TURNS = 3
+"""How often each sampler is measured when samplers are compared; the shortest time counts."""
+BURST = 1.0
+"""Seconds that a burst of tokens should take."""
+START = 4
+"""Tokens of a burst's prompts: few, so that only decoding is measured."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +77,35 @@ class Trial:
 
 async def measure(sampler: Sampler, trainer: Trainer, renderer: Renderer, scratch: Path) -> Trial:
     """Run a step of ``TASK``, or a group of it; leaves nothing behind. Raises what the workers raise."""
+    async with _loaded((sampler,), trainer, scratch) as (version, folder):
+        sampling, sampled = await _sample(sampler, renderer, version)
+        return await _train(trainer, sampled, sampling, str(folder / "1.safetensors"))
+
+
+async def pace(
+    samplers: Sequence[Sampler], trainer: Trainer, renderer: Renderer, scratch: Path, turns: int = TURNS
+) -> list[float]:
+    """Seconds of sampling for a step of ``TASK`` with each sampler, estimated from a prompt and a burst of tokens.
+
+    The samplers take turns, so that a change of the machine's load meets all of them. Raises what the workers raise.
+    """
+    async with _loaded(samplers, trainer, scratch) as (version, _):
+        return await _pace(samplers, renderer, version, turns)
+
+
+@asynccontextmanager
+async def _loaded(samplers: Sequence[Sampler], trainer: Trainer, scratch: Path) -> AsyncIterator[tuple[str, Path]]:
+    """The name of a new policy's version, loaded by all samplers, and a folder; both are gone afterwards."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        start, end = Path(folder, "0.safetensors"), Path(folder, "1.safetensors")
+        start = Path(folder, "0.safetensors")
         version = f"{POLICY}/{start.parent.name}"
         try:
             await trainer.open(POLICY, policy_config(TASK), str(start), False)
-            await sampler.load(version, str(start))
-            try:
-                sampling, sampled = await _sample(sampler, renderer, version)
-            finally:
-                await sampler.retire(version)
-            return await _train(trainer, sampled, sampling, str(end))
+            async with AsyncExitStack() as loaded:
+                for sampler in samplers:
+                    await sampler.load(version, str(start))
+                    loaded.push_async_callback(sampler.retire, version)
+                yield version, start.parent
         finally:
             await trainer.close(POLICY)
 
@@ -96,15 +128,39 @@ Sampled = list[list[_Reply]]
 
 async def _sample(sampler: Sampler, renderer: Renderer, version: str) -> tuple[float, Sampled]:
     """Seconds of a whole step's sampling, and what was sampled."""
-    wanted = TASK.train.groups_per_step
-    prompts = [np.array(renderer.open([Message("user", f"{17 + n}+{85 - n}=")]), np.int32) for n in range(wanted)]
-    seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first"))
-    if seconds * wanted > PATIENCE:
-        return seconds * wanted, first
-    return await _timed(_groups(sampler, prompts, version, "whole"))
+    prompts, longest = _prompts(renderer), as_number(TASK.sampling.max_tokens)
+    seconds, first = await _timed(_groups(sampler, prompts[:1], version, "first", longest))
+    if seconds * len(prompts) > PATIENCE:
+        return (await _pace((sampler,), renderer, version, 1))[0], first
+    return await _timed(_groups(sampler, prompts, version, "whole", longest))
 
 
-async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str) -> Sampled:
+def _prompts(renderer: Renderer) -> list[Tokens]:
+    """A prompt for each group."""
+    sums = (f"{17 + n}+{85 - n}=" for n in range(TASK.train.groups_per_step))
+    return [np.array(renderer.open([Message("user", text)]), np.int32) for text in sums]
+
+
+async def _pace(samplers: Sequence[Sampler], renderer: Renderer, version: str, turns: int) -> list[float]:
+    prompts, groups = _prompts(renderer), TASK.train.groups_per_step
+    starts = [prompt[:START] for prompt in prompts]
+    token = 0.0
+    for sampler in reversed(samplers):  # what is done for the first time takes longer, and is not counted
+        await sampler.score(version, prompts[0], 1, TASK.sampling.temperature)
+        token, _ = await _timed(_groups(sampler, starts[:1], version, "warm", 1))
+    rows = starts if groups * token <= 4 * BURST else starts[:1]
+    tokens = max(2, min(16, int(BURST / (len(rows) * token))))
+    shortest = [math.inf] * len(samplers)
+    for turn in range(turns):
+        for place, sampler in enumerate(samplers):
+            read, _ = await _timed(sampler.score(version, prompts[turn % groups], 1, TASK.sampling.temperature))
+            burst, _ = await _timed(_groups(sampler, rows, version, f"burst {turn}", tokens))
+            whole = groups * read + burst * as_number(TASK.sampling.max_tokens) / tokens * groups / len(rows)
+            shortest[place] = min(shortest[place], whole)
+    return shortest
+
+
+async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, name: str, most: int) -> Sampled:
     """All groups at once, as they are during training."""
 
     async def play(group: int, member: int) -> _Reply:
@@ -112,7 +168,7 @@ async def _groups(sampler: Sampler, prompts: Sequence[Tokens], version: str, nam
             conversation=f"{POLICY}/{name}/{group}/{member}",
             version=version,
             tokens=prompts[group],
-            max_tokens=TASK.sampling.max_tokens,
+            max_tokens=most,
             temperature=TASK.sampling.temperature,
             stop=(),
             seed=group * TASK.train.group_size + member,

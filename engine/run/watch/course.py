@@ -136,3 +136,7 @@ class Learning:
     """Whether its rewards depend on nobody else who learns: no opponent from a pool, no other policy."""
     uniform: bool = True
     """Whether all rows are drawn alike, so that rewards of early and late steps are of the same tasks."""
+    opening: float | None = None
+    """The share of the first replies that were cut off, as long as no step is made."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Tokens that a reply and an episode may have, by their keys in a task file; ``thinks`` where thoughts count."""

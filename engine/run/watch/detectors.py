@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from ...spec import (
+    CUT_REPLIES,
     ENTROPY_COLLAPSE,
     EXPLODING_LENGTH,
     FALLING_REWARD,
@@ -191,6 +192,14 @@ def one_reply(seen: Learning) -> Evidence | None:
     return {"share": share, "prompts": float(count), "reward": fmean(course.last("reward"))}
 
 
+def cut_replies(seen: Learning) -> Evidence | None:
+    """The length limit has cut off many replies from the beginning, and still does: rewards are of half a reply."""
+    cut = seen.course.values("cut") or [share for share in (seen.opening,) if share is not None]
+    if not cut or fmean(cut[:WINDOW]) <= CUT or fmean(cut[-WINDOW:]) <= CUT:
+        return None
+    return {"cut": fmean(cut[:WINDOW]), **seen.limits}
+
+
 DETECTORS: dict[str, Callable[[Learning], Evidence | None]] = {
     REWARD_HACKING: reward_hacking,
     FALLING_REWARD: falling_reward,
@@ -200,6 +209,7 @@ DETECTORS: dict[str, Callable[[Learning], Evidence | None]] = {
     LARGE_STEPS: large_steps,
     KL_RUNAWAY: kl_runaway,
     GAP_RUNAWAY: gap_runaway,
+    CUT_REPLIES: cut_replies,
 }
 """By what task files call what is found."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...spec import ENTROPY_COLLAPSE, EXPLODING_LENGTH, ONE_REPLY, REWARD_HACKING
+from ...spec import CUT_REPLIES, ENTROPY_COLLAPSE, EXPLODING_LENGTH, ONE_REPLY, REWARD_HACKING
 from ...store import Said
 
 MOST = 3
@@ -16,13 +16,13 @@ def chosen(code: str, said: Sequence[Said], before: Sequence[Said] = ()) -> tupl
     """The ids of the rollouts among ``said`` that show a finding best.
 
     - Entropy collapse and one reply: those with the commonest reply.
-    - Exploding length: the longest, those first that the limit ended.
+    - Exploding length, replies cut off: the longest, those first that the limit ended.
     - Reward hacking: held-out prompts whose reward has fallen most since ``before``, an earlier evaluation of the same.
     - All others: those with the lowest reward.
     """
     if code in (ENTROPY_COLLAPSE, ONE_REPLY):
         return _first(_commonest(said))
-    if code == EXPLODING_LENGTH:
+    if code in (EXPLODING_LENGTH, CUT_REPLIES):
         return _first(sorted(said, key=lambda one: (one.cut, len(one.replies)), reverse=True))
     paid = [one for one in said if one.reward is not None]
     if code == REWARD_HACKING:

@@ -6,18 +6,23 @@ is stored is known to the next engine, which tells nobody twice. A task file may
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ...errors import Fruitless
 from ...fleet import Services
-from ...spec import NAMES as CALLED, REWARD_HACKING, TaskSpec, components_of
+from ...spec import NAMES as CALLED, REWARD_HACKING, TaskSpec, as_number, components_of
 from ...store import HeldOutScore, NewFinding
+from ...training import ClosedGroup
 from ..evaluation.suites import deciding
 from ..trained_policy import TrainedPolicy
 from .course import LATELY, NAMES, WINDOW, Course, Learning
 from .detectors import Evidence, found
 from .evidence import chosen
+
+FIRST = 16
+"""Episodes from which the share of cut off replies is judged before the first step: two groups of the default size."""
 
 
 class Watch:
@@ -31,6 +36,8 @@ class Watch:
         self._suite = deciding(trained.spec)
         self._measured = [self._suite] if self._suite else list(components_of(trained.spec))
         """Under which names held-out episodes are stored."""
+        self._thinks = services.traits.thinks and trained.spec.sampling.thinking is not False
+        self._opening: float | None = None
         self._course = Course.of(self._store.findings.seen(self._policy, NAMES, WINDOW, LATELY))
 
     @property
@@ -46,10 +53,17 @@ class Watch:
         """Take in metrics of a committed step that are known only later."""
         self._course.add(step, metrics)
 
+    async def see_first(self, groups: Sequence[ClosedGroup]) -> None:
+        """Take in the groups of the first step so far: whether replies are cut off is told before that is made."""
+        episodes = [one for closed in groups for one in closed.group.episodes]
+        if self._opening is None and not self._course.seen and len(episodes) >= FIRST:
+            self._opening = sum(any(t.cut for t in one.trajectories) for one in episodes) / len(episodes)
+            await self.look()
+
     async def look(self) -> None:
         """Find what there is to find, and tell it."""
         findings, scores = self._store.findings, self._store.evaluations.of(self._suite).compared(self._policy)
-        signs = found(learning(self._course, scores, self._spec))
+        signs = found(replace(learning(self._course, scores, self._spec), opening=self._opening, limits=self._limits))
         known = findings.known(self._policy)
         for code, evidence in signs.items():
             if code not in known or not known[code].holds:
@@ -65,6 +79,15 @@ class Watch:
         known = self._store.findings.known(self._policy)
         code = next((code for code in CALLED if code in known and known[code].pending), None)
         return paused(self._task, code, known[code].step) if code else None
+
+    @property
+    def _limits(self) -> Mapping[str, float]:
+        sampling = self._spec.sampling
+        return {
+            "max_tokens": as_number(sampling.max_tokens),
+            "max_episode_tokens": as_number(sampling.max_episode_tokens),
+            "thinks": float(self._thinks),
+        }
 
     async def _keep(self, code: str, evidence: Evidence) -> None:
         store, step = self._store, self._course.newest

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-LATEST = "m043_timing"
+LATEST = "m044_precision"
 """The name of the last migration."""
 
 

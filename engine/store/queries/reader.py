@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ...base import is_unverified
 from ...environments import Finding
 from ...errors import StoreError
 from ...spec import TOGETHER
@@ -346,7 +347,11 @@ class Reader:
     def engine(self) -> EngineRow | None:
         """The newest engine; None if none has run yet."""
         rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
-        return EngineRow(**dict(rows[0])) if rows else None
+        return self.engine_row(rows[0]) if rows else None
+
+    def engine_row(self, row: sqlite3.Row) -> EngineRow:
+        """One engine, with what its home knows of the base."""
+        return EngineRow(**dict(row), unverified=is_unverified(self._root, row["fingerprint"] or ""))
 
     def bound_tasks(self) -> list[BoundTask]:
         """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""

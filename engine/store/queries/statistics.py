@@ -22,7 +22,8 @@ SELECT t.id, t.tenant, t.name, t.state, coalesce(u.tokens, 0) AS tokens, coalesc
        coalesce(u.environment, 0.0) AS environment, coalesce(u.training, 0.0) AS training,
        CASE WHEN t.state != 'running' THEN 0 ELSE (
            SELECT count(*) FROM policies p JOIN groups g ON g.policy = p.id AND g.split = 'train'
-               AND g.number >= p.step * json_extract(t.config, '$.train.groups_per_step') AND g.state = 'complete'
+               AND g.number >= CASE json_extract(t.config, '$.train.order') WHEN 'arrival' THEN 0
+                   ELSE p.step * json_extract(t.config, '$.train.groups_per_step') END AND g.state = 'complete'
            WHERE p.task = t.id) END AS ready
 FROM tasks t LEFT JOIN (
     SELECT task, sum(tokens) AS tokens, total(seconds) FILTER (WHERE stage = 'rollout') AS rollout,

@@ -153,4 +153,4 @@ def seconds_used(reader: Reader, day: str) -> list[TenantSeconds]:
 def starts(reader: Reader, limit: int) -> list[EngineRow]:
     """The newest engines of the home, newest first."""
     rows = reader.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT ?", limit)
-    return [EngineRow(**dict(row)) for row in rows]
+    return [reader.engine_row(row) for row in rows]

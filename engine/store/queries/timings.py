@@ -51,9 +51,9 @@ SELECT p.task, p.name AS policy, p.step, json_extract(t.config, '$.train.groups_
        json_extract(t.config, '$.train.max_staleness') AS bound,
        (SELECT count(*) FROM groups g WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed') AS consumed,
        (SELECT count(DISTINCT number) FROM groups g
-        WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed' AND g.number < p.step *
-            json_extract(t.config, '$.train.groups_per_step')
-            AND g.step = g.number / json_extract(t.config, '$.train.groups_per_step') + 1) AS in_order,
+        WHERE g.policy = p.id AND g.split = 'train' AND g.state = 'consumed'
+            AND (json_extract(t.config, '$.train.order') = 'arrival'
+                 OR g.step = g.number / json_extract(t.config, '$.train.groups_per_step') + 1)) AS in_order,
        (SELECT count(*) FROM versions v WHERE v.policy = p.id AND v.state != 'void') AS versions,
        (SELECT count(*) FROM steps s WHERE s.policy = p.id) AS steps
 FROM policies p JOIN tasks t ON t.id = p.task WHERE t.kind = 'train' ORDER BY p.id

@@ -9,12 +9,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stacked, load
+from ...trajectories import Tokens
 from ..adamw import AdamState
+from ..inputs import TrainGroup, TrainSequence
 from ..memory.layout import Layout
 from ..memory.policy_memory import PolicyMemory
 from ..model import Criterion, Groups
@@ -22,7 +26,7 @@ from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted
 from .matrix import Dense, Matrix, loaded_as
-from .packing import PackedBatch, packed_batches
+from .packing import ROUND_SLOTS, PackedBatch, packed_batches, places_within
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
 SMALLEST = 16
@@ -40,12 +44,7 @@ class Decoder:
         self._config, self._modules = config, base.modules
         self._budget = self._now = Budget(room, most=compute.most, kept=compute.kept)
         """What a pass may take, and what the newest batches take of it."""
-        keep = _keeping(compute)
-
-        def linear(stacked: Stacked) -> Linear:
-            return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)
-
-        plain: tuple[Layer[Linear], ...] = tuple(layer.map(linear) for layer in base.layers)
+        plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
         """The base alone."""
         self._over = self.plain
@@ -96,11 +95,18 @@ class Decoder:
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
         longest = max(lengths, default=0)
         on_processor = self.plain.compute.device.type == "cpu"
-        self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
+        budget = self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
+        # a batch's attention pads to its longest prompt and its longest answer, which may be those of two sequences
+        attended = 2 * (longest + ROUND_SLOTS)
+        keeping, again = budget.tokens(self._config, attended), budget.most_tokens(self._config, attended)
         self._largest = (0, 0)
-        for batch in packed_batches(jobs, self._now.tokens(self._config, longest)):
+        for batch in packed_batches(jobs, places_within(keeping), places_within(again)):
             self._largest = max(self._largest, _size(batch))
             yield batch
+
+    def keeps_all(self, batch: PackedBatch) -> bool:
+        """True if the layers keep all for the backward pass; else they are computed once more in it."""
+        return self._now.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
@@ -117,12 +123,41 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
-        keep = Keep.ALL if self._now.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
+        keep = Keep.ALL if self.keeps_all(batch) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         slopes = criterion(logp.cpu(), entropy.cpu())
         grad = slopes.logp.to(logp.device, non_blocking=True)
         by_entropy = None if slopes.entropy is None else slopes.entropy.to(logp.device, non_blocking=True)
         run_backward(self._over, tape, grad, by_entropy)
+
+
+@torch.no_grad()
+def score_by_layers(base: BaseModel, tokens: Tokens) -> Tensor:
+    """Log-probabilities (T - 1,) of ``tokens[1:]`` by the base alone, with one layer in memory at a time."""
+    compute = compute_on("cpu")
+    tensors = load(base, compute.device, one_by_one=True)
+    mask = np.ones(len(tokens), np.uint8)
+    mask[0] = 0
+    sequence = TrainSequence(tokens, mask, np.zeros(len(tokens), np.float32), 1.0)
+    (batch,) = packed_batches([(TrainGroup(0, (sequence,)),)], len(tokens))
+    over = Decoding(replace(tensors, layers=()), compute, _Linears(tensors.layers, compute))
+    return logprobs(over, batch, (1.0,))
+
+
+class _Linears(Sequence[Layer[Linear]]):
+    """The base's layers as passes compute with them, each converted when it is asked for."""
+
+    def __init__(self, layers: Sequence[Layer[Stacked]], compute: Compute) -> None:
+        self._layers, self._keep = layers, _keeping(compute)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._layers[number].map(self._linear)
+
+    def _linear(self, stacked: Stacked) -> Linear:
+        return Linear(stacked.modules, stacked.outputs, self._keep(stacked.weight), stacked.bias)
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:

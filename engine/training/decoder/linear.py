@@ -63,7 +63,7 @@ class Linear:
 
 
 def adapted(
-    layers: tuple[Layer[Linear], ...], policies: Sequence[PolicyMemory], stack: Stack
+    layers: Sequence[Layer[Linear]], policies: Sequence[PolicyMemory], stack: Stack
 ) -> tuple[Layer[Linear], ...]:
     """The same layers with these policies' adapters; to be made again when their weights have changed.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base import AGAIN
 from ..inputs import TrainGroup, TrainSequence
 from ..tokens import Ints, Lesson, lesson_of
 
@@ -106,24 +107,38 @@ class Extent:
         )
 
 
-def packed_batches(jobs: Sequence[Iterable[TrainGroup]], max_tokens: int) -> Iterator[PackedBatch]:
+def packed_batches(
+    jobs: Sequence[Iterable[TrainGroup]], max_tokens: int, most_tokens: int = 0
+) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
     A family that is too large is divided by members; a single sequence that is too large gets a batch of its own.
-    Families of very different lengths get different batches, because attention pads each to the longest.
+    Families of very different lengths get different batches, because attention pads each to the longest. A family whose
+    long prompt would be computed too often is divided into parts of up to ``most_tokens``, whose layers do not keep all
+    and are computed once more. No others are in their batches.
     """
     pending: list[tuple[int, Family]] = []
-    extent = Extent()
+    extent, before = Extent(), max_tokens
     for policy, groups in enumerate(jobs):
-        for family in (piece for group in groups for whole in families(group) for piece in divide(whole, max_tokens)):
+        wholes = (whole for group in groups for whole in families(group))
+        for family in (part for whole in wholes for part in parts(whole, max_tokens, most_tokens)):
+            limit = max_tokens if family.size <= max_tokens else max(max_tokens, most_tokens)
             grown = extent.with_(family)
-            if pending and (grown.places > max_tokens or grown.slots > PADDED * max_tokens):
+            if pending and (grown.places > limit or grown.slots > PADDED * limit or limit != before):
                 yield pack(pending, len(jobs))
                 pending, grown = [], Extent().with_(family)
             pending.append((policy, family))
-            extent = grown
+            extent, before = grown, limit
     if pending:
         yield pack(pending, len(jobs))
+
+
+def parts(whole: Family, max_tokens: int, most_tokens: int) -> list[Family]:
+    """A family in parts of at most ``max_tokens``, or of ``most_tokens`` where that is faster."""
+    small = list(divide(whole, max_tokens))
+    if most_tokens <= max_tokens or sum(part.size for part in small) <= AGAIN * whole.size:
+        return small
+    return list(divide(whole, most_tokens))
 
 
 def families(group: TrainGroup) -> list[Family]:
@@ -235,6 +250,11 @@ def _predicting(sequence: TrainSequence, prefix: Ints, start: int, row: Ints) ->
     """The place before each trained token: in the row, or the prompt's last for the first token."""
     before = np.flatnonzero(sequence.mask) - 1 - start  # within the row; -1 is the prompt's end
     return np.where(before < 0, prefix[start - 1], row[np.maximum(before, 0)] if row.size else prefix[start - 1])
+
+
+def places_within(tokens: int) -> int:
+    """Places of a batch that has at most so many with its unused ones."""
+    return max(tokens // ROUND_TOKENS * ROUND_TOKENS, min(tokens, ROUND_TOKENS)) - 1
 
 
 def _round(count: int, to: int) -> int:

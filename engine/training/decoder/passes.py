@@ -5,6 +5,7 @@ Knows nothing of losses, optimizers or files.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -52,7 +53,7 @@ class Decoding:
 
     base: Base
     compute: Compute
-    layers: tuple[Layer[Linear], ...]
+    layers: Sequence[Layer[Linear]]
     """The layers, with the mounted adapters or without."""
 
 

@@ -15,6 +15,6 @@ def cispo(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """−min(r, 1 + clip_high) · A · log pi, the minimum without a gradient, r = pi / pi_behaviour."""
     ratios = ratio(view.logp.detach(), view.behaviour)
     _, high = clip_range(config)
-    left_out = masked_out(ratios, config)
+    left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
     weights = ratios.clamp(max=high).masked_fill(left_out, 0.0)
     return TokenLoss(-(weights * view.advantage * view.logp), (ratios > high) | left_out)

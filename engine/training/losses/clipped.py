@@ -8,13 +8,12 @@ corrects for staleness by itself, so no importance weight is multiplied on top o
 from __future__ import annotations
 
 from ..inputs import PolicyConfig
-from .ratios import clip_range, clipped_objective, masked_out, ratio
+from .ratios import clipped_objective, masked_out, ratio
 from .terms import TokenLoss, TokenView
 
 
 def clipped_ratio(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """−min(r·A, clip(r)·A) with r = pi / pi_behaviour."""
-    ratios = ratio(view.logp, view.behaviour)
-    values, clipped = clipped_objective(ratios, view.advantage, *clip_range(config))
-    left_out = masked_out(ratios, config)
+    """−min(r·A, clip(r)·A) with r = pi / pi_behaviour, at most −c·A where A < 0."""
+    values, clipped = clipped_objective(ratio(view.logp, view.behaviour), view.advantage, config)
+    left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(values.masked_fill(left_out, 0.0), clipped | left_out)

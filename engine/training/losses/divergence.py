@@ -1,4 +1,4 @@
-"""The KL divergence to the base, which any loss may add. Pure functions of log-probabilities."""
+"""The KL divergence to the base or to the start version, for any loss. Pure functions of log-probabilities."""
 
 from __future__ import annotations
 

@@ -10,24 +10,19 @@ sequence has one advantage, both have the same gradient.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from ..inputs import PolicyConfig
-from .ratios import LOG_RATIO_LIMIT, clip_range, clipped_objective
+from .ratios import LOG_RATIO_LIMIT, clipped_objective, masked_out, sequence_means
 from .terms import TokenLoss, TokenView
 
 
 def gspo(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """−min(s·A, clip(s)·A) at each token of a sequence, with s = exp(mean of log pi − log pi_behaviour)."""
+    """−min(s·A, clip(s)·A) at each token of a sequence, with s = exp(mean of log pi − log pi_behaviour).
+
+    At most −c·A where A < 0, against short replies that the sampler found unlikely; the paper has no such bound.
+    """
     now = view.logp.detach()
     mean = sequence_means((now - view.behaviour).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT), view.sequence)
     ratios = mean.exp()[view.sequence] * (view.logp - now).exp()  # the second factor is 1, and has the gradient
-    values, clipped = clipped_objective(ratios, view.advantage, *clip_range(config))
-    return TokenLoss(values, clipped)
-
-
-def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
-    """The mean of ``values`` (N,) over each of S sequences, (S,)."""
-    counts = torch.bincount(sequence)
-    return torch.zeros(len(counts), dtype=values.dtype, device=values.device).index_add(0, sequence, values) / counts
+    values, clipped = clipped_objective(ratios, view.advantage, config)
+    left_out = masked_out(view.logp, view.behaviour, view.sequence, config)
+    return TokenLoss(values.masked_fill(left_out, 0.0), clipped | left_out)

@@ -8,13 +8,16 @@ updates of one step together.
 from __future__ import annotations
 
 from ..inputs import PolicyConfig
-from .ratios import clip_range, clipped_objective, importance_weights, ratio
+from .ratios import clipped_objective, importance_weights, ratio
 from .terms import TokenLoss, TokenView
 
 
 def decoupled_ppo(view: TokenView, config: PolicyConfig) -> TokenLoss:
-    """−w · min(u·A, clip(u)·A) with w = pi_proximal / pi_behaviour, bounded, and u = pi / pi_proximal."""
+    """−w · min(u·A, clip(u)·A) with w = pi_proximal / pi_behaviour, bounded, and u = pi / pi_proximal.
+
+    Where A < 0, the minimum is at least c·A.
+    """
     proximal = view.logp.detach() if view.proximal is None else view.proximal
-    weights, changed = importance_weights(proximal, view.behaviour, config)
-    values, clipped = clipped_objective(ratio(view.logp, proximal), view.advantage, *clip_range(config))
+    weights, changed = importance_weights(proximal, view.behaviour, view.sequence, config)
+    values, clipped = clipped_objective(ratio(view.logp, proximal), view.advantage, config)
     return TokenLoss(weights * values, changed | clipped)

@@ -14,5 +14,5 @@ from .terms import TokenLoss, TokenView
 
 def weighted_gradient(view: TokenView, config: PolicyConfig) -> TokenLoss:
     """−w · A · log pi with w = pi / pi_behaviour, bounded and without a gradient."""
-    weights, changed = importance_weights(view.logp, view.behaviour, config)
+    weights, changed = importance_weights(view.logp, view.behaviour, view.sequence, config)
     return TokenLoss(-(weights * view.advantage * view.logp), changed)

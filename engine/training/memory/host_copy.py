@@ -23,6 +23,7 @@ def to_host(memory: PolicyMemory) -> TrainingState:
         moment1=_array(optimised.moment1),
         moment2=_array(optimised.moment2),
         gradient=_array(memory.gradient) if memory.gathers else None,
+        reference=_array(memory.reference.optimised.weights) if memory.reference else None,
         updates=optimised.step,
         version=memory.version,
         tokens=memory.tokens,
@@ -37,6 +38,8 @@ def to_device(state: TrainingState, device: str) -> PolicyMemory:
     gradient = None if state.gradient is None else _tensor(state.gradient, device)
     optimised = AdamState(weights, moment1, moment2, state.updates)
     memory = PolicyMemory.holding(state.config, state.layout, optimised, gradient, state.version)
+    if state.reference is not None:
+        memory.pulled_to(_tensor(state.reference, device))
     memory.tokens, memory.rehearsal, memory.fault = state.tokens, list(state.rehearsal), state.fault
     return memory
 

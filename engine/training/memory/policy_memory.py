@@ -20,6 +20,7 @@ from ..inputs import PolicyConfig, TrainGroup
 from .layout import Layout
 
 VECTORS = 4
+"""Vectors of a policy without those that its KL term needs: weights, gradient and both moments."""
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,29 @@ class PolicyMemory:
     parameters: dict[str, Parameter]
     """By matrix name, in layout order."""
     version: int = 0
-    """Steps made; each has as many updates as there are epochs."""
+    """Steps made; each has as many updates as there are epochs, less those with a gradient of zero."""
     tokens: int = 0
     """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``step.divisor``)."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
     """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str = ""
     """Where a loss was not finite, in words; then no step can be made."""
+    reference: PolicyMemory | None = None
+    """The adapter that the KL term pulls to, which never changes; None: the base."""
 
     @classmethod
     def of(
-        cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu", version: int = 0
+        cls,
+        config: PolicyConfig,
+        layout: Layout,
+        optimised: AdamState,
+        device: str = "cpu",
+        version: int = 0,
+        reference: Tensor | None = None,
     ) -> PolicyMemory:
         """Bring a policy to the memory of ``device`` with an empty gradient."""
-        return cls.holding(config, layout, optimised.to(device), version=version)
+        memory = cls.holding(config, layout, optimised.to(device), version=version)
+        return memory if reference is None else memory.pulled_to(reference.to(device))
 
     @classmethod
     def holding(
@@ -77,6 +87,14 @@ class PolicyMemory:
             parameters[name].grad = gradients[name]  # autograd adds to it in place
         return cls(config, layout, optimised, gradient, parameters, version)
 
+    def pulled_to(self, reference: Tensor) -> PolicyMemory:
+        """The same policy, whose KL term pulls to the adapter with these weights, float32 (P,)."""
+        empty = reference.new_empty(0)
+        still = AdamState(reference, empty, empty, 0)
+        # it has no gradient of its own: nothing is ever added to that of the policy in passes without one
+        self.reference = PolicyMemory.holding(self.config, self.layout, still, self.gradient)
+        return self
+
     @property
     def scale(self) -> float:
         """Factor on the adapter's output."""
@@ -84,8 +102,8 @@ class PolicyMemory:
 
     @property
     def size(self) -> int:
-        """Bytes of its vectors: weights, gradient and both moments."""
-        return VECTORS * self.gradient.nbytes
+        """Bytes of its vectors: weights, gradient, both moments, and the weights that the KL term pulls to."""
+        return (VECTORS + (self.reference is not None)) * self.gradient.nbytes
 
     @property
     def gathers(self) -> bool:
@@ -96,7 +114,9 @@ class PolicyMemory:
         """A copy for passes on another device: with an empty gradient, and without moments."""
         weights = self.optimised.weights.to(device)
         nothing = weights.new_empty(0)
-        return PolicyMemory.holding(self.config, self.layout, AdamState(weights, nothing, nothing, self.optimised.step))
+        state = AdamState(weights, nothing, nothing, self.optimised.step)
+        reference = self.reference.optimised.weights if self.reference else None
+        return PolicyMemory.of(self.config, self.layout, state, device, reference=reference)
 
     def take(self, copy: PolicyMemory) -> None:
         """Add what a copy made by ``on`` has accumulated."""
@@ -151,6 +171,19 @@ def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: L
 
 def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
     """Return the vectors of a resumable state, bit for bit; ``AdapterDamaged`` if it does not fit base or config."""
+    header, weights = state.header, weights_of(state, config, layout, fingerprint)
+    if not state.resumable:
+        raise AdapterDamaged(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
+    return AdamState(
+        weights,
+        _flatten(state.moment1, layout, "first moments"),
+        _flatten(state.moment2, layout, "second moments"),
+        header.step if header.updates is None else header.updates,
+    )
+
+
+def weights_of(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> Tensor:
+    """Return the adapter of a state, float32 (P,); ``AdapterDamaged`` if it does not fit base or config."""
     header = state.header
     if header.base != fingerprint:
         raise AdapterDamaged(
@@ -162,14 +195,7 @@ def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerp
             f"The state has rank {header.rank} and alpha {header.alpha:g}, "
             f"the policy is configured with rank {config.rank} and alpha {config.alpha:g}."
         )
-    if not state.resumable:
-        raise AdapterDamaged(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
-    return AdamState(
-        _flatten(state.adapter, layout, "adapter"),
-        _flatten(state.moment1, layout, "first moments"),
-        _flatten(state.moment2, layout, "second moments"),
-        header.step if header.updates is None else header.updates,
-    )
+    return _flatten(state.adapter, layout, "adapter")
 
 
 def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:

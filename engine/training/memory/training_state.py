@@ -32,6 +32,8 @@ class TrainingState:
     moment2: Numbers
     gradient: Numbers | None
     """float32 (P,): the sum over the groups of the step so far; None while there are none, where it is zero."""
+    reference: Numbers | None
+    """float32 (P,): the adapter that the KL term pulls to; None: the base."""
     updates: int
     """Optimizer updates made."""
     version: int
@@ -50,9 +52,9 @@ class TrainingState:
 
     @property
     def vectors(self) -> tuple[Numbers, ...]:
-        """Weights, both moments, and the gradient where there is one."""
-        present = (self.weights, self.moment1, self.moment2)
-        return present if self.gradient is None else (*present, self.gradient)
+        """Weights, both moments, and the gradient and the reference if there are any."""
+        vectors = (self.weights, self.moment1, self.moment2, self.gradient, self.reference)
+        return tuple(vector for vector in vectors if vector is not None)
 
     def checksum(self) -> str:
         """SHA-256 over all of it, as 64 hex digits; equal for equal states, in whatever process they are."""
@@ -62,7 +64,8 @@ class TrainingState:
         return digest.hexdigest()
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
-        plain = (self.config, self.layout, self.updates, self.version, self.tokens, self.fault, len(self.vectors))
+        present = (self.gradient is not None, self.reference is not None)
+        plain = (self.config, self.layout, self.updates, self.version, self.tokens, self.fault, present)
         yield repr(plain).encode()
         for vector in self.vectors:
             yield _bytes(vector)

@@ -24,6 +24,7 @@ from marlaas.app.audit.report import Report
 from marlaas.app.audit.states import State, read
 from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
+from marlaas.engine.errors import AdapterError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.scheduler.rollback import roll_back
 from marlaas.engine.spec.task import TrainSpec
@@ -96,7 +97,9 @@ async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str
 
 
 async def test_a_start_from_another_version_is_checked(home: Home, base: str) -> None:
-    store, later = Store(home.database, base, "print"), replace(spec(), policy=replace(spec().policy, start="1@2"))
+    """Also where its KL term pulls to that version, in the trainer and in the checker."""
+    train = replace(spec().train, kl=0.5, kl_reference="start")
+    store, later = Store(home.database, base, "print"), replace(spec(train), policy=replace(spec().policy, start="1@2"))
     with Reader(home.database) as reader:
         (task,) = submit(home.database, find_starts([submission(later)], reader))
     await go_on(home, store, base, task, later)
@@ -106,16 +109,45 @@ async def test_a_start_from_another_version_is_checked(home: Home, base: str) ->
     assert report.proven["tasks begin where they were told to"] == 1
     doctor(home, lambda db: db.execute("UPDATE borrowed SET version = 1"))
     assert found(audit(home.root, updates=False), "but it was to begin from")
+    doctor(home, lambda db: db.execute("UPDATE tasks SET config = json_set(config, '$.train.kl_reference', 'base')"))
+    assert found(audit(home.root), "updates differ")
+
+
+async def test_a_task_whose_start_is_damaged_keeps_what_it_learnt(home: Home, base: str) -> None:
+    train = replace(spec().train, kl=0.5, kl_reference="start")
+    store, later = Store(home.database, base, "print"), replace(spec(train), policy=replace(spec().policy, start="1@2"))
+    with Reader(home.database) as reader:
+        (task,) = submit(home.database, find_starts([submission(later)], reader))
+    await go_on(home, store, base, task, replace(later, steps=1))
+    first = store.versions.first(store.versions.policy(task, "policy", {}))
+    Path(first.path).write_bytes(b"damaged")
+    with pytest.raises(AdapterError, match="The version that the task started from cannot be read"):
+        await go_on(home, store, base, task, later)
+    assert [version.number for version in store.versions.candidates(store.versions.policy(task, "policy", {}))] == [
+        1,
+        0,
+    ]
+    store.close()
+
+
+async def test_a_step_without_signal_is_made_again(base: str, tmp_path: Path) -> None:
+    """It leaves the adapter and its optimizer as they are."""
+    train = replace(spec().train, weight_decay=0.1)
+    made = await make_home(tmp_path / "home", base, spec(train), Slip(silent=1))
+    report = audit(made.root)
+    assert not report.problems and report.proven["updates"] == 3
+    first, second = (read_state(made.adapters / f"task-1/policy-v{number}-i1.safetensors") for number in (1, 2))
+    assert checksum(first.adapter) == checksum(second.adapter) and first.header.updates == second.header.updates == 1
 
 
 LOSSES: dict[str, dict[str, Any]] = {
     "dr_grpo": {"kl": 0.1, "importance": "mask", "importance_floor": 0.2},
-    "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3},
+    "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3, "clip_dual": 1.001},
     "dapo": {"schedule": "cosine", "weight_decay": 0.1, "importance": "mask"},
-    "cispo": {"clip_high": 1.5, "clip_norm": 0.0},
-    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5},
-    "reinforce": {"entropy": 0.1, "importance": "none", "advantage": "mean"},
-    "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02},
+    "cispo": {"clip_high": 1.5, "clip_norm": 0.0, "importance": "sequence_mask", "importance_cap": 1.05},
+    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5, "importance": "geometric_mask", "geometric_cap": 1.01},
+    "reinforce": {"entropy": 0.1, "importance": "sequence_truncate", "importance_cap": 1.01, "advantage": "mean"},
+    "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02, "importance": "none"},
 }
 
 

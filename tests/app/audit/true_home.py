@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -54,11 +54,20 @@ def _trajectory(draw: np.random.Generator, version: int, reward: float | None = 
     return Trajectory("agent", tokens, mask, logprobs, spans, float(draw.random()) if reward is None else reward)
 
 
+def _equal(group: Group) -> Group:
+    """The same with equal rewards."""
+    episodes = (
+        replace(one, trajectories=tuple(replace(t, reward=0.5) for t in one.trajectories)) for one in group.episodes
+    )
+    return replace(group, episodes=tuple(episodes))
+
+
 @dataclass(frozen=True)
 class Slip:
-    """What goes wrong while a home is made: the group that the trainer does not see."""
+    """What is odd while a home is made: a group that the trainer does not see, a step without unequal rewards."""
 
     forgotten: int = -1
+    silent: int = -1
 
 
 async def make_home(root: Path, base: str, task: TaskSpec, slip: Slip | None = None) -> Home:
@@ -81,9 +90,10 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
     version = await open_policy(services, number, policy, "policy", task)
     waiting = {one.number: one for one in store.experience.waiting(policy)}
     for step in range(version.number, task.steps):
-        tally = StepTally(BATCH)
+        tally = StepTally(step)
         for place in range(step * BATCH, (step + 1) * BATCH):
-            closed = close_group(waiting.get(place) or group(place, max(0, step - place % 2)), rules)
+            drawn = waiting.get(place) or group(place, max(0, step - place % 2))
+            closed = close_group(_equal(drawn) if step == slip.silent else drawn, rules)
             assert isinstance(closed, ClosedGroup)
             if place not in waiting:
                 store.experience.add_group(policy, "train", closed.group, {})

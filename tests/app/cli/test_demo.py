@@ -186,7 +186,7 @@ def test_a_folder_that_is_free_becomes_the_home(
 ) -> None:
     begun: list[Home] = []
 
-    def begin(home: Home, say: object, sampler: str | None) -> list[int]:
+    def begin(home: Home, say: object, sampler: str | None, real: bool) -> list[int]:
         begun.append(home)
         raise MarlaasError("that is all.")
 

@@ -44,7 +44,7 @@ def test_what_is_typed_is_what_the_file_says() -> None:
 
 def test_several_values_are_several_tasks() -> None:
     checked = looked_at(
-        train__learning_rate="1e-4, 3e-4", train__loss="grpo,dapo", environment_config__digits="[2, 3]",
+        train__learning_rate="1e-4, auto", train__loss="grpo,dapo", environment_config__digits="[2, 3]",
         environment_config__word='["a, b", "c"]', environment_config__table="[1, 2]",
     )  # fmt: skip
     assert len(checked.submissions) == 16 and checked.submissions[0].family == "sums"
@@ -101,7 +101,7 @@ def test_a_task_comes_back_as_it_was() -> None:
     table: dict[str, Any] = {
         "tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": [10, 20],
         "environment_config": {"level": 1.5, "word": "a, b", "table": [1, 2]},
-        "train": {"loss": ["grpo", "dapo"], "learning_rate": 5e-4, "deterministic": False, "clip_high": 0.3},
+        "train": {"loss": ["grpo", "dapo"], "learning_rate": "auto", "deterministic": False, "clip_high": 0.3},
         "queue": {"depends_on": [12, "warm-up"]}, "sweep": {"environment_config.digits": [2, 3]},
     }  # fmt: skip
     texts = texts_of(FIELDS, table)
@@ -117,7 +117,7 @@ def test_any_specification_survives_the_form(data: st.DataObject) -> None:
     table: dict[str, Any] = {"tenant": "t", "name": "n", "environment": "e"}
     for field in task_fields():
         if field.kind in ("int", "float") and " to " in field.allowed and data.draw(st.booleans()):
-            low, high = (float(end.replace(",", "")) for end in field.allowed.split(" to "))
+            low, high = (float(end.replace(",", "")) for end in field.allowed.removesuffix(", or auto").split(" to "))
             value: Any = data.draw(st.integers(int(low), int(high)) if field.kind == "int" else st.floats(low, high))
             inner = table.setdefault(field.table, {}) if field.table else table
             inner[field.name] = value

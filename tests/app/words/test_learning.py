@@ -28,6 +28,9 @@ EVIDENCE = {
     "large_steps": [{"moved": 1.25}],
     "kl_runaway": [{"now": 9.0, "before": 2.0}, {"now": 0.9, "limit": 0.5}, {"now": 99.0, "far": 10.0}],
     "gap_runaway": [{"gap": 0.4, "gap_start": 0.01}, {"drift": 1.2, "ess": 0.2}, {"drift": 1.2}],
+    "cut_replies": [
+        {"cut": 0.4, "max_tokens": 32.0, "max_episode_tokens": 256.0, "thinks": thinks} for thinks in (0.0, 1.0)
+    ],
 }
 
 

@@ -119,7 +119,7 @@ def test_a_reward_is_compared_over_the_steps_of_the_scores() -> None:
         ({"cut": 0.45}, "bad", "the length limit ends 45 % of the replies. Raise `max_tokens`."),
         ({"entropy": 0.01}, "bad", "the policy tries nothing new (entropy 0.010)."),
         ({"weight_ess": 0.12}, "bad", "tokens are too stale, 12 % of them count. Lower `max_staleness`."),
-        ({"gap_resolved": 0.0}, "bad", "a step hardly moves the policy. Raise `learning_rate`."),
+        ({"moved": 0.002}, "bad", "a step hardly moves the policy. Raise `learning_rate`."),
         ({"no_signal": 0.6}, "fair", "in 60 % of the groups all rewards are equal."),
         ({}, "fair", "which is within its noise."),
     ],
@@ -199,7 +199,7 @@ def test_noise_is_no_trend() -> None:
 
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
-RECENT = ("no_signal", "entropy", "cut", "weight_ess", "errors", "tokens", "length", "gap_resolved", "reward_max")
+RECENT = ("no_signal", "entropy", "cut", "weight_ess", "errors", "tokens", "length", "moved", "reward_max")
 
 
 @given(

@@ -11,7 +11,7 @@ from benchmarks import ROOT
 from benchmarks.beside_trl import trl_venv
 from benchmarks.machinery.cores import all_cores, pinned
 
-INSIDE = ("beside_trl/trl_grpo.py", "plugins/sums/grading.py")
+INSIDE = ("beside_trl/trl_grpo.py", "plugins/sums/grading.py", "plugins/real/grading.py")
 """What runs in TRL's environment, where marlaas is not installed."""
 
 

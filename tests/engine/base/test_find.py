@@ -143,7 +143,7 @@ def _nothing(entry: Path, snapshot: Path) -> None:
     ("damage", "words"),
     [
         (_no_weights, r"no \*\.safetensors weights"),
-        (_only_bin, r"only \*\.bin"),
+        (_only_bin, r"only pickled weights"),
         (_no_config, r"it has no config\.json"),
         (_dangling, r"its model\.safetensors links to nothing"),
         (_shards, r"model-00002-of-00002\.safetensors is missing"),

@@ -119,7 +119,7 @@ def test_contexts_grow_where_there_is_room() -> None:
     plans = [plan_memory(wanted, free * GIGABYTE // 10) for free in (60, *range(60, 100), 640)]
     contexts = [plan.context for plan in plans]
     assert contexts == sorted(contexts) and set(contexts) == {512, 1024, 2048}
-    assert [plans[place].weights for place in (0, -1)] == ["q8_0"] * 2
+    assert [plans[place].weights for place in (0, -1)] == ["f16"] * 2
     assert plans[-1].sequences == 128
 
 

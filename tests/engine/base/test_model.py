@@ -84,7 +84,7 @@ def test_other_architectures_need_fewer_sizes(tmp_path: Path) -> None:
     sizes = (config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.context_length)
     assert sizes == (48, 3, 4, 4, 12, 99)
     assert (config.intermediate_size, config.norm_eps) == (0, 0.0)
-    for key in ("intermediate_size", "rms_norm_eps", "num_hidden_layers", "max_position_embeddings"):
+    for key in ("intermediate_size", "num_hidden_layers", "max_position_embeddings"):
         path.write_text(json.dumps({name: value for name, value in CONFIG.items() if name != key}))
         with pytest.raises(BaseModelError, match=f"has no '{key}'"):
             read_config(path)

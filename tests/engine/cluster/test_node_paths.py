@@ -42,6 +42,15 @@ def test_a_base_is_found_by_its_fingerprint_wherever_it_lies(tmp_path: Path, nod
     assert find_base(BaseFolder(base.fingerprint, "/elsewhere"), node) == copy
 
 
+def test_the_file_that_a_base_was_made_of_is_the_nodes_own(tmp_path: Path, node: Home) -> None:
+    folder, copy = (Path(shutil.copytree(load_base("tiny").path, tmp_path / name)) for name in ("base", "a copy"))
+    (folder / "model.gguf").touch()
+    node.config.write_text(f'base = "{copy}"\n')
+    base = load_base(folder)
+    there = named({"gguf": str(base.gguf)}, base, Home(tmp_path / "home"))
+    assert resolve(there, node) == {"gguf": str(copy / "model.gguf")}
+
+
 def test_a_node_without_the_base_says_what_to_do(node: Home) -> None:
     with pytest.raises(BaseModelError, match="is not on this node") as caught:
         find_base(BaseFolder("0123456789abcdef", "/mnt/bases/qwen"), node)

@@ -112,7 +112,7 @@ def test_eight_bits_are_taken_where_bfloat16_does_not_fit(large: Settings) -> No
     free = least_plan(replace(LARGE, weights="q8_0", sequences=LEAST, context=512)).total
     plan = planned(large, free)
     assert plan.placement.samplers[0].kind == "llama.cpp" and plan.memory[0].weights == "q8_0"
-    assert "too little memory" in plan.words
+    assert "needs more memory than training leaves" in plan.words
     with pytest.raises(BaseModelError):
         planned(replace(large, rollout=RolloutSettings(weights="bf16", sequences=ENOUGH)), free)
 

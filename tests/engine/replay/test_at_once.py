@@ -14,7 +14,7 @@ from marlaas.engine.replay.replay import AT_ONCE, Replay, at_once
 from marlaas.engine.replay.verdicts import summarise
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.episodes.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.store.rows import Turn
 from marlaas.plugins.messages import Ask, Reply
@@ -56,7 +56,14 @@ def recorded() -> list[RecordedGroup]:
 
 
 def spec(**train: Any) -> TaskSpec:
-    return TaskSpec(tenant="t", name="n", environment="pipes", steps=1, train=TrainSpec(**train))
+    return TaskSpec(
+        tenant="t",
+        name="n",
+        environment="pipes",
+        steps=1,
+        train=TrainSpec(**train),
+        sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+    )
 
 
 @pytest.mark.processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,12 @@ class Talk:
 
 
 def letters(renderer: Renderer, text: str, end: bool = True) -> list[int]:
-    """Ids of a text letter by letter, as a model may write it and no tokenizer would; control tokens stay whole."""
+    """Ids of a text letter by letter, as a model may write it and no tokenizer would; added tokens stay whole."""
     vocabulary = renderer.vocabulary
+    names = "|".join(re.escape(name) for name in sorted(vocabulary.added, key=len, reverse=True) if name.strip())
     ids = [
         token
-        for number, piece in enumerate(vocabulary.pieces(text))
+        for number, piece in enumerate(re.split(f"({names})", text))
         for part in ([piece] if number % 2 else list(piece))
         for token in vocabulary.encode(part)
     ]

@@ -184,7 +184,7 @@ async def test_a_prompt_may_begin_the_thought(deep: Renderer) -> None:
     assert (reply.text, reply.thinking) == ("four", "Two.")
     await talk.say("And 3+3?", letters(deep, "Three.</think>6"))
     assert talk.seen[1] == ("<|endoftext|>[user]2+2?<|im_start|>\n\nfour<|im_end|>[user]And 3+3?<|im_start|><think>\n")
-    answer = said[said.index(deep.vocabulary.control["</think>"]) + 1 :]
+    answer = said[said.index(deep.vocabulary.added["</think>"]) + 1 :]
     assert contains(talk.prompts[1], answer)
 
 

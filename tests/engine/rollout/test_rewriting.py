@@ -34,7 +34,7 @@ def test_rewriting_is_known_and_said(families: dict[str, Renderer], deep: Render
 async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: dict[str, Renderer]) -> None:
     talk = Talk(families["qwen3"])
     renderer = talk.renderer
-    close = renderer.vocabulary.control["</think>"]
+    close = renderer.vocabulary.added["</think>"]
     texts = ["the answer is four", "the answer is five", "the answer is six"]
     said = [letters(renderer, f"<think>\nthe thought\n</think>\n\n{text}") for text in texts]
     for number, reply in enumerate(said):

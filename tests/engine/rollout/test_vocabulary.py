@@ -20,8 +20,10 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     tokenizer = Tokenizer(models.BPE(vocab={word: n for n, word in enumerate(words)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken("</s>", special=True), AddedToken("@", special=True)])
-    tokenizer.add_tokens([AddedToken("<end>", special=False), AddedToken("\n\n", special=False)])
+    tokenizer.add_special_tokens(
+        [AddedToken("</s>", special=True), AddedToken("@", special=True), AddedToken("<end>", special=True)]
+    )
+    tokenizer.add_tokens([AddedToken("<think>", special=False), AddedToken("\n\n", special=False)])
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=9)
     path = tmp_path_factory.mktemp("odd") / "tokenizer.json"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.episodes import EPISODES
-from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
+from marlaas.engine.run.admission import Admitted, Admitting, may_begin, step_groups
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.groups.producer import Producer
-from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 
 
@@ -37,7 +37,7 @@ def test_no_trained_group_is_older_than_the_bound(groups_per_step: int, max_stal
             complete[number] = running.pop(number)
         wanted = step_groups(version, groups_per_step)
         if all(number in complete for number in wanted):
-            ages = [staleness(number, complete.pop(number), groups_per_step) for number in wanted]
+            ages = [version - complete.pop(number) for number in wanted]
             assert all(0 <= age <= max_staleness for age in ages)
             version += 1
 
@@ -70,13 +70,20 @@ class Everything:
     """Members that are to be played anew when the next one ends."""
     scored: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the members have their scores."""
+    again: set[int] = field(default_factory=set)
     held: list[int] = field(default_factory=list)
     """Groups that waited while nothing was played."""
     place: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def spec(self) -> TaskSpec:
-        return TaskSpec("lab", "task", "arithmetic", train=TrainSpec(group_size=self.group_size))
+        return TaskSpec(
+            "lab",
+            "task",
+            "arithmetic",
+            train=TrainSpec(group_size=self.group_size),
+            sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+        )
 
     @property
     def pool(self) -> Everything:
@@ -95,6 +102,9 @@ class Everything:
 
     def waiting(self, policy: int) -> list[Any]:
         return []
+
+    def consumed(self, policy: int, first: int) -> set[int]:
+        return set()
 
     def begin(self) -> None: ...
 

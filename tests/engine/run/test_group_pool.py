@@ -20,7 +20,7 @@ def closed(number: int, tokens: int = 1) -> ClosedGroup:
 
 
 async def take(pool: GroupPool, wanted: set[int], one_by_one: bool = False) -> list[int]:
-    return [closed.group.number for closed in await pool.take_ready(wanted, one_by_one)]
+    return [closed.group.number for closed in await pool.take_ready(sorted(wanted), len(wanted), one_by_one)]
 
 
 async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:

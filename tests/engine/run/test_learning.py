@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sqlite3
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,19 +16,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from marlaas.app.audit.audit import audit
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.truncation import WHOLE, Truncation
 from marlaas.engine.run import policy_learner
 from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
-from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.protocol import GroupStats, Probe
 from marlaas.engine.training.signal import teaches
+from marlaas.plugins.messages import Answer
 
 from ...examples import examples
 from ..rollout.fake import FakeSampler
+from ..scheduler.fake_environments import FakeEnvironments
 from ..scheduler.world import World
 
 SPEC = TaskSpec(
@@ -42,13 +48,18 @@ SPEC = TaskSpec(
 
 
 def check_history(world: World) -> None:
-    """Every group trained on once, by the step that it belongs to, within the bound on staleness; no step missing."""
+    """Every group trained on once, by the step that it belongs to, within the bound on staleness; no step missing.
+
+    In order of arrival, by any step, each of which has as many.
+    """
     train = world.spec.train
     groups = world.query("SELECT * FROM groups WHERE split = 'train' AND state = 'consumed' ORDER BY number")
     assert [g["number"] for g in groups] == list(range(world.spec.steps * train.groups_per_step))
     for group in groups:
-        assert group["step"] == group["number"] // train.groups_per_step + 1
+        assert train.order == "arrival" or group["step"] == group["number"] // train.groups_per_step + 1
         assert 0 <= group["step"] - 1 - group["version"] <= train.max_staleness
+    sizes = Counter(group["step"] for group in groups)
+    assert sizes == dict.fromkeys(range(1, world.spec.steps + 1), train.groups_per_step)
     assert [s["number"] for s in world.query("SELECT number FROM steps ORDER BY number")] == list(
         range(1, world.spec.steps + 1)
     )
@@ -65,12 +76,14 @@ def check_history(world: World) -> None:
     staleness=st.integers(0, 2),
     losses=st.lists(st.tuples(st.integers(1, 400), st.sampled_from(("workers", "engine", "sampler"))), max_size=4),
     samplers=st.integers(1, 3),
+    order=st.sampled_from(("number", "arrival")),
 )
 def test_nothing_is_lost_doubled_or_stale(
-    seed: int, most: int, staleness: int, losses: list[tuple[int, str]], samplers: int
+    seed: int, most: int, staleness: int, losses: list[tuple[int, str]], samplers: int, order: str
 ) -> None:
     async def play(root: Path) -> None:
-        spec = replace(SPEC, train=replace(SPEC.train, max_staleness=staleness))
+        train = replace(SPEC.train, max_staleness=max(staleness, order == "arrival"), order=order)
+        spec = replace(SPEC, train=train)
         world = World(root, spec, seed, most, samplers=samplers)
         run = asyncio.ensure_future(world.go())
         for turns, victim in losses:
@@ -95,6 +108,53 @@ def test_nothing_is_lost_doubled_or_stale(
 
     with TemporaryDirectory() as folder:
         asyncio.run(play(Path(folder)))
+
+
+def audited(root: Path) -> list[str]:
+    """What an audit finds, but for the headers of the fake trainer's files."""
+    return [problem for problem in audit(root, updates=False).problems if "its header says" not in problem]
+
+
+class Tailed(FakeEnvironments):
+    """One instance in five takes 200 times as long as the others."""
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        for _ in range(400 if spec.split == "train" and spec.index % 5 == 0 else 2):
+            await asyncio.sleep(0)
+        return await super().play(lease, spec, answer, counts)
+
+
+@pytest.mark.parametrize("policies", [1, 2])
+async def test_in_order_of_arrival_no_step_waits_for_the_slowest(tmp_path: Path, policies: int) -> None:
+    """Slow groups are given up as they grow too old, are counted, and are trained on in the end; an audit agrees."""
+    train = replace(SPEC.train, groups_per_step=4, max_staleness=2, order="arrival", patience=1000)
+    spec = replace(SPEC, steps=10, train=train, eval=EvalSpec(every=0, prompts=3))
+    if policies == 2:
+        both = dict.fromkeys(("solver", "critic"), NamedPolicySpec(rank=1))
+        spec = replace(spec, policies=both, agents={name: name for name in both})
+    world = World(tmp_path, spec, samplers=2)
+    world.environments = Tailed(world.chance, agents=tuple(spec.agents) or ("agent",))
+    run = asyncio.ensure_future(world.go())
+    while not world.query("SELECT 1 FROM steps WHERE number = 3"):
+        await asyncio.sleep(0)
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    world.restart()
+    assert await asyncio.wait_for(world.go(), 50) == Ending("done")
+    for policy in world.query("SELECT id FROM policies"):
+        rows = world.query(f"SELECT number, step FROM groups WHERE state = 'consumed' AND policy = {policy['id']}")
+        assert sorted(row["number"] for row in rows) == list(range(40))
+        slow = [row["step"] for row in rows if row["number"] % 5 == 0]
+        assert sum(slow) / len(slow) > 7 and Counter(row["step"] for row in rows) == dict.fromkeys(range(1, 11), 4)
+    given_up = world.query("SELECT value FROM metrics WHERE name = 'given_up'")
+    assert len(given_up) == 10 * policies and sum(row["value"] for row in given_up) > 0
+    assert not world.query("SELECT 1 FROM open_plays")
+    assert not audited(tmp_path)
+    with contextlib.closing(sqlite3.connect(world.home.database)) as database, database:
+        database.execute("UPDATE groups SET step = 10 WHERE step = 1 AND number % 2 = 0")
+    found = " ".join(audited(tmp_path))
+    assert "of 10 steps of 4 groups" in found and "tokens of version 0 in step 10" in found
 
 
 async def test_a_task_that_moves_is_checked_at_every_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

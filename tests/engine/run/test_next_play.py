@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 from marlaas.app.audit.audit import audit
 from marlaas.engine.rollout.episodes import EPISODES
 from marlaas.engine.run import next_play as module
-from marlaas.engine.run.admission import Admitted, Admitting, may_begin, staleness, step_groups
+from marlaas.engine.run.admission import Admitted, Admitting, may_begin, step_groups
 from marlaas.engine.run.background import Background
 from marlaas.engine.run.groups.producer import Producer
 from marlaas.engine.run.next_play import LEAST, NextPlay, Waits, Wish, next_play
@@ -84,6 +84,7 @@ class Policy:
     there: dict[int, int] = field(default_factory=dict)
     """By number, the version at which a group began."""
     ages: list[int] = field(default_factory=list)
+    again: set[int] = field(default_factory=set)
 
     @property
     def policy(self) -> str:
@@ -121,9 +122,7 @@ class Policy:
         self.there[number] = version
 
     def step(self) -> None:
-        self.ages += [
-            staleness(number, self.there[number], self.batch) for number in step_groups(self.version, self.batch)
-        ]
+        self.ages += [self.version - self.there[number] for number in step_groups(self.version, self.batch)]
         self.version += 1
 
 
@@ -136,6 +135,9 @@ class Stage:
         self.now = 0.0
         self.playing: list[tuple[asyncio.Event, frozenset[str]]] = []
         self.plays: list[tuple[int, frozenset[str]]] = []
+
+    def consumed(self, policy: str, first: int) -> set[int]:
+        return set()
 
     def waiting(self, policy: str) -> list[Any]:
         return []

@@ -41,7 +41,7 @@ def group(
 
 
 def test_means_are_over_what_was_measured() -> None:
-    tally = StepTally(groups_per_step=2, kl=True)
+    tally = StepTally(version=2, kl=True)
     first = group(4, 1, RewardSummary(4, 0.5, 0.5, False, 0.0, 1.0), cut=1)
     paid = replace(first.group.episodes[0], failure=Failure("ValueError: no number", "env.py", 3))
     first = replace(first, group=replace(first.group, episodes=(paid, first.group.episodes[1])))
@@ -119,7 +119,7 @@ def test_what_is_said_is_compared_over_all_episodes() -> None:
             made.append(Episode(member, "ok", (Trajectory("agent", tokens, mask, logprobs, spans, 1.0),)))
         return ClosedGroup(Group(number, number, 0, "e", tuple(made)), RewardSummary(2, 1.0, 0.0, True, 1.0, 1.0))
 
-    tally = StepTally(groups_per_step=3)
+    tally = StepTally(version=0)
     nothing = GroupStats(tokens=9, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([said(0, 1, (5, 6), (5,)), said(1, 2, (5, 6), (5, 6)), said(2, 2, (7,), (8,))], nothing)
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0)
@@ -134,7 +134,7 @@ SAID = {"surprisal", "same_reply", "length", "length_max", "cut"}
 
 @pytest.mark.parametrize("kl", [False, True])
 def test_what_no_pass_measured_is_left_out(kl: bool) -> None:
-    tally = StepTally(groups_per_step=1, kl=kl)
+    tally = StepTally(version=4, kl=kl)
     tally.add([group(4, 1, RewardSummary(2, 1.0, 0.0, True, 1.0, 1.0))], GroupStats(6, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0))
     metrics = tally.metrics(StepResult(1, "p", "c", 1, 0.0, 0.5), 1.0)
     assert not PASSED & metrics.keys()
@@ -143,7 +143,7 @@ def test_what_no_pass_measured_is_left_out(kl: bool) -> None:
 
 
 def test_kl_is_left_out_without_a_kl_term() -> None:
-    tally = StepTally(groups_per_step=1)
+    tally = StepTally(version=4)
     stats = GroupStats(6, -1.5, 3.0, 3, 1.0, 0.5, 0.0, 1.0, measured=6, weights={4: HALVES})
     tally.add([group(4, 1, RewardSummary(2, 0.5, 0.5, False, 0.0, 1.0))], stats)
     assert PASSED - tally.metrics(StepResult(1, "p", "c", 1, 0.1, 0.5), 1.0).keys() == {"kl"}
@@ -151,7 +151,7 @@ def test_kl_is_left_out_without_a_kl_term() -> None:
 
 @pytest.mark.parametrize("episodes", [(), (Episode(0, "error", (SILENT,)),)], ids=["none", "failed"])
 def test_a_policy_that_said_nothing_has_no_replies(episodes: tuple[Episode, ...]) -> None:
-    tally = StepTally(groups_per_step=1)
+    tally = StepTally(version=4)
     empty = ClosedGroup(Group(0, 0, 0, "e", episodes), RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0))
     nothing = GroupStats(tokens=0, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0)
     tally.add([empty], nothing)

@@ -39,6 +39,7 @@ from marlaas.engine.rollout.protocol import OnTokens, SampleRequest, SampleResul
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.scheduler.task_run import Ending, Runner, run_task
+from marlaas.engine.spec.automatic import BaseTraits
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.rows import Yielding
 from marlaas.engine.store.store import Store
@@ -55,7 +56,8 @@ from .fake_environments import Chance, FakeEnvironments
 class Workers:
     """One incarnation of samplers and trainer, whose loss ends all of them, and every call under way."""
 
-    def __init__(self, chance: Chance, sequences: int, samplers: int) -> None:
+    def __init__(self, chance: Chance, sequences: int, samplers: int, any_order: bool = False) -> None:
+        self.any_order = any_order
         self.lost = asyncio.Event()
         self.chance = chance
         self.samplers = {f"rollout-{number}": LossySampler(self, sequences) for number in range(1, samplers + 1)}
@@ -182,7 +184,8 @@ class FakeTrainer:
     def _step(self, policy: str, path: str) -> StepResult:
         batch = len(self.pending[policy])
         first = self.steps[policy] * batch
-        assert sorted(self.pending[policy]) == list(range(first, first + batch)), "a step of the wrong groups"
+        numbers = sorted(self.pending[policy])
+        assert self.workers.any_order or numbers == list(range(first, first + batch)), "a step of the wrong groups"
         groups = (self.pending[policy][number] for number in sorted(self.pending[policy]))
         self.adapters[policy] = taught(self.adapters[policy], map(_lesson_of, groups))
         self.pending[policy] = {}
@@ -230,6 +233,7 @@ class World:
         self.chance = Chance(seed, most)
         self.environments = FakeEnvironments(self.chance)
         self.renderer = FakeRenderer()
+        self.traits = BaseTraits(160, 1024)
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
@@ -300,13 +304,14 @@ class World:
             trainers=self.trainers,
             trainer=workers.trainer,
             tolerances={name: Tolerance() for name in self.endpoints},
+            traits=self.traits,
             write_bare=write_bare,
             draining=self.draining,
         )
 
     def replace_workers(self) -> None:
         """New workers, as after the old ones died."""
-        self.workers = Workers(self.chance, self.sequences, self.samplers)
+        self.workers = Workers(self.chance, self.sequences, self.samplers, self.spec.train.order == "arrival")
         ledger = Ledger()
         self.endpoints = {name: self._endpoint(name) for name in self.workers.samplers}
         every = tuple(self.endpoints.values())

@@ -74,7 +74,7 @@ def test_each_policy_sees_the_task_with_its_own_numbers() -> None:
     spec = task(**{**TWO, "policies": policies})
     solver, critic = spec_of(spec, "solver"), spec_of(spec, "critic")
     assert (solver.policy.rank, solver.train.learning_rate, solver.train.groups_per_step) == (4, 1e-3, 8)
-    assert (critic.policy.rank, critic.train.learning_rate, critic.train.groups_per_step) == (16, 5e-4, 2)
+    assert (critic.policy.rank, critic.train.learning_rate, critic.train.groups_per_step) == (16, "auto", 2)
     assert spec_of(task(), "policy") == task() and agent_map_of(task()).trained == ("policy",)
 
 

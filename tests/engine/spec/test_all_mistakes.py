@@ -30,7 +30,7 @@ def test_mistakes_of_every_kind_in_all_tables() -> None:
         "environment": 3,
         "stepps": 9,
         "train": {"loss": "ppoo", "group_size": 1, "top_p": 0.5, "deterministic": True},
-        "sampling": {"max_tokens": 300},
+        "sampling": {"max_tokens": 300, "max_episode_tokens": 256},
         "eval": {"suite": [{"name": "far"}, {"name": "near", "environment": "near", "prompts": 0}]},
         "data": {"limit": 5, "split": {"evl": 0.1, "test": 2}},
     }

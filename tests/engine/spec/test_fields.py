@@ -32,6 +32,7 @@ ABSENT = {
     "train.dynamic_sampling",
     "train.clip_low",
     "train.clip_high",
+    "train.clip_dual",
     "sampling.thinking",
     "eval.target",
 }
@@ -39,7 +40,7 @@ ABSENT = {
 
 def test_a_few_by_name() -> None:
     rate = FIELDS["train.learning_rate"]
-    assert (rate.kind, rate.default, rate.low, rate.high, rate.swept) == ("float", 5e-4, 0.0, 1.0, True)
+    assert (rate.kind, rate.default, rate.low, rate.high, rate.swept) == ("float", "auto", 0.0, 1.0, True)
     assert rate.table == "train" and rate.name == "learning_rate"
     assert FIELDS["train.loss"].choices[-1] == "ppo" and FIELDS["train.dynamic_sampling"].kind == "bool"
     assert FIELDS["queue.depends_on"].kind == "list" and not FIELDS["queue.priority"].swept

@@ -16,7 +16,10 @@ def task(**tables: Any) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a turn longer than its episode": (task(sampling={"max_tokens": 300}), "may have only 256 tokens"),
+    "a turn longer than its episode": (
+        task(sampling={"max_tokens": 300, "max_episode_tokens": 256}),
+        "may have only 256 tokens",
+    ),
     "more members than a group has": (
         task(train={"group_size": 4, "min_members": 5}),
         "is 5, but a group has only 4 members",
@@ -29,15 +32,43 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         task(train={"deterministic": True, "max_staleness": 0, "redundant": 1}),
         "is 1, but 'train.deterministic' is set",
     ),
+    "repeatable and by which group is first": (
+        task(train={"deterministic": True, "max_staleness": 0, "order": "arrival"}),
+        "is \"arrival\", but 'train.deterministic' is set",
+    ),
+    "the first groups of the only ones": (
+        task(train={"max_staleness": 0, "order": "arrival"}),
+        "is \"arrival\", but 'train.max_staleness' is 0",
+    ),
+    "what is hard, out of order": (
+        task(train={"sampling": "difficulty", "order": "arrival"}),
+        'is "arrival", but \'train.sampling\' is "difficulty"',
+    ),
     "repeatable and asynchronous": (task(train={"deterministic": True}), "needs 'train.max_staleness' = 0, not 2"),
     "a warm-up without an end": (task(steps=5, train={"warmup": 5}), "the task has only 5 steps"),
     "a clip that nothing uses": (task(train={"clip_low": 0.2}), "the loss dr_grpo clips no ratio from below"),
     "a lower clip of cispo": (task(train={"loss": "cispo", "clip_low": 0.2}), "the loss cispo clips no ratio from"),
     "an upper clip of reinforce": (task(train={"loss": "reinforce", "clip_high": 0.2}), "reinforce clips no ratio"),
-    "token masks of gspo": (task(train={"loss": "gspo", "importance": "mask"}), "gspo weighs whole sequences"),
+    "a dual clip of weights": (task(train={"clip_dual": 3.0}), "the loss dr_grpo has no dual clip"),
+    "token masks of gspo": (
+        task(train={"loss": "gspo", "importance": "mask"}),
+        "the loss gspo has a ratio, not a weight",
+    ),
+    "weights of sequences in grpo": (
+        task(train={"loss": "grpo", "importance": "sequence_truncate"}),
+        "the loss grpo has a ratio, not a weight",
+    ),
+    "a geometric cap of nothing": (task(train={"geometric_cap": 1.1}), "'train.importance' is \"truncate\""),
+    "a reference of no KL term": (task(train={"kl_reference": "start"}), "without 'train.kl' there is no KL term"),
     "a floor of no weights": (task(train={"importance": "none", "importance_floor": 0.5}), "uses no weights"),
-    "a penalty without a buffer": (task(train={"overlong": "penalty"}), "of 1 to 32 tokens, not 0"),
-    "a penalty for every answer": (task(train={"overlong": "penalty", "overlong_buffer": 33}), "32 tokens, not 33"),
+    "a penalty without a buffer": (
+        task(train={"overlong": "penalty"}, sampling={"max_tokens": 32}),
+        "of 1 to 32 tokens, not 0",
+    ),
+    "a penalty for every answer": (
+        task(train={"overlong": "penalty", "overlong_buffer": 33}, sampling={"max_tokens": 32}),
+        "32 tokens, not 33",
+    ),
     "a buffer without a penalty": (
         task(train={"overlong": "mask", "overlong_buffer": 8}),
         "'train.overlong' is \"mask\"",
@@ -70,6 +101,7 @@ def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
         {"advantage_level": "turn", "discount": 0.5, "loss": "gspo"},
         {"group_size": 4, "min_members": 4},
         {"group_size": 4, "redundant": 4},
+        {"order": "arrival", "redundant": 2, "max_staleness": 1},
         {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
         *({"loss": loss} for loss in PUBLISHED),
     ],

@@ -25,7 +25,7 @@ from marlaas.engine.submission.estimate import (
 )
 
 BASE = load_base("tiny").config
-SPEC = TaskSpec("bio", "sums", "arithmetic", steps=10, sampling=SamplingSpec(max_tokens=8))
+SPEC = TaskSpec("bio", "sums", "arithmetic", steps=10, sampling=SamplingSpec(1.0, 8, 256))
 RUN = PastRun(1, 8, 8, 8, steps=60, seconds=120.0, tokens=9000, rollout=0.5, training=1.5,
               trajectory_tokens=20.0, trajectory_text=100.0)  # fmt: skip
 

@@ -9,7 +9,14 @@ import pytest
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec
 from marlaas.engine.submission.rough import READING, SHORT, BaseSpeed, EpisodeShape, rough_time
 
-SPEC = TaskSpec("bio", "sums", "new", steps=10, sampling=SamplingSpec(max_tokens=32), eval=EvalSpec(prompts=0, every=0))
+SPEC = TaskSpec(
+    "bio",
+    "sums",
+    "new",
+    steps=10,
+    sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256),
+    eval=EvalSpec(prompts=0, every=0),
+)
 SHAPE = EpisodeShape(8, asks=2.0, prompt=60.0, seconds=0.64)
 SPEED = BaseSpeed(sampled=1000.0, trained=500.0)
 

@@ -52,7 +52,7 @@ def test_thinking_is_wanted_refused_or_left_to_the_template(tmp_path: Path) -> N
         (MINIMAL + "step = 3\n", "Did you mean 'steps'"),
         (MINIMAL + '[train]\nloss = "ppoo"\n', "'train.loss'"),
         (MINIMAL + "[train]\ndeterministic = true\n", "max_staleness"),
-        (MINIMAL + "[sampling]\nmax_tokens = 300\n", "max_episode_tokens"),
+        (MINIMAL + "[sampling]\nmax_tokens = 300\nmax_episode_tokens = 256\n", "max_episode_tokens"),
         (MINIMAL.replace("lab", ""), "'tenant'"),
         (MINIMAL.replace("lab", "\\u001b[31m"), "'tenant'"),
         (MINIMAL + "[train]\ngroup_size = 1\n", "between 2 and"),

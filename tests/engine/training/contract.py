@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.adapters.statefile import begin, checksum, read_state
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.protocol import GroupStats, Job, Probe, StepResult, Trainer
 
+from ...seldom import seldom
 from .oracle import Oracle
 from .samples import group, sequence
 
@@ -329,6 +330,55 @@ class TrainerContract(StepContract):
         assert (stats.tokens, stats.measured) == (sum(int(s.mask.sum()) for s in silent.sequences), 0)
         assert (stats.loss, stats.entropy, stats.gap_sum, stats.weights) == (0.0, 0.0, 0.0, {})
         assert (stepped.step, stepped.grad_norm, stepped.checksum) == (1, 0.0, opened.checksum)
+
+    @pytest.mark.parametrize("epochs", [1, 2])
+    async def test_a_step_without_signal_moves_nothing(self, trainer: Trainer, tmp_path: Path, epochs: int) -> None:
+        """Neither by momentum nor by weight decay; the next step is the one that would have followed without it."""
+        config = replace(CONFIG, weight_decay=0.1, epochs=epochs)
+        silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
+        for name in ("a", "b"):
+            await trainer.open(name, config, str(tmp_path / name), resume=False)
+            await train(trainer, name, (group(1),), tmp_path / f"{name}1")
+        await train(trainer, "a", (silent,), tmp_path / "a2")
+        before, after = read_state(tmp_path / "a1"), read_state(tmp_path / "a2")
+        assert (after.header.step, after.header.updates) == (2, epochs) and before.header.updates == epochs
+        for part in ("adapter", "moment1", "moment2"):
+            for name, array in getattr(before, part).items():
+                assert array.tobytes() == getattr(after, part)[name].tobytes()
+        await train(trainer, "a", (group(2),), tmp_path / "a3")
+        await train(trainer, "b", (group(2),), tmp_path / "b2")
+        assert checksum(read_state(tmp_path / "a3").adapter) == checksum(read_state(tmp_path / "b2").adapter)
+        if epochs == 1:
+            await train(trainer, "b", (group(3),), tmp_path / "b3")
+            assert read_state(tmp_path / "b3").header.updates == 3
+
+    @pytest.mark.parametrize("slots", [seldom(0), 1])
+    async def test_a_kl_term_can_pull_to_the_version_that_training_starts_from(
+        self, new_trainer: NewTrainer, base: str, tmp_path: Path, slots: int
+    ) -> None:
+        """After a resume, in a pass with a policy that pulls to the base, and after a move within a step."""
+        start, here, there = tmp_path / "start", new_trainer(slots=slots), new_trainer(slots=slots)
+        await here.open("first", CONFIG, str(tmp_path / "0"), resume=False)
+        for _ in range(3):
+            await train(here, "first", (group(7),), tmp_path / "trained")
+        begin(read_state(tmp_path / "trained"), start)
+        config = replace(CONFIG, clip_norm=0.0, kl=0.5)
+        oracle, batches = Oracle(base, start), [(group(1),), (group(2),), (group(3), group(4))]
+        oracle.reference = Oracle(base, start)
+        norms = oracle.steps(batches, config)
+        pulled = replace(config, reference=str(start))
+        await here.open("a", pulled, str(start), resume=True)
+        made = [await train(here, "a", batches[0], tmp_path / "1")]
+        for policy, own in (("a", pulled), ("base", config)):
+            await here.open(policy, own, str(tmp_path / "1"), resume=True)
+        stats, other = await here.accumulate_together((Job("a", batches[1]), Job("base", batches[1])))
+        assert isinstance(stats, GroupStats) and isinstance(other, GroupStats) and 0.0 < stats.kl < other.kl / 2
+        made.append(await here.step("a", str(tmp_path / "2")))
+        await here.accumulate("a", batches[2][:1])
+        await there.set_state("a", await here.get_state("a"))
+        made.append(await train(there, "a", batches[2][1:], tmp_path / "3"))
+        assert [result.grad_norm for result in made] == pytest.approx(norms, rel=10 * self.relative)
+        assert oracle.distance(read_state(tmp_path / "3")) < 2 * self.moved
 
     async def test_with_kl_a_group_without_signal_pulls_to_the_base(self, trainer: Trainer, tmp_path: Path) -> None:
         config = replace(CONFIG, kl=1.0)

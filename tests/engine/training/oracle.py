@@ -29,6 +29,8 @@ class Oracle:
             if parameter.requires_grad
         }
         assert self.weights.keys() == state.adapter.keys()
+        self.reference: Oracle | None = None
+        """What the KL term pulls to; None: the base."""
         self.optimizer: torch.optim.Optimizer | None = None
         """What the weights were moved with."""
         with torch.no_grad():
@@ -58,7 +60,9 @@ class Oracle:
             if config.entropy:
                 total = total + config.entropy * (mask * (whole.exp() * whole).sum(-1)).sum()
             if config.kl:
-                before = self.logprobs(sequence.tokens, config.temperature, base=True).gather(1, targets)[:, 0]
+                pulls = self.reference or self
+                whole = pulls.logprobs(sequence.tokens, config.temperature, base=self.reference is None).detach()
+                before = whole.gather(1, targets)[:, 0]
                 k3 = torch.exp(before - logp) - (before - logp) - 1
                 total = total + config.kl * (mask * k3).sum()
         return total / config.denominator

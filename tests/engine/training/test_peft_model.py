@@ -1,6 +1,7 @@
 """Other architectures compute what they compute by themselves, in less memory: head by chunks, layers once more."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from marlaas.engine.base.model import load_base
+from marlaas.engine.base.modules import unadapted
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
@@ -47,6 +49,24 @@ def capped(tmp_path_factory: pytest.TempPathFactory) -> str:
     model: Any = Gemma2ForCausalLM
     model(config).save_pretrained(folder)
     return str(folder)
+
+
+def test_the_routed_experts_of_a_mixture_are_not_adapted(tmp_path: Path) -> None:
+    """As people are told, for the experts are no linear layers to PEFT."""
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    config = MixtralConfig(vocab_size=VOCABULARY, num_key_value_heads=1, num_local_experts=4, **sizes)
+    model: Any = MixtralForCausalLM
+    model(config).save_pretrained(tmp_path)
+    adapted = {entry.name.split(".")[3] for entry in PeftModel(str(tmp_path)).layout(4).entries}
+    assert adapted == {"self_attn"}
+    base = load_base(tmp_path)
+    assert "a mixture of 4 experts (mixtral): LoRA adapts its attention" in unadapted(base.config)
+    assert not unadapted(replace(base.config, experts=0))
 
 
 def policy(model: PeftModel, config: PolicyConfig) -> PolicyMemory:

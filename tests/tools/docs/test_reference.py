@@ -21,7 +21,7 @@ def test_every_key_of_a_task_file_is_there_with_its_default() -> None:
     text = PAGES["task-file.md"]
     for field in (*spec_fields(), *policy_fields(), *suite_fields()):
         assert f"\n| `{field.name}`" in text, field.key
-    assert "| `learning_rate` ¹ | float | `0.0005` | 0 to 1 | Of AdamW. |" in text
+    assert '| `learning_rate` ¹ | float | `"auto"` | 0 to 1, or auto | Of AdamW; auto: by' in text
     assert "| `tenant` | str | required |" in text
 
 

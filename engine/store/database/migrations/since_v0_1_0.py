@@ -381,3 +381,9 @@ def m043_timing(db: Database) -> None:
     db.table("trajectories").add_column("timing", str)
     db.table("stages").add_column("read", int, not_null_default=0)
     db.table("stages").add_column("passes", int, not_null_default=0)
+
+
+@migrations()
+def m044_precision(db: Database) -> None:
+    """In which precision an engine samples and trains, in words."""
+    db.table("engines").add_column("precision", str, not_null_default="")  # empty: not placed yet

@@ -23,6 +23,8 @@ from ...filling import Filling
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubCache:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.delenv("MARLAAS_BASE", raising=False)
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))  # LM Studio's models
     return HubCache(tmp_path / "hub")
 
 
@@ -71,8 +73,8 @@ def test_list(marlaas: Commander, home: Home, cache: HubCache, other: Path) -> N
     home.create()
     home.config.write_text(f"base = {json.dumps(str(other))}\n")
     rows = {row["name"]: row for row in marlaas("base", "list", "--json").json}
-    assert list(rows) == ["tiny", str(other), "org/cut", "org/model"]
-    assert [row["used"] for row in rows.values()] == [False, True, False, False]
+    assert list(rows) == ["tiny", str(other), "org/cut", "org/model", "smollm2"]
+    assert [row["used"] for row in rows.values()] == [False, True, False, False, False]
     whole, cut = rows["org/model"], rows["org/cut"]
     assert (whole["architecture"], whole["context"], whole["problem"]) == ("qwen3", 1024, "")
     assert 1.2e6 < whole["parameters"] < 1.4e6 and whole["size"] > 2 * whole["parameters"]
@@ -81,10 +83,17 @@ def test_list(marlaas: Commander, home: Home, cache: HubCache, other: Path) -> N
     assert said.code == 0 and "org/cut --download" in said.err and "1.3M" in said.out
 
 
+def test_use_says_what_of_a_mixture_is_not_adapted(marlaas: Commander, home: Home, other: Path) -> None:
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "qwen3_moe", "num_experts": 128}))
+    said = marlaas("base", "use", str(other))
+    assert said.code == 0 and "a mixture of 128 experts (qwen3_moe): LoRA adapts its attention" in said.err
+
+
 def test_list_shows_a_base_that_is_gone(marlaas: Commander, home: Home) -> None:
     home.create()
     home.config.write_text('base = "/nowhere"\n')
-    tiny, gone = marlaas("base", "list", "--json").json
+    tiny, gone, _ = marlaas("base", "list", "--json").json
     assert not tiny["used"] and gone["used"] and "There is no base model '/nowhere'" in gone["problem"]
 
 

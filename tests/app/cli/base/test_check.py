@@ -1,4 +1,4 @@
-"""base check: what is refused before anything is measured, and when another precision is worth a word."""
+"""base check: what is refused, what is measured first, what is left behind, when another precision is worth a word."""
 
 from __future__ import annotations
 
@@ -9,56 +9,84 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.base.check import Kept, advice, chosen_precision, on_this_processor
+from marlaas.app.cli.base.check import Kept, advice, on_this_processor
 from marlaas.engine.base.fit import MemoryPlan
+from marlaas.engine.base.gguf.base import path_of, write_base
 from marlaas.engine.base.model import load_base
+from marlaas.engine.base.sealed import ensure
 from marlaas.engine.devices import Cpu, Inventory, Machine, Rates, Software, Survey, UsableResources
 from marlaas.engine.fleet.agreement import Agreement
-from marlaas.engine.home.paths import TINY_BASE
+from marlaas.engine.fleet.placement.wishes import Copy, CopySpeed
+from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.run.trial.base import Tried, precisions, with_weights
+from marlaas.engine.run.trial.base import Tried, cleared
+from marlaas.engine.run.trial.speeds import write_copies
 from marlaas.engine.run.trial.step import Trial
 
 from ...commanding import Commander
 
 TRIAL = Trial(8, 10, 2048, sampling=1.0, training=0.5, gap_mean=0.0, gap_max=0.0)
-TRIED = Tried("f32", MemoryPlan(8, 512, "f32", 1, 32, 0, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), TRIAL)
+F32, F16, Q8_0, BF16 = (
+    Copy("llama.cpp", "f32"),
+    Copy("llama.cpp", "f16"),
+    Copy("llama.cpp", "q8_0"),
+    Copy("torch", "bf16"),
+)
+TRIED = Tried(F32, MemoryPlan(8, 512, "f32", 1, 32, 0, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), TRIAL)
 
 
 def tried(**seconds: float) -> list[Tried]:
-    return [replace(TRIED, weights=name, trial=replace(TRIAL, sampling=one)) for name, one in seconds.items()]
+    trials = {name: replace(TRIAL, sampling=one) for name, one in seconds.items()}
+    return [replace(TRIED, copy=Copy("llama.cpp", name), trial=trial) for name, trial in trials.items()]
 
 
 def test_only_a_clear_gain_is_spoken_of() -> None:
-    assert advice("f32", tried(f32=10.0, q8_0=9.5)) == ""
-    assert advice("q8_0", tried(f32=10.0, q8_0=4.0)) == ""
-    assert advice("q4_k_m", tried(f32=10.0, q8_0=4.0)) == "", "nobody measured what the settings lead to"
-    said = advice("f32", tried(f32=10.0, q8_0=4.0))
+    assert advice(F32, tried(f32=10.0, q8_0=9.5)) == ""
+    assert advice(Q8_0, tried(f32=10.0, q8_0=4.0)) == ""
+    assert advice(Copy("llama.cpp", "q4_k_m"), tried(f32=10.0, q8_0=4.0)) == "", "nobody measured it"
+    said = advice(F32, tried(f32=10.0, q8_0=4.0))
     assert '`weights = "q8_0"`' in said and "2.5 times as fast as f32" in said
 
 
-def test_settings_without_room_choose_nothing() -> None:
-    base, settings = load_base("tiny"), Settings()
-    assert chosen_precision(base, settings, 8 << 30) == "f32"
-    assert chosen_precision(base, settings, 1 << 20) == "", "what has no room keeps nothing else from being measured"
-
-
-@pytest.mark.parametrize(("gain", "kept"), [(0.5, Kept()), (5.0, Kept("bf16", "bf16"))])
-def test_it_measures_what_an_engine_would_keep(gain: float, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("gain", "kept"),
+    [
+        (0.5, Kept("f32", (F16, Q8_0, Copy("torch", "f32")))),
+        (5.0, Kept("bf16", (BF16, F16, Q8_0, Copy("torch", "f32")))),
+    ],
+)
+def test_what_an_engine_would_keep_is_measured_first(
+    gain: float, kept: Kept, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base, settings = load_base("tiny"), Settings()
     cpu = Cpu((0, 1), 2, 64 << 30, rates=Rates(100e9, 10e9, bfloat16=gain * 100e9))
     seen = Survey(Inventory(Machine(cpu)), UsableResources(Machine(cpu)), Software(), "me")
-    assert on_this_processor(base, settings, seen) == Kept(), "a small base is kept in float32"
+    small = on_this_processor(home, base, settings, seen, 32 << 30)
+    assert small == Kept("f32", (Copy("torch", "f32"),)), "a small base is kept in float32"
     monkeypatch.setattr("marlaas.engine.fleet.placement.processor.SMALL", 0)
-    assert on_this_processor(base, settings, seen) == kept
-    assert chosen_precision(base, settings, 32 << 30, kept) == (kept.sampler or "f32")
+    monkeypatch.setattr("marlaas.engine.base.fit.SMALL", 0)
+    assert on_this_processor(home, base, settings, seen, 32 << 30) == kept
+    assert on_this_processor(home, base, settings, seen, 1 << 20).trainer == kept.trainer, "without room, too"
+    home.create()
+    write_copies(home.speeds, base, 0, [CopySpeed(F16, 9.0, 0.001), CopySpeed(Q8_0, 5.0, 0.05)])
+    assert on_this_processor(home, base, settings, seen, 32 << 30).copies[0] == Q8_0, "measured before"
+    named = Settings(rollout=RolloutSettings(weights="q4_k_m"))
+    assert on_this_processor(home, base, named, seen, 32 << 30).copies == (Copy("llama.cpp", "q4_k_m"),)
 
 
-def test_bfloat16_is_sampled_on_torch() -> None:
-    llama, torch = (Settings(rollout=RolloutSettings(sampler=sampler)) for sampler in ("llama.cpp", "torch"))
-    assert precisions(llama, ("q8_0", "bf16")) == ("q8_0", "bf16")
-    assert precisions(torch, ("q8_0", "bf16")) == ("bf16",) and precisions(torch, ("q8_0",)) == ("f32",)
-    assert [with_weights(llama, weights).rollout.sampler for weights in ("q8_0", "bf16")] == ["llama.cpp", "torch"]
+def test_files_of_an_interrupted_check_are_removed(home: Home) -> None:
+    base, copies = load_base("tiny"), (F32, F16, Q8_0)
+    plans = {copy: replace(TRIED.memory, weights=copy.weights) for copy in copies}
+    of_f32, of_f16, of_q8_0 = (path_of(base, home.base, copy.weights) for copy in copies)
+    ensure(of_f32, 0, lambda path: write_base(base, path))
+    with pytest.raises(KeyboardInterrupt), cleared(base, home, plans) as kept:
+        for path in (of_f16, of_q8_0):
+            ensure(path, 0, lambda path: write_base(base, path, "f16"))
+        (home.base / f".{of_q8_0.name}.{2**30}.f32").write_text("of a process that has ended")
+        kept.add("f16")
+        raise KeyboardInterrupt
+    left = {of_f32, of_f16}
+    assert set(home.base.iterdir()) == left | {path.with_suffix(".json") for path in left}
 
 
 def test_unknown_precisions_are_named(marlaas: Commander) -> None:

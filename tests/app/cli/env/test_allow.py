@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.env import allow
+from marlaas.app.cli import terminal
 from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import Venv
@@ -48,7 +48,7 @@ def venv(home: Home) -> Venv:
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(allow, "has_terminal", lambda: True)
+    monkeypatch.setattr(terminal, "has_terminal", lambda: True)
     monkeypatch.setattr(builtins, "input", lambda prompt: text)
 
 

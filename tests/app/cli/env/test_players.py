@@ -11,6 +11,7 @@ from marlaas.app.cli.env.players import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.truncation import Truncation
+from marlaas.engine.spec import as_number
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
@@ -87,7 +88,7 @@ def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
     assert titles(found) == {"second": "version 1 of task 3 (pair, b)", "fourth": "the base"}
     said = {(p.sampling.temperature, p.sampling.max_tokens, p.truncation) for p in found.all}
     assert said == {(0.0, 99, Truncation(top_k=5))}
-    assert found.of("fourth").sampling.max_episode_tokens >= 99
+    assert as_number(found.of("fourth").sampling.max_episode_tokens) >= 99
 
 
 @pytest.mark.parametrize(

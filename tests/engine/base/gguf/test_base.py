@@ -114,7 +114,7 @@ def test_what_we_cannot_write_is_refused(tmp_path: Path) -> None:
     original = config.read_text()
     for old, new, words in (
         ('"model_type": "qwen3"', '"model_type": "gemma"', "architecture 'gemma'"),
-        ('"use_sliding_window": false', '"use_sliding_window": true', "sliding-window"),
+        ('"full_attention"', '"sliding_attention"', "sliding-window"),
         ('"rope_type": "default"', '"rope_type": "dynamic"', "'dynamic'"),
     ):
         assert old in original

@@ -8,7 +8,7 @@ from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.placement.place import place
-from marlaas.engine.fleet.placement.wishes import Choices, Times
+from marlaas.engine.fleet.placement.wishes import Choices, Copy, CopySpeed, Times
 from tests.engine.fleet.placement.imaginary import (
     ALL,
     B06,
@@ -192,11 +192,43 @@ def test_cards_follow_the_measured_times(times: Times, plan: str) -> None:
     assert shape(place(machine(*("A100",) * 8), ALL, B8, times=times)) == plan
 
 
-def test_the_faster_sampler_is_taken_where_both_were_measured() -> None:
-    faster = Times(samplers=(("llama.cpp", 900.0), ("torch", 400.0)))
-    assert shape(place(machine(cpu=LAPTOP), NOTHING, TINY, times=faster)) == "llama.cpp cpu:2 | cpu:2 f32"
-    faster = Times(samplers=(("llama.cpp", 100.0), ("torch", 400.0)))
-    assert shape(place(machine(cpu=LAPTOP), NOTHING, B06, times=faster)) == "torch cpu:2 | cpu:2 f32"
+def speeds(**measured: tuple[float, float]) -> Times:
+    """Seconds and gap of copies, by sampler and precision: ``llama_f16``."""
+    copies = {
+        "llama_f16": Copy("llama.cpp", "f16"),
+        "llama_q8_0": Copy("llama.cpp", "q8_0"),
+        "llama_gguf": Copy("llama.cpp", "gguf"),
+        "torch_f32": Copy("torch", "f32"),
+        "torch_bf16": Copy("torch", "bf16"),
+    }
+    return Times(copies=[CopySpeed(copies[name], *figures) for name, figures in measured.items()])
+
+
+COPIES = [
+    ("as seen with AVX2 alone", speeds(llama_f16=(19.4, 0.001), llama_q8_0=(20.3, 0.053)), "llama.cpp f16"),
+    ("noise does not decide", speeds(llama_f16=(22.0, 0.001), llama_q8_0=(20.0, 0.053)), "llama.cpp f16"),
+    ("much faster", speeds(llama_f16=(30.0, 0.001), llama_q8_0=(20.0, 0.053)), "llama.cpp q8_0"),
+    ("the base's own file", speeds(llama_f16=(30.0, 0.001), llama_gguf=(20.0, 0.05)), "llama.cpp gguf"),
+    ("of equals the exact one", speeds(llama_gguf=(20.0, 0.05), llama_q8_0=(20.0, 0.04)), "llama.cpp q8_0"),
+    ("not measured", Times(), "llama.cpp"),
+    ("other bases' samplers do not count", speeds(torch_f32=(1.0, 0.0)), "llama.cpp"),
+    ("bfloat16 is not fast here", speeds(torch_bf16=(1.0, 0.01)), "llama.cpp"),
+]
+
+
+@pytest.mark.parametrize(("times", "plan"), [pytest.param(*row[1:], id=row[0]) for row in COPIES])
+def test_the_most_exact_of_the_fast_copies_is_sampled_from(times: Times, plan: str) -> None:
+    chosen = place(machine(cpu=LAPTOP), NOTHING, B06, times=times).samplers[0]
+    assert f"{chosen.kind} {chosen.weights}".strip() == plan
+    named = place(machine(cpu=LAPTOP), NOTHING, B06, Choices(llama="weights", weights="q4_k_m"), times).samplers[0]
+    assert (named.kind, named.weights) == ("llama.cpp", ""), "what the settings name is not chosen"
+    assert place(machine(cpu=LAPTOP), NOTHING, TINY, times=times).samplers[0].kind == "torch", "a small base"
+
+
+def test_a_modest_base_may_be_sampled_by_torch_in_float32() -> None:
+    modest = replace(B06, parameters=60_000_000)
+    times = speeds(torch_f32=(1.1, 0.0), llama_f16=(1.0, 0.001))
+    assert shape(place(machine(cpu=LAPTOP), NOTHING, modest, times=times)) == "torch f32 cpu:2 | cpu:2 f32"
 
 
 FAST = replace(LAPTOP, rates=Rates(100e9, 10e9, bfloat16=250e9))

@@ -13,7 +13,7 @@ from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, rates_at
 from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
@@ -51,7 +51,9 @@ class Lab:
         self.endpoints = SamplerEndpoints(places, {}, load_base("tiny"), rates)
         self.router = Router(places, self.endpoints.costs, self.ledger.mixes, lambda: self.now)
         for task in (1, 2):
-            self.router.join(task, TaskSpec("lab", f"t{task}", "sums"))
+            self.router.join(
+                task, TaskSpec("lab", f"t{task}", "sums", sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256))
+            )
 
     async def routes(self) -> list[set[str]]:
         """Where both are, after both have played and both samplers worked for a while."""

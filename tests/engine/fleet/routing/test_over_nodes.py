@@ -21,7 +21,7 @@ from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.rollout.replicas import Replicas
 from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
@@ -67,7 +67,9 @@ async def test_readers_and_writers_part_where_nodes_differ() -> None:
     endpoints, ledger, now = SamplerEndpoints(places, {}, load_base("tiny"), rates), Ledger(), [0.0]
     router = Router(places, endpoints.costs, ledger.mixes, lambda: now[0])
     for task, (read, written) in ((1, (30_000, 20)), (2, (20, 2_000))):
-        router.join(task, TaskSpec("lab", f"t{task}", "sums"))
+        router.join(
+            task, TaskSpec("lab", f"t{task}", "sums", sampling=SamplingSpec(max_tokens=32, max_episode_tokens=256))
+        )
         ledger.rollout(task, read, written, policy=ONLY)
         ledger.environment(task, 0.0)
     for _ in range(3):

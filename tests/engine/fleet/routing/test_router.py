@@ -15,13 +15,14 @@ from marlaas.engine.fleet.routing.assignment import Share, TokenCosts, route
 from marlaas.engine.fleet.routing.router import AGAIN, MANY, Router, under_way
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
 
 READER, WRITER = TokenCosts("rollout", 1.0, 9.0), TokenCosts("rollout-2", 3.0, 3.0)
-MOVING = TaskSpec("lab", "moving", "sums")
+LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
+MOVING = TaskSpec("lab", "moving", "sums", sampling=LIMITS)
 DEBATE = TaskSpec(
     "lab",
     "debate",
@@ -33,9 +34,10 @@ DEBATE = TaskSpec(
         "before": NamedPolicySpec(pool="solver"),
     },
     agents={"solver": "solver", "critic": "critic", "judge": "judge", "rival": "before"},
+    sampling=LIMITS,
     eval=EvalSpec(agents={"judge": "solver@0"}),
 )
-SETTLED = TaskSpec("lab", "settled", "sums", train=TrainSpec(deterministic=True, max_staleness=0))
+SETTLED = TaskSpec("lab", "settled", "sums", sampling=LIMITS, train=TrainSpec(deterministic=True, max_staleness=0))
 
 
 class Routing:

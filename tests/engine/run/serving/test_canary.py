@@ -16,6 +16,8 @@ from marlaas.engine.run.serving.canary import (
     CONTEXT,
     ENOUGH,
     LONGEST,
+    MANY,
+    PATIENT,
     RENEW,
     Asked,
     Canary,
@@ -111,7 +113,7 @@ async def test_a_second_home_serving_the_old_version_is_found() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.299, second=-1.299)
     with pytest.raises(AdapterError, match=r"rollout-2 says that it serves new, but .* 0% arrived"):
-        await pair.step(trained=-1.307, served=-1.306, second=-1.299)
+        await pair.step(trained=-1.3085, served=-1.3075, second=-1.299)
 
 
 async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
@@ -139,7 +141,7 @@ async def test_the_version_before_under_the_new_ones_name_is_refused() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.299)
     with pytest.raises(AdapterError, match="0% arrived: it serves another version"):
-        await pair.step(trained=-1.307, served=-1.299)
+        await pair.step(trained=-1.3085, served=-1.299)
 
 
 async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
@@ -185,7 +187,7 @@ async def test_a_step_may_ask_before_the_last_comparison_ends() -> None:
     for one in asked[:2]:
         await pair.canary.judge("new", one, await pair.canary.ask_samplers("new", "old", [pair.first], one))
     drawing = pair.canary.probe([group(9)])
-    assert drawing and len(drawing.sequences) == 2, "nothing has moved: other tokens may say more"
+    assert drawing and len(drawing.sequences) == 1, "the same tokens, on which what moves adds up"
 
 
 async def test_old_and_new_tokens_ride_together() -> None:
@@ -202,11 +204,24 @@ async def test_old_and_new_tokens_ride_together() -> None:
     assert (renewed.before == -9.0).all() and (last.trained.result() == -9.0).all()
 
 
-async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
+async def test_steps_too_small_to_tell_add_up() -> None:
+    """Each moves the policy by as much as rounding; the ninth is compared with what was before the first."""
+    honest, stuck = Pair(), Pair()
+    seen = [await honest.step(trained=-1 - 0.001 * n, served=-0.999 - 0.001 * n) for n in range(1, 10)]
+    assert not any(report.resolved for report in seen[:8]) and seen[8].resolved
+    assert seen[8].followed == pytest.approx(1.0, abs=1e-3)
+    assert all(report.moved == pytest.approx(0.001, rel=1e-2) for report in seen), "by the last step alone"
+    with pytest.raises(AdapterError, match="of what training changed, 0% arrived"):
+        for n in range(1, 10):
+            await stuck.step(trained=-1 - 0.001 * n, served=-0.999)
+    assert stuck.sampler.asked.count("old") == honest.sampler.asked.count("old") == 1
+
+
+async def test_tokens_that_never_move_are_renewed_at_last() -> None:
     pair = Pair()
-    for _ in range(3):
-        await pair.step(trained=-1.0, served=-1.0)
-    assert pair.sampler.asked.count("old") == 3
+    for _ in range(PATIENT + 1):
+        assert not (await pair.step(trained=-1.0, served=-1.0)).resolved
+    assert pair.sampler.asked.count("old") == 2
 
 
 async def test_a_home_that_was_left_is_new_when_it_comes_back() -> None:
@@ -225,19 +240,12 @@ async def test_who_left_is_known_before_the_comparison_ends() -> None:
         assert pair.canary.ask(names).renewed is renewed
 
 
-async def test_tokens_that_a_sampler_rounds_are_kept() -> None:
-    pair = Pair(Tolerance(mean=0.2))
-    for _ in range(3):
-        assert not (await pair.step(trained=-1.0, served=-1.0)).resolved
-    assert pair.sampler.asked.count("old") == 2, "for both members, and before the first step alone"
-
-
 async def test_a_long_reply_is_compared_up_to_enough_tokens() -> None:
     pair = Pair(Tolerance(mean=0.2))
     report = await pair.step(trained=-1.3, served=-1.301, groups=[group(3 * ENOUGH)])
     assert pair.probes[0]
-    ((tokens, start),) = pair.probes[0].sequences
-    assert len(tokens) - start == ENOUGH and report.gap == pytest.approx(0.001, abs=1e-6)
+    assert [len(tokens) - start for tokens, start in pair.probes[0].sequences] == [ENOUGH, ENOUGH]
+    assert report.gap == pytest.approx(0.001, abs=1e-6)
 
 
 def test_a_window_has_little_of_a_long_prompt_and_of_tools() -> None:
@@ -259,30 +267,32 @@ async def test_rounded_tokens_need_several_trajectories() -> None:
     few, many = Pair(), Pair(Tolerance(mean=0.2))
     for pair in (few, many):
         await pair.step(trained=-1.3, served=-1.3, groups=[group(2), group(3), group(4)])
-    assert [len(pair.probes[0].sequences) for pair in (few, many) if pair.probes[0]] == [1, 4]
+    assert [len(pair.probes[0].sequences) for pair in (few, many) if pair.probes[0]] == [1, 6]
 
 
 def test_trajectories_that_teach_come_first() -> None:
     equal, unequal = group(9, 1, 1), group(3, 0, 1)
-    assert [len(one.own) for one in choose([equal, group(0), unequal], 3)] == [3, 3, 9]
+    assert [len(one.own) for one in choose([equal, group(0), unequal], True)] == [3, 3, 9, 9]
 
 
-NATS = st.lists(st.floats(-2, 2), min_size=1, max_size=8)
+@pytest.mark.parametrize("size", [0.005, 0.02, 0.07, 0.3])
+@pytest.mark.parametrize("cancels", [0.0, 0.6])
+def test_verdicts_are_wrong_as_seldom_as_is_said(size: float, cancels: float) -> None:
+    """Changes and rounding with long tails, which are not what ``compare`` assumes; as in q8_0 of a real base."""
+    random, wrong, resolved = np.random.default_rng(0), 0, 0
+    for _ in range(2000):
+        moved = size * random.standard_t(3, MANY) / math.sqrt(3)
+        old, fresh = 0.11 * random.standard_t(5, (2, MANY)) * math.sqrt(3 / 5)
+        new = cancels * old + math.sqrt(1 - cancels**2) * fresh
+        for served, truth in ((moved + new - old, 1.0), (0.0 * moved, 0.0)):
+            share, doubt = compare(moved, served, old, 0.01)
+            resolved += doubt < 0.5
+            wrong += doubt < 0.5 and abs(share - truth) >= 0.5
+    assert not wrong and resolved >= {0.3: 3990}.get(size, 0) and resolved <= {0.005: 0, 0.02: 0}.get(size, 4000)
 
 
-@given(moved=NATS, rounding=st.floats(1e-6, 0.5), seed=st.integers(0, 99), stands=st.booleans())
-def test_within_rounding_every_verdict_is_right(moved: list[float], rounding: float, seed: int, stands: bool) -> None:
-    """Where all gaps stay within ``rounding``, a resolved share is nearer to the truth than to its opposite."""
-    trained, random = np.array(moved), np.random.default_rng(seed)
-    off = random.choice([-2.0, 2.0], len(moved)) * rounding * random.uniform(0, 1)
-    report = compare(trained, off + (0.0 if stands else trained), off, rounding)
-    if report.resolved:
-        assert abs(report.followed - (0.0 if stands else 1.0)) <= report.doubt + 1e-9 < 0.5 + 1e-9
-    else:
-        assert report.doubt >= 0.5 or math.isinf(report.doubt)
-
-
-def test_how_far_a_step_moved_is_recorded() -> None:
-    moved, gaps = np.array([0.5, -1.5, 0.0]), np.zeros(3)
-    report = compare(moved, moved, gaps, 1e-6)
-    assert report.metrics()["moved"] == report.mean_moved == pytest.approx(2 / 3) and report.moved == 1.5
+@given(moved=st.lists(st.floats(-2, 2), min_size=1, max_size=8), stands=st.booleans())
+def test_without_rounding_the_share_is_what_was_served(moved: list[float], stands: bool) -> None:
+    trained = np.array(moved)
+    share, doubt = compare(trained, trained * (not stands), np.zeros(len(moved)), 1e-6)
+    assert doubt >= 0.5 or share == pytest.approx(0.0 if stands else 1.0)

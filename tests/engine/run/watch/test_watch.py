@@ -35,6 +35,7 @@ CHEATED = replace(
     steps=STEPS,
     train=TrainSpec(groups_per_step=2, group_size=2, max_staleness=1),
     eval=EvalSpec(every=4, prompts=12),
+    watch=WatchSpec(ignore=("cut_replies",)),
 )
 
 
@@ -114,7 +115,7 @@ async def test_nobody_is_told_twice(tmp_path: Path, kill: bool) -> None:
 
 
 async def test_a_finding_goes_with_its_step(tmp_path: Path) -> None:
-    world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",))), tmp_path)
+    world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",), ignore=("cut_replies",))), tmp_path)
     assert (await run(world)).state == "paused"
     assert rows(world)
     world.store.tasks.set_state(world.task, "paused")
@@ -135,7 +136,7 @@ async def steer(world: World, kind: str) -> None:
 
 
 async def test_a_task_file_may_ask_for_a_pause(tmp_path: Path) -> None:
-    world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",))), tmp_path)
+    world = cheated(replace(CHEATED, watch=WatchSpec(pause=("reward_hacking",), ignore=("cut_replies",))), tmp_path)
     ending = await run(world)
     assert ending.state == "paused" and not ending.again, "a further try would end the same way"
     step = rows(world)[0]["step"]
@@ -151,7 +152,7 @@ async def test_a_task_file_may_ask_for_a_pause(tmp_path: Path) -> None:
 
 async def test_no_timing_moves_a_pause_of_a_deterministic_run(tmp_path: Path) -> None:
     train = replace(CHEATED.train, deterministic=True, max_staleness=0)
-    spec = replace(CHEATED, train=train, watch=WatchSpec(pause=("reward_hacking",)))
+    spec = replace(CHEATED, train=train, watch=WatchSpec(pause=("reward_hacking",), ignore=("cut_replies",)))
     made = []
     for seed in range(3):
         world = cheated(spec, tmp_path / str(seed))

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 from marlaas.engine.store.queries.past_runs import STEPS, past_runs
 from marlaas.engine.store.queries.reader import Reader
 
 from ....app.filling import Filling
 
-CONFIG = json.dumps(TaskSpec("lab", "sums", "arithmetic").to_json())
+CONFIG = json.dumps(TaskSpec("lab", "sums", "arithmetic", sampling=SamplingSpec(max_tokens=32)).to_json())
 
 
 def test_a_run_in_figures(database: Path) -> None:

@@ -100,6 +100,31 @@ def test_a_long_sequence_needs_no_more_for_what_is_wide(base: BaseModel) -> None
     assert little < 0.8 * much
 
 
+def test_batches_are_sized_for_what_keeps_all(base: BaseModel) -> None:
+    """Groups of one call are divided so that no layer is computed once more, unless a long prompt would come too often.
+
+    A sequence that has no room by itself is computed once more, in a batch of its own.
+    """
+    kept = compute_on("cpu").kept
+    room = PassSize(base.config, 512, 383, kept).all
+    model = Decoder.of(base, compute_on("cpu"), room)
+
+    def kinds(*groups: TrainGroup) -> list[tuple[int, bool]]:
+        batches = list(model.batches([groups]))
+        assert sum(len(s.tokens) > 1 for b in batches for lesson in b.lessons for s in lesson.sequences) == sum(
+            len(some.sequences) for some in groups
+        )
+        return [(len(b.tokens), model.keeps_all(b)) for b in batches]
+
+    short = kinds(*(group(20 + number, 60) for number in range(8)))
+    assert len(short) > 1 and all(keeps for _, keeps in short)
+    assert kinds(group(500, 30)) == [(608, False)], "three answers to a prompt, of which there is one"
+    (alone,) = kinds(TrainGroup(0, group(100, 900).sequences[:1]))
+    assert alone[0] > 900 and not alone[1]
+    halves = kinds(group(40, 200))
+    assert len(halves) > 1 and all(keeps for _, keeps in halves)
+
+
 def test_sixteen_bits_and_fused_attention_are_planned_with_less(base: BaseModel) -> None:
     sizes = [PassSize(base.config, 1000, 350, compute().kept).all for compute in COMPUTE.values()]
     assert sizes == sorted(sizes, reverse=True) and sizes[2] < 0.8 * sizes[0]

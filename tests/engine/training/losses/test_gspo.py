@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from marlaas.engine.training.inputs import PolicyConfig
-from marlaas.engine.training.losses.gspo import sequence_means
+from marlaas.engine.training.losses.ratios import sequence_means
 
 from .views import loss_of, view
 
-WIDE = PolicyConfig(loss="gspo", clip_low=0.5, clip_high=1.5)
+WIDE = PolicyConfig(loss="gspo", clip_low=0.5, clip_high=1.5, clip_dual=10.0)
 # token ratios 2 and 8 in the first sequence, 1/2 alone in the second
 LOGP, BEHAVIOUR = [log(0.2), log(0.8), log(0.2)], [log(0.1), log(0.1), log(0.4)]
 SEQUENCE = [0, 0, 1]

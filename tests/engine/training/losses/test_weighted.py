@@ -1,8 +1,11 @@
-from math import log
+from math import log, sqrt
 
 import pytest
+import torch
+from hypothesis import given, strategies as st
 
 from marlaas.engine.training.inputs import PolicyConfig
+from marlaas.engine.training.losses.ratios import importance_weights, masked_out
 
 from .views import loss_of, view
 
@@ -43,3 +46,54 @@ def test_without_weights_it_is_reinforce() -> None:
 
 def test_on_policy_the_gradient_is_that_of_reinforce() -> None:
     assert loss_of(view([-1.0, -2.0], [-1.0, -2.0], [0.5, -0.5]), PolicyConfig())[2] == pytest.approx([-0.5, 0.5])
+
+
+SEQUENCES = [0, 0, 1]
+"""The tokens above as two sequences: products 1 and 9, geometric means 1 and 9."""
+
+
+def weights_of(**settings: object) -> list[float]:
+    gradient = loss_of(view(LOGP, BEHAVIOUR, [-1.0] * 3, SEQUENCES), PolicyConfig(**settings))[2]  # type: ignore[arg-type]
+    return gradient
+
+
+def test_weights_of_sequences_by_hand() -> None:
+    assert weights_of(importance="sequence_truncate") == pytest.approx([1.0, 1.0, 2.0])
+    assert weights_of(importance="sequence_truncate", importance_cap=10.0) == pytest.approx([1.0, 1.0, 9.0])
+    assert weights_of(importance="sequence_mask") == pytest.approx([1.0, 1.0, 0.0])
+    assert weights_of(importance="geometric_mask") == pytest.approx([2.0, 0.5, 0.0])  # tokens' own, as truncated
+    assert weights_of(importance="geometric_mask", geometric_cap=9.5) == pytest.approx([2.0, 0.5, 2.0])
+
+
+def test_a_geometric_mask_has_a_lower_end_too() -> None:
+    unlikely = view([log(0.1)] * 2, [log(0.2), log(0.4)], [1.0] * 2)  # ratios 1/2 and 1/4: a mean of 0.354
+    for cap, gradient in ((sqrt(8) - 0.01, [0.0, 0.0]), (sqrt(8) + 0.01, [-0.5, -0.25])):
+        config = PolicyConfig(importance="geometric_mask", geometric_cap=cap)
+        assert loss_of(unlikely, config)[2] == pytest.approx(gradient)
+
+
+@given(
+    st.lists(st.lists(st.floats(-2.0, 2.0), min_size=1, max_size=4), min_size=1, max_size=4),
+    st.sampled_from(["truncate", "sequence_truncate", "sequence_mask", "geometric_mask"]),
+)
+def test_weights_are_those_of_verl_and_trl(log_ratios: list[list[float]], importance: str) -> None:
+    """Their formulas over padded (B, T): verl's ``rollout_corr_helper.py``, TRL's ``vllm_importance_sampling_mode``."""
+    cap, geometric = 2.0, 1.5
+    mask = torch.zeros(len(log_ratios), 4, dtype=torch.float64)
+    padded = torch.zeros_like(mask)
+    for row, own in enumerate(log_ratios):
+        mask[row, : len(own)], padded[row, : len(own)] = 1.0, torch.tensor(own, dtype=torch.float64)
+    product = padded.sum(-1, keepdim=True).clamp(-20.0, 20.0).exp() * torch.ones_like(padded)
+    mean = (padded.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp() * torch.ones_like(padded)
+    theirs = {
+        "truncate": padded.exp().clamp(max=cap),
+        "sequence_truncate": product.clamp(max=cap),
+        "sequence_mask": product.masked_fill(product > cap, 0.0),
+        "geometric_mask": padded.exp().clamp(max=cap) * ((mean >= 1 / geometric) & (mean <= geometric)),
+    }[importance]
+    sequence = torch.tensor([row for row, own in enumerate(log_ratios) for _ in own])
+    flat = torch.tensor([value for own in log_ratios for value in own], dtype=torch.float64)
+    config = PolicyConfig(importance=importance, geometric_cap=geometric)
+    weights, changed = importance_weights(flat, torch.zeros_like(flat), sequence, config)
+    assert weights.tolist() == pytest.approx(theirs[mask == 1].tolist())
+    assert changed[masked_out(flat, torch.zeros_like(flat), sequence, config)].all()
