@@ -46,12 +46,11 @@ class LlamaSampler(BatchingSampler):
 
         Up to ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds
         up to a multiple of 256) are held at once. On the processor there is memory for ``first`` of them, of 256
-        tokens, and for more and longer ones as they are asked for. On a card there is for all, or for fewer where there
-        is less memory than that takes: ``limits`` says so.
-        ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
-        taken instead. ``exact`` keeps attention in float32, and memory, too, where matrices are. ``mixes`` lets rows of
-        all versions share a call on the processor, where the file and the installed llama.cpp allow it; the results are
-        the same.
+        tokens, and for more and longer ones as they are asked for. With 0, and on a card, there is for all at once, or
+        for fewer where there is less memory than that takes: ``limits`` says so. ``weights`` says how matrices are
+        stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps
+        attention in float32, and memory, too, where matrices are. ``mixes`` lets rows of all versions share a call on
+        the processor, where the file and the installed llama.cpp allow it; the results are the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
         each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
@@ -67,9 +66,10 @@ class LlamaSampler(BatchingSampler):
         mixes = mixes and plain_layers(file.path, file.names)
         counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
         first = min(first + first % 2, count)
+        begin = first + SPARE if first else 0
         layers_tried = _choices(model.config, layers)
         half = halves_memory(weights, bool(gguf))
-        opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, first + SPARE, half)
+        opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
         llama = opened.context
         give_back()  # what writing the file and loading it took
         pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)

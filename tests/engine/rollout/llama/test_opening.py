@@ -30,7 +30,7 @@ taken = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if
 resource.setrlimit(resource.RLIMIT_AS, (taken + (room << 20),) * 2)
 
 async def main():
-    sampler = LlamaSampler(base, cache, sequences=254, context=2048, exact=True, first=254)
+    sampler = LlamaSampler(base, cache, sequences=254, context=2048, exact=True, first=0)
     await sampler.load("v0", state)
     result = await sampler.generate(SampleRequest("a", "v0", np.array([3, 1, 4], np.int32), 5, 1.0, (), 7))
     limits = await sampler.limits()
@@ -44,7 +44,7 @@ except BaseModelError as error:
 
 
 def run(base: BaseModel, state: Path, folder: Path, room: int) -> list[object]:
-    """Sample with 254 conversations, 34 MB for 256 tokens of each, in a process that may take ``room`` MB more."""
+    """Sample with 254 conversations of 2,048 tokens, 268 MB of memory, in a process that may take ``room`` MB more."""
     argument = json.dumps([str(base.path), str(folder / "cache"), str(state), room])
     done = subprocess.run([sys.executable, "-P", "-c", CHILD, argument], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -58,16 +58,16 @@ def run(base: BaseModel, state: Path, folder: Path, room: int) -> list[object]:
 @pytest.mark.torch
 class TestWithALimit:
     def test_fewer_conversations_where_memory_is_short(self, base: BaseModel, state: State, tmp_path: Path) -> None:
-        sequences, context, note, sampled = run(base, state(0), tmp_path, room=32)
+        sequences, context, note, sampled = run(base, state(0), tmp_path, room=270)
         assert isinstance(sequences, int) and 8 <= sequences < 254 and (context, sampled) == (2048, 5)
         assert isinstance(note, str) and f"{sequences} conversations of 2048 tokens instead of 254" in note
-        assert "could not make a context of 256 x 256 tokens" in note
+        assert "could not make a context of 256 x 2048 tokens" in note
 
     def test_too_little_for_the_least_is_said_in_a_sentence(
         self, base: BaseModel, state: State, tmp_path: Path
     ) -> None:
         message, hint = run(base, state(0), tmp_path, room=2)
-        assert isinstance(message, str) and message.startswith("llama.cpp could not make a context of 10 x 256 tokens")
+        assert isinstance(message, str) and message.startswith("llama.cpp could not make a context of 10 x 2048 tokens")
         assert hint == "Lower the number of sequences or their length."
 
 
