@@ -103,6 +103,7 @@ from .llama_memory import (
     MICRO_BATCH as MICRO_BATCH,
     context_bytes as context_bytes,
     layers_on_card as layers_on_card,
+    padded_length as padded_length,
 )
 from .model import (
     BaseModel as BaseModel,
@@ -131,6 +132,7 @@ from .precision import (
     PRECISIONS as PRECISIONS,
     REPEATABLE as REPEATABLE,
     WRITTEN as WRITTEN,
+    halves_memory as halves_memory,
     nearest as nearest,
 )
 from .samplers import (
@@ -158,6 +160,7 @@ from .sizes import (
     adapter_bytes as adapter_bytes,
     card_pass_bytes as card_pass_bytes,
     kept_on_card as kept_on_card,
+    key_value_bytes as key_value_bytes,
     scored_rows as scored_rows,
 )
 from .soundness import (

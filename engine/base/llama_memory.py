@@ -24,7 +24,7 @@ BACKEND = 512 << 20
 """Bytes that a card's libraries take for themselves: CUDA's context, and the workspace of cuBLAS."""
 
 
-def whole_blocks(length: int) -> int:
+def padded_length(length: int) -> int:
     """Tokens that memory is reserved for, in whole blocks, for a sequence of up to ``length``."""
     return -(-length // BLOCK) * BLOCK
 
@@ -34,11 +34,12 @@ def logits_bytes(config: BaseConfig, sequences: int) -> int:
     return 2 * FLOAT * max(sequences, scored_rows(config.vocab_size)) * config.vocab_size
 
 
-def work_bytes(config: BaseConfig, length: int, exact: bool, card: bool = False) -> int:
-    """Bytes of the layers' buffers; attention that is not fused stores all its scores."""
-    scores = config.heads * whole_blocks(length) if exact and (card or length > FLASH) else 0
+def work_bytes(config: BaseConfig, length: int, exact: bool, card: bool = False, half: bool = False) -> int:
+    """Bytes of the layers' buffers; attention that is not fused stores all its scores. ``half``: over keys and values
+    in float16."""
+    scores = config.heads * padded_length(length) if exact and (card or half or length > FLASH) else 0
     widest = max(3 * config.intermediate_size, config.heads * config.head_dim)
-    return FLOAT * min(MICRO_BATCH, whole_blocks(length)) * (scores + widest + 6 * config.hidden_size) + GRAPHS
+    return FLOAT * min(MICRO_BATCH, padded_length(length)) * (scores + widest + 6 * config.hidden_size) + GRAPHS
 
 
 def context_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
@@ -69,7 +70,7 @@ def layers_on_card(config: BaseConfig, weights: int, sequences: int, length: int
 
 
 def _memory(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
-    return key_value_bytes(config, sequences, whole_blocks(length), exact)
+    return key_value_bytes(config, sequences, padded_length(length), exact)
 
 
 def _parts(config: BaseConfig) -> tuple[float, float]:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .config import BaseConfig
-from .llama_memory import logits_bytes, whole_blocks, work_bytes
-from .precision import BFLOAT16, BITS
+from .llama_memory import logits_bytes, padded_length, work_bytes
+from .precision import BFLOAT16, BITS, halves_memory
 from .sizes import (
     EXACT,
     FLOAT,
@@ -125,15 +125,16 @@ def torch_work_bytes(config: BaseConfig, length: int, half: bool = False) -> int
 
 def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
     config, torch, half = wanted.config, wanted.sampler == "torch", weights == BFLOAT16
-    held, length = sequences + sequences % 2 + SPARE, context if torch else whole_blocks(context)
+    held, length = sequences + sequences % 2 + SPARE, context if torch else padded_length(context)
     exact = (torch or wanted.exact) and not half
+    rounded = half if torch else halves_memory(weights, bool(wanted.gguf_bytes))
     yield (
         "the sampler's weights",
         wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights) + (_second_table(config) if half else 0),
     )
-    yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
+    yield "keys and values of conversations", key_value_bytes(config, held, length, exact and not rounded)
     yield "the sampler's logits", logits_bytes(config, held)
-    work = torch_work_bytes(config, length, half) if torch else work_bytes(config, length, exact)
+    work = torch_work_bytes(config, length, half) if torch else work_bytes(config, length, exact, half=rounded)
     yield "what the sampler computes with", work
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version_bytes(config, RANK, torch)
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR

@@ -18,9 +18,9 @@ def say(text: str) -> None:
 
 
 def in_words(memory: Sequence[MemoryPlan]) -> str:
-    """One sentence on what was planned; it depends on what was free."""
+    """One sentence on the most that may be taken; it depends on what was free."""
     conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
-    return f"Planned are {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
+    return f"Planned are up to {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:

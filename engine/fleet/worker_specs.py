@@ -223,6 +223,8 @@ def sampler_spec(
         "context": memory.context,
         "threads": max(1, len(assignment.place.cores)),
     }
+    if settings.rollout.sequences and assignment.kind != "vllm":
+        kwargs["first"] = memory.sequences
     if assignment.kind == "torch":
         kwargs["cache"] = str(home.base)
         if memory.weights == BFLOAT16:

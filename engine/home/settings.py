@@ -56,12 +56,13 @@ DOCUMENTED = """\
 # weights = "auto"
 # A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
 # gguf = ""
-# Conversations held at the same time, and the tokens that each may grow to; 0 takes what fits into the memory, up to
-# 128 conversations with llama.cpp, 384 with torch, and 2,048 tokens.
+# The most conversations held at the same time, and the tokens that each may grow to; 0 allows what fits into the
+# memory, up to 128 conversations with llama.cpp, 384 with torch, and 2,048 tokens. On a processor memory is taken as
+# tasks ask for it; for a number of conversations that stands here it is taken at the start.
 # sequences = 0
 # context = 0
-# llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
-# agree to a few hundredths, and what conversations hold takes half of the memory.
+# llama.cpp's attention in float32: with weights in "f32" log-probabilities agree with the trainer's to 1e-5. Without it
+# they agree to a few hundredths. What conversations hold is in float32 with both, else in half of the memory.
 # exact = true
 # The largest rank of adapters that vLLM is started for: each takes the room and the time of the largest.
 # largest_rank = 64

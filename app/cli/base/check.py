@@ -281,8 +281,10 @@ class _Report:
         if self._json is not None:
             return
         lines = [f"{size(value)} {what}" for what, value in plan.lines()[:3]]
-        output.result(f"memory    {size(plan.total)} with {plan.weights}: {', '.join(lines)}, …")
-        output.result(f"context   {plan.context:,} tokens for each of {plan.sequences} conversations at the same time")
+        output.result(f"memory    up to {size(plan.total)} with {plan.weights}: {', '.join(lines)}, …")
+        output.result(
+            f"context   up to {plan.context:,} tokens for each of up to {plan.sequences} conversations at the same time"
+        )
 
     def tried(self, one: Tried) -> None:
         """Print the measurement of one precision."""

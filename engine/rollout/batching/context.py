@@ -56,6 +56,13 @@ class Context(Protocol):
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
+    def grow(self, sequences: int, needed: bool) -> bool:
+        """Have memory for the sequences before this one, and for those for scores; what they hold stays.
+
+        Called only between two calls of which no logits are wanted any more. Returns whether it was done: not where the
+        machine is short of memory, unless they are ``needed``; then it raises ``MemoryError`` if there is none.
+        """
+
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """Set the adapters of the following calls: (n,), one for each row; (1,), one for all; (0,), none.
 

@@ -17,6 +17,8 @@ from .turn import SequenceState, Turn
 
 PART = 4
 """One in so many sequences may be kept for what it holds."""
+STEP = 4
+"""There are at least one in so many more sequences each time that there are more: what they hold is copied then."""
 
 
 class SharedMemory:
@@ -25,7 +27,6 @@ class SharedMemory:
     def __init__(self, context: Context, slots: Slots) -> None:
         self._context = context
         self._slots = slots
-        self._most = max(1, slots.free // PART)
         self._prompts = Prompts()
         self._prefixes = Prefixes()
         self._kept: dict[int, str] = {}
@@ -35,6 +36,24 @@ class SharedMemory:
     def free(self) -> int:
         """How many conversations can begin."""
         return self._slots.free + len(self._kept)
+
+    @property
+    def grows(self) -> bool:
+        """Whether there may be more sequences."""
+        return self._slots.count < self._slots.most
+
+    def widen(self, more: int, needed: bool) -> None:
+        """Have ``more`` sequences or some more still, if the machine has memory to spare for them.
+
+        If it has not, and they are ``needed`` because nothing continues without them, have two more. Raises
+        ``MemoryError`` if there is no memory for those.
+        """
+        step = max(more, self._slots.count // STEP)
+        count = min(self._slots.most, self._slots.count + step + step % 2)
+        if self._context.grow(count, False):
+            self._slots.widen(count)
+        elif needed and self._context.grow(self._slots.count + 2, True):
+            self._slots.widen(self._slots.count + 2)
 
     def place(self, turns: Sequence[Turn]) -> Prompt | None:
         """Give sequences to first turns that share a prompt; the first one's holds as much of it as is known.
@@ -142,7 +161,7 @@ class SharedMemory:
         """Keep what a sequence holds, beside others that are kept, so that the rows of a call stay neighbours."""
         for other in [other for other in self._kept if not self._prefixes.alone(other)]:
             self._give_up(other)
-        if len(self._kept) >= self._most:
+        if len(self._kept) >= max(1, self._slots.count // PART):
             self._give_up(next(iter(self._kept)))
         tokens, place = self._prefixes.tokens(sequence), self._slots.set_aside(sequence)
         if place != sequence:

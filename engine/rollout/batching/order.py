@@ -60,6 +60,11 @@ class Order:
         self._clock.begin(account)
         self._clock.charge(account, rollout_cost(prefilled, sampled))
 
+    @property
+    def first(self) -> int:
+        """How many turns wait for a sequence."""
+        return sum(len(turns) for prompts in self._first.values() for turns in prompts.values())
+
     def ready(self, free: int) -> bool:
         """Whether a turn can begin while ``free`` sequences are free."""
         return bool(self._returning or (self._first and free))

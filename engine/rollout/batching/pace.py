@@ -16,6 +16,8 @@ FEW, MORE = 1, 4
 """Sequences between two that are computed for nothing, rather than make one micro-batch more: where rows stay for some
 tokens, and where each micro-batch is a new graph, or reads all weights from main memory; both take as long as four rows
 and more."""
+ENOUGH = 64
+"""Rows from which on a call with a large base takes as long for each row: reading the weights is a small part of it."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Pace:
     """Tokens sampled in a row for the same turns before others get their part."""
     bridge: int = FEW
     """Holes of up to so many sequences between those of a call are filled, on llama.cpp."""
+    enough: int = 128
+    """Running turns from which on no memory is taken for more: their rows would make a call hardly faster."""
 
 
 def large(weights: int) -> bool:
@@ -38,5 +42,5 @@ def large(weights: int) -> bool:
 def pace_of(weights: int, mixes: bool) -> Pace:
     """The pace for a base of ``weights`` bytes, whose adapters share calls if it ``mixes``."""
     if large(weights):
-        return Pace(rows=256, tokens=1, bridge=MORE)
+        return Pace(rows=256, tokens=1, bridge=MORE, enough=ENOUGH)
     return Pace(rows=128, tokens=4, bridge=MORE) if mixes else Pace(rows=16, tokens=32)

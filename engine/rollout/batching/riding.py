@@ -158,6 +158,10 @@ class RidingContext:
             first += count
         return logits[:asked]
 
+    def grow(self, sequences: int, needed: bool) -> bool:
+        """See the protocol."""
+        return self._context.grow(sequences, needed)
+
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol."""
         self._adapters, self._alike = adapters, alike

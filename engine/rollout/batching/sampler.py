@@ -24,6 +24,8 @@ from .versions import Versions
 
 SPARE = 2
 """Sequences kept for scoring, an aligned pair."""
+FIRST = 16
+"""Conversations that a sampler begins with memory for; it takes more as they are asked for."""
 
 
 class BatchingSampler(ThreadedSampler):
@@ -37,10 +39,12 @@ class BatchingSampler(ThreadedSampler):
         pace: Pace,
         spare: int = SPARE,
         cores: LentCores | None = None,
+        first: int = 0,
     ) -> None:
         """Serve ``base`` from ``context``, whose conversations may grow to ``length`` tokens.
 
-        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while there is nothing to do.
+        ``spare`` of its sequences are kept for scoring; ``cores`` are lent while there is nothing to do. It begins with
+        memory for ``first`` conversations, an even number, and takes more as they are asked for; 0: for all.
         """
         limits = SamplerLimits(context.sequences - spare, min(length, context.length))
         versions = Versions(base, context)
@@ -50,7 +54,7 @@ class BatchingSampler(ThreadedSampler):
         self._compiled = isinstance(context, DrawingContext)
         rides = context.joins and not self._compiled
         self._riding = RidingContext(context, limits.sequences) if rides else None
-        slots = Slots(limits.sequences)
+        slots = Slots(min(first, limits.sequences) or limits.sequences, limits.sequences)
         self._batches = BatchScheduler(self._riding or context, versions, slots, limits.context, pace)
         super().__init__(self._batches, versions, limits, cores.round if cores else nullcontext, self._rest)
 

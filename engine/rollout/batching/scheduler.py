@@ -51,6 +51,11 @@ class BatchScheduler:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
+        return self._works or self._order.ready(self._memory.grows)
+
+    @property
+    def _works(self) -> bool:
+        """Whether ``step`` has anything to do in the memory that there is."""
         return bool(self._running or self._echoes) or self._order.ready(self._memory.free)
 
     def stats(self) -> SamplerStats:
@@ -143,11 +148,19 @@ class BatchScheduler:
             self._drop(conversation, error)
         self._memory.clear()
 
+    def _grow(self) -> None:
+        """Have memory for more conversations where turns wait for it, and those that run leave a call half empty."""
+        free, running = self._memory.free, len(self._running)
+        more = min(self._order.first, self._pace.enough - running) - free
+        if more > 0 and self._memory.grows:
+            self._memory.widen(more, needed=not self._works)
+
     def _admit(self) -> list[Turn]:
         """Prefill waiting turns until there are enough for a decode call; returns those that run then.
 
         No turn begins for an account that is ahead of a running one, while the running turns fill a call.
         """
+        self._grow()
         fresh: list[Turn] = []
         parts: list[Chunk] = []
         budget, running = PREFILL, list(self._running)

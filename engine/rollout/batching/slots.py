@@ -17,11 +17,23 @@ BRIDGE = 1
 
 
 class Slots:
-    """The sequence ids 0 … count-1, each free or held under a version. ``count`` is even."""
+    """The sequence ids 0 … count-1, each free or held under a version; later up to ``most``. Both are even."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, most: int = 0) -> None:
         self._holder: list[str | None] = [None] * count
         self.free = count
+        self.most = max(count, most)
+
+    @property
+    def count(self) -> int:
+        """How many ids there are."""
+        return len(self._holder)
+
+    def widen(self, count: int) -> None:
+        """Hand out ``count`` ids from now on, not fewer than before."""
+        more = count - self.count
+        self._holder += [None] * more
+        self.free += more
 
     def take(self, version: str, count: int = 1) -> list[int]:
         """Free ids: the shortest run of free pairs that is long enough, else the longest, again and again; for a lone

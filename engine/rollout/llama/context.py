@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory
+from ...base import FLASH, MICRO_BATCH, GgufNames, adapter_in_memory, key_value_bytes, padded_length
+from ...devices import available_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
+from ..batching.sampler import SPARE
 from .native import last_errors, llama
 from .watch import watch
 
@@ -24,7 +26,17 @@ F32, F16 = 0, 1
 AUTO, OFF, ON = -1, 0, 1
 """LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it where the card's backend has it for this base."""
 
+FREE = 0.7
+"""Share of the free memory that further sequences may take, unless nothing goes on without them."""
+
 log = logging.getLogger(__name__)
+
+
+def give_back() -> None:
+    """Give freed memory back to the system: glibc would keep what lies between blocks that are still in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class NoRoom(BaseModelError):
@@ -32,7 +44,11 @@ class NoRoom(BaseModelError):
 
 
 class LlamaContext:
-    """Implements ``batching.context.Context``; all memory is allocated at once."""
+    """Implements ``batching.context.Context``.
+
+    llama.cpp writes all memory of its keys and values when it makes a context. So there is memory for few sequences of
+    one block first, and where more is asked for, a larger context of llama.cpp takes over what the sequences hold.
+    """
 
     def __init__(
         self,
@@ -44,61 +60,71 @@ class LlamaContext:
         exact: bool = False,
         card: bool = False,
         mixes: bool = False,
+        first: int = 0,
+        half: bool = False,
     ) -> None:
         """Take over ``model`` (see ``load_model``), which ``close`` frees, and whose file calls its tensors ``names``.
 
         Raises ``NoRoom`` if memory is short; the model is then still the caller's.
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
-        instead of 1e-2. On a card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed
-        llama.cpp, each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while
-        flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then beside
-        it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory
-        is. ``mixes`` lets a call hold rows of several adapters, where the installed llama.cpp allows it (see
-        ``mixing``); not on a card.
+        instead of 1e-2. With ``half`` keys and values are in float16 all the same. That costs little where matrices
+        are, too: SmolLM2-135M then has a mean gap of 0.0024 instead of 0.0022, and without ``exact`` of 0.0050. On a
+        card, with more than ``FLASH`` tokens, and where ``attention`` does not know the installed llama.cpp, each step
+        then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base, while flash attention reads
+        only what is held. ``card`` says that the model is on one: keys and values are then beside it, and its products
+        are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory is. ``mixes`` lets a
+        call hold rows of several adapters, where the installed llama.cpp allows it (see ``mixing``); not on a card.
+        There is memory for ``first`` sequences at first, the last ``SPARE`` among them; 0, and on a card: for all, at
+        their full length. What is computed does not depend on that.
         """
         self._llama = llama()
         self._model = model
         self._names = names
+        self._exact, self._floats = exact, exact and not half
+        self.sequences, self.length = sequences, padded_length(length)
         last_errors()
-        for floats in (True, False) if exact and not card and length <= FLASH else (False,):
-            if self._open(sequences, length, threads, exact, card, mixes and not card, floats):
+        for floats in (True, False) if self._floats and not card and length <= FLASH else (False,):
+            if self._open(length, threads, card, mixes and not card, floats, 0 if card else first):
                 if not floats or self._reads_floats():
                     return
                 self._shut()
         raise NoRoom(
-            f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
+            f"llama.cpp could not make a context of {self._room} x {self._reach} tokens{last_errors()}.",
             "Lower the number of sequences or their length.",
         )
 
-    def _open(
-        self, sequences: int, length: int, threads: int, exact: bool, card: bool, mixes: bool, floats: bool
-    ) -> bool:
+    def _open(self, length: int, threads: int, card: bool, mixes: bool, floats: bool, first: int) -> bool:
         """Make the context, with flash attention in float32 if ``floats``; whether there was memory for it."""
-        parameters = self._llama.llama_context_default_params()
-        parameters.n_seq_max = sequences
-        parameters.n_ctx = sequences * length
-        parameters.n_batch = max(length, sequences)
+        exact = self._exact
+        parameters = self._parameters = self._llama.llama_context_default_params()
+        parameters.n_batch = max(length, self.sequences)
         parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
         parameters.n_threads = parameters.n_threads_batch = threads
         self._watch = watch(self._llama, self._names, threads, int(parameters.n_ubatch), floats, mixes)
         # Where it is not watched, flash attention computes in float16 whatever the memory's type.
         flash = not exact or (self._watch is not None and self._watch.floats)
-        parameters.type_k = parameters.type_v = F32 if exact else F16
+        parameters.type_k = parameters.type_v = F32 if self._floats else F16
         parameters.flash_attn_type = OFF if not flash else AUTO if card else ON
         parameters.kv_unified = False  # else a step costs the square of the number of sequences
         parameters.offload_kqv = parameters.op_offload = card
         parameters.no_perf = True
         if self._watch:
             parameters.cb_eval = self._watch.callback
-        self._context = self._llama.llama_init_from_model(self._model, parameters)
-        if not self._context:
+        self._adapter: int | None = None
+        self._shift = SPARE if 0 < first < self.sequences else 0
+        """llama.cpp's numbers of the last so many sequences are the first: there is memory for those from the start."""
+        self._head = 0
+        """Numbers before a sequence's state in what llama.cpp writes."""
+        done = self._make(first if self._shift else self.sequences, padded_length(1) if first else self.length)
+        if done and self._shift and not self._grows():
+            self._llama.llama_free(self._context)
+            self._shift = 0
+            done = self._make(self.sequences, self._reach)
+        if not done:
             if self._watch:
                 self._watch.close()
             return False
-        self._memory = self._llama.llama_get_memory(self._context)
-        self.sequences = int(self._llama.llama_n_seq_max(self._context))
-        self.length = int(self._llama.llama_n_ctx_seq(self._context))
         self._mixing = self._watch.mixing if self._watch else None
         self.mixes = self._mixing is not None
         self.joins = False
@@ -113,9 +139,75 @@ class LlamaContext:
         """Whether what a token has in memory is in one piece: else a part of it takes longer to copy than all."""
         self._carried: tuple[int, Any, int] | None = None
         """The sequence that was copied last, with the bytes that it holds, and their number; until the next call."""
-        self._adapter: int | None = None
         self._adapters: Handles = np.empty(0, np.int64)
         return True
+
+    def _make(self, room: int, reach: int) -> bool:
+        """Make llama.cpp's context with memory for ``room`` sequences of ``reach`` tokens; whether there was enough."""
+        self._parameters.n_seq_max = room
+        self._parameters.n_ctx = room * reach
+        self._room, self._reach = room, reach
+        self._context = self._llama.llama_init_from_model(self._model, self._parameters)
+        if self._context:
+            self._memory = self._llama.llama_get_memory(self._context)
+        return bool(self._context)
+
+    def _grows(self) -> bool:
+        """Whether the installed llama.cpp writes states of sequences as ``_taken_over`` reads them: here of an empty
+        one."""
+        state = np.frombuffer(self._state(0)[0], np.uint32)
+        self._head = len(state) - self._room - 1
+        return bool(self._head >= 0 and (state[self._head :] == [self._room, *[0] * self._room]).all())
+
+    def grow(self, sequences: int, needed: bool) -> bool:
+        """See the protocol."""
+        room = min(sequences + SPARE, self.sequences)
+        if room <= self._room:
+            return True
+        more = key_value_bytes(self._names.config, room - self._room, self._reach, self._floats)
+        if not needed and more > FREE * available_memory():
+            return False
+        if not self._remake(room, self._reach):
+            if needed:
+                raise MemoryError(f"there is none for {room} x {self._reach} tokens{last_errors()}")
+            return False
+        return True
+
+    def _remake(self, room: int, reach: int) -> bool:
+        """Change to a context of that size, which takes over what sequences hold; False, and nothing has changed, where
+        there is no memory for it."""
+        states = [(int(sequence), *self._state(sequence)) for sequence in np.flatnonzero(self.held).tolist()]
+        before, adapter = (self._room, self._reach), self._adapter
+        self._llama.llama_free(self._context)
+        self._adapter = self._carried = None
+        self._logits = np.empty((0, self.vocabulary), np.float32)
+        done = self._make(room, reach)
+        if not done and not self._make(*before):
+            raise MemoryError(f"there is none any more for {before[0]} x {before[1]} tokens{last_errors()}")
+        self._use(adapter)
+        for sequence, buffer, size in states:
+            taken = _taken_over(buffer, self._head, self._room - before[0])
+            if not self._restore(sequence, taken, size + len(taken) - len(buffer)):
+                raise RuntimeError(f"llama.cpp could not take over what sequence {sequence} holds{last_errors()}")
+        del states
+        give_back()
+        return done
+
+    def _at(self, sequences: Any) -> Any:
+        """llama.cpp's numbers of these sequences."""
+        return (sequences + self._shift) % self.sequences
+
+    def _state(self, sequence: int) -> tuple[Any, int]:
+        """What a sequence holds, and its number of bytes."""
+        place = self._at(sequence)
+        size = int(self._llama.llama_state_seq_get_size(self._context, place))
+        buffer = (ctypes.c_uint8 * size)()
+        return buffer, int(self._llama.llama_state_seq_get_data(self._context, buffer, size, place))
+
+    def _restore(self, sequence: int, buffer: Any, size: int) -> bool:
+        """Give an empty sequence what ``_state`` has returned; whether that was done."""
+        done = self._llama.llama_state_seq_set_data(self._context, buffer, size, self._at(sequence))
+        return bool(0 < size == done)
 
     def _reads_floats(self) -> bool:
         """Whether attention is in float32: False if a graph has a form in which it would be made so, but cannot."""
@@ -135,11 +227,17 @@ class LlamaContext:
 
         Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
+        reach = int(positions.max(initial=0)) + 1
+        if reach > self._reach:
+            reach = min(padded_length(max(reach, self._reach * 5 // 4)), self.length)
+            if not self._remake(self._room, reach):
+                raise MemoryError(f"there is none for {self._room} x {reach} tokens{last_errors()}")
         self._carried = None
         self.held[sequences] = positions + 1  # a call that fails may have written some of them
+        places = self._at(sequences)
         if self._watch:
-            self._watch.begin(self._adapters, sequences)
-        code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
+            self._watch.begin(self._adapters, places)
+        code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, places, outputs))
         if code != 0:
             raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
         if self._watch:
@@ -160,13 +258,14 @@ class LlamaContext:
         if length == 0 or self.held[sequence] > length:
             if self._carried is not None and self._carried[0] == sequence:
                 self._carried = None
-            self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
+            if self._at(sequence) < self._room:
+                self._llama.llama_memory_seq_rm(self._memory, self._at(sequence), length, -1)
             self.held[sequence] = length
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
         if not (self._in_rows and self._carry(source, target)):
-            self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+            self._llama.llama_memory_seq_cp(self._memory, self._at(source), self._at(target), -1, -1)
         self.held[target] = self.held[source]
         self.cut(target, length)
 
@@ -175,17 +274,12 @@ class LlamaContext:
 
         llama.cpp's own copy takes a whole sequence's memory, so the buffer is faster for up to half of that.
         """
-        if 2 * self.held[source] > self.length:
+        if 2 * self.held[source] > self._reach:
             return False
         if self._carried is None or self._carried[0] != source:
-            size = int(self._llama.llama_state_seq_get_size(self._context, source))
-            buffer = (ctypes.c_uint8 * size)()
-            size = int(self._llama.llama_state_seq_get_data(self._context, buffer, size, source))
-            self._carried = source, buffer, size
-        _, buffer, size = self._carried
-        done = self._llama.llama_state_seq_set_data(self._context, buffer, size, target)
-        if size == 0 or done != size:
-            self._llama.llama_memory_seq_rm(self._memory, target, 0, -1)
+            self._carried = source, *self._state(source)
+        if not self._restore(target, *self._carried[1:]):
+            self._llama.llama_memory_seq_rm(self._memory, self._at(target), 0, -1)
             return False
         return True
 
@@ -245,6 +339,20 @@ class LlamaContext:
         self._llama.llama_free(self._context)
         if self._watch:
             self._watch.close()
+
+
+def _taken_over(state: Any, head: int, more: int) -> Any:
+    """A sequence's state for a context of ``more`` further sequences.
+
+    After ``head`` numbers it is the number of sequences, then for each the number of its tokens, here 0 for all but
+    one, and what they are (``llama_kv_cache::state_write``).
+    """
+    if more <= 0:
+        return state
+    buffer: Any = (ctypes.c_uint8 * (len(state) + 4 * more))()
+    ctypes.memmove(buffer, state, len(state))
+    np.frombuffer(buffer, np.uint32, count=1, offset=4 * head)[:] += more
+    return buffer
 
 
 class Rows:

@@ -36,8 +36,13 @@ def open_base(
     devices: Sequence[str] = (),
     layers: Sequence[int] = (ALL,),
     mixes: bool = False,
+    first: int = 0,
+    half: bool = False,
 ) -> Opened:
     """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
+
+    On the processor memory is taken for ``first`` sequences, and for more as they are asked for (0: for all), and keys
+    and values are in float16 with ``half``.
 
     The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
     ``sequences`` fits, and at last the processor alone, where adapters share calls if ``mixes``. Raises
@@ -46,10 +51,10 @@ def open_base(
     refused = ""
     for part in layers if devices else ():
         try:
-            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes)
+            return _open(file, sequences, length, threads, exact, devices, part, refused, mixes, first, half)
         except BaseModelError as error:
             refused = refused or error.message
-    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes)
+    return _open(file, sequences, length, threads, exact, (), 0, refused, mixes, first, half)
 
 
 def fewer(sequences: int, least: int) -> tuple[int, ...]:
@@ -69,11 +74,14 @@ def _open(
     layers: int,
     refused: str,
     mixes: bool,
+    first: int,
+    half: bool,
 ) -> Opened:
     model = load_model(file, devices, layers)
     *larger, least = sequences
     card = bool(devices)
-    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact, card=card, mixes=mixes)
+    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact)
+    make = partial(make, card=card, mixes=mixes, first=first, half=half and not card)
     for count in larger:
         try:
             return Opened(make(sequences=count), layers, refused)

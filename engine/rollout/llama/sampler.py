@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...base import BaseConfig, layers_on_card, load_base, plain_layers
+from ...base import BaseConfig, halves_memory, layers_on_card, load_base, plain_layers
 from ...devices import LentCores, Loan
 from ..batching.pace import Pace, pace_of
-from ..batching.sampler import SPARE, BatchingSampler
+from ..batching.sampler import FIRST, SPARE, BatchingSampler
 from .base_file import base_file
+from .context import give_back
 from .model import ALL
 from .opening import Opened, fewer, open_base
 
@@ -39,14 +40,17 @@ class LlamaSampler(BatchingSampler):
         memory: int = 0,
         mixes: bool = True,
         loan: Loan | None = None,
+        first: int = FIRST,
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
-        ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
-        a multiple of 256) are held at once, fewer where there is less memory than that takes: ``limits`` says so.
-        ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
-        taken instead. ``exact`` keeps memory and attention in float32. ``mixes`` lets rows of all versions share a call
-        on the processor, where the file and the installed llama.cpp allow it; the results are the same.
+        Up to ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds
+        up to a multiple of 256) are held at once. On the processor there is memory for ``first`` of them, of 256
+        tokens, and for more and longer ones as they are asked for. With 0, and on a card, there is for all at once, or
+        for fewer where there is less memory than that takes: ``limits`` says so. ``weights`` says how matrices are
+        stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps
+        attention in float32, and memory, too, where matrices are. ``mixes`` lets rows of all versions share a call on
+        the processor, where the file and the installed llama.cpp allow it; the results are the same.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
         each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
@@ -61,10 +65,16 @@ class LlamaSampler(BatchingSampler):
         layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
         mixes = mixes and plain_layers(file.path, file.names)
         counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
-        opened = open_base(file, counts, length, threads, exact, devices, _choices(model.config, layers), mixes)
+        first = min(first + first % 2, count)
+        begin = first + SPARE if first else 0
+        layers_tried = _choices(model.config, layers)
+        half = halves_memory(weights, bool(gguf))
+        opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
         llama = opened.context
+        give_back()  # what writing the file and loading it took
         pace = ON_CARD if opened.layers else pace_of(llama.weights, llama.mixes)
-        super().__init__(model, llama, length, pace, cores=LentCores(loan) if loan else None)
+        cores = LentCores(loan) if loan else None
+        super().__init__(model, llama, length, pace, cores=cores, first=0 if opened.layers else first)
         self._limits = replace(self._limits, note=_note(opened, counts[0], length, devices))
 
 

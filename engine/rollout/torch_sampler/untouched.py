@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 
@@ -16,4 +17,7 @@ def untouched(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     pages = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize), **private)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else the first token of a sequence may take two megabytes in each layer
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
     return torch.frombuffer(pages, dtype=dtype, count=math.prod(shape)).view(shape)

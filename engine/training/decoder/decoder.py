@@ -42,7 +42,8 @@ class Decoder:
 
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
         self._config, self._modules = config, base.modules
-        self._budget = Budget(room, most=compute.most, kept=compute.kept)
+        self._budget = self._now = Budget(room, most=compute.most, kept=compute.kept)
+        """What a pass may take, and what the newest batches take of it."""
         plain: tuple[Layer[Linear], ...] = tuple(_Linears(base.layers, compute))
         self.plain = Decoding(replace(base, layers=()), compute, plain)
         """The base alone."""
@@ -92,9 +93,12 @@ class Decoder:
         """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
+        longest = max(lengths, default=0)
+        on_processor = self.plain.compute.device.type == "cpu"
+        budget = self._now = self._budget.modest(self._config, longest) if on_processor else self._budget
         # a batch's attention pads to its longest prompt and its longest answer, which may be those of two sequences
-        attended = 2 * (max(lengths, default=0) + ROUND_SLOTS)
-        keeping, again = self._budget.tokens(self._config, attended), self._budget.most_tokens(self._config, attended)
+        attended = 2 * (longest + ROUND_SLOTS)
+        keeping, again = budget.tokens(self._config, attended), budget.most_tokens(self._config, attended)
         self._largest = (0, 0)
         for batch in packed_batches(jobs, places_within(keeping), places_within(again)):
             self._largest = max(self._largest, _size(batch))
@@ -102,7 +106,7 @@ class Decoder:
 
     def keeps_all(self, batch: PackedBatch) -> bool:
         """True if the layers keep all for the backward pass; else they are computed once more in it."""
-        return self._budget.keeps_all(self._config, *_size(batch))
+        return self._now.keeps_all(self._config, *_size(batch))
 
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""

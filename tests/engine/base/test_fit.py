@@ -9,10 +9,10 @@ from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.needs import Wanted, slot_bytes, torch_work_bytes
+from marlaas.engine.base.needs import Wanted, needs, slot_bytes, torch_work_bytes
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.base.samplers import SAMPLERS
-from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
+from marlaas.engine.base.sizes import PASS_BYTES, Budget, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
 from marlaas.engine.base.soundness import parameters as parameters_of
 from marlaas.engine.errors import BaseModelError
 
@@ -116,15 +116,16 @@ HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6,
 
 def test_contexts_grow_where_there_is_room() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=1)
-    plans = [plan_memory(wanted, free * GIGABYTE) for free in (6, 9, 64)]
-    assert [plan.context for plan in plans] == [512, 1024, 2048]
-    assert [plan.weights for plan in plans] == ["f16"] * 3
+    plans = [plan_memory(wanted, free * GIGABYTE // 10) for free in (60, *range(60, 100), 640)]
+    contexts = [plan.context for plan in plans]
+    assert contexts == sorted(contexts) and set(contexts) == {512, 1024, 2048}
+    assert [plans[place].weights for place in (0, -1)] == ["f16"] * 2
     assert plans[-1].sequences == 128
 
 
 def test_policies_are_paged_out_before_sequences_shrink() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=32)
-    plans = [plan_memory(wanted, free * GIGABYTE) for free in (10, 64)]
+    plans = [plan_memory(wanted, free * GIGABYTE // 10) for free in (95, 640)]
     assert [(plan.slots, plan.sequences >= 32) for plan in plans] == [(4, True), (32, True)]
     assert plans[1].held > 32 * slot_bytes(HALF, plans[1].context)
 
@@ -135,6 +136,33 @@ def test_a_trainer_in_bfloat16_takes_half_of_the_memory() -> None:
     assert [part["the trainer's weights"] for part in parts] == [4 * parameters(HALF), 2 * parameters(HALF)]
     assert least_plan(rounded).total <= least_plan(exact).total - 2 * parameters(HALF)
     assert all(parts[0][what] == parts[1][what] for what in parts[0] if "train" not in what)
+
+
+SMOL = BaseConfig("llama", 576, 1536, 30, 9, 3, 64, 49_152, 8192, 1e-5, 1e5, tie_word_embeddings=True)
+"""As SmolLM2-135M."""
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(256, 2.0), (768, 3.0)])
+def test_what_a_default_task_takes_of_a_real_base(tokens: int, limit: float) -> None:
+    """By hand: 64 running conversations of whole blocks of 256 tokens, for replies of 128 and of 512."""
+    count = parameters(SMOL)
+    assert 134_000_000 < count < 135_000_000
+    wanted = Wanted(SMOL, count, weights="f16", tasks=1)
+    room = Budget().modest(SMOL, tokens - 70).room  # prompts of 50 tokens
+    parts = dict(needs(wanted, "f16", 64, tokens, room, 1))
+    assert parts["keys and values of conversations"] == 30 * 2 * 3 * 64 * 2 * 66 * tokens
+    assert parts["the sampler's weights"] == 2 * count and parts["the trainer's weights"] == 4 * count
+    large = sum(parts[what] for what in parts if "program" not in what and "gaps" not in what)
+    assert large <= limit * GIGABYTE, parts
+
+
+def test_a_small_base_takes_the_whole_room_of_a_pass_and_a_large_one_what_its_sequences_need() -> None:
+    budget, tiny = Budget(), load_base("tiny").config
+    assert budget.modest(tiny, 60) == budget
+    rooms = [budget.modest(SMOL, longest).room for longest in (60, 192, 250, 2000)]
+    assert rooms == sorted(rooms) and rooms[-1] <= PASS_BYTES
+    assert all(budget.modest(SMOL, longest).keeps_all(SMOL, longest, longest) for longest in (60, 192, 250))
+    assert PassSize(SMOL, 192, 60).all == rooms[0] < PASS_BYTES // 3
 
 
 def test_a_refusal_names_sum_parts_and_ways_out() -> None:

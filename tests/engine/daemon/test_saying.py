@@ -43,7 +43,7 @@ def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_was_planned_is_said() -> None:
     plan = MemoryPlan(64, 2048, "q8_0", 1 << 30, 32, 0, (("one", 1_000_000_000), ("two", 500_000_000)))
-    assert in_words([plan]) == "Planned are 64 conversations of 2,048 tokens and 1.5 GB of memory."
+    assert in_words([plan]) == "Planned are up to 64 conversations of 2,048 tokens and 1.5 GB of memory."
 
 
 def test_tasks_may_mean_an_environment_by_two_names() -> None:

@@ -189,6 +189,10 @@ class CompiledContext:
         self._memory[:, target, :, :blocks] = self._memory[:, source, :, :blocks]
         self.held[target] = length
 
+    def grow(self, sequences: int, needed: bool) -> bool:
+        """See the protocol: pages that were never written take no memory."""
+        return True
+
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol: rows are alike in any case."""
         self._used = adapters

@@ -15,7 +15,7 @@ from marlaas.engine.base.llama_memory import (
     card_bytes,
     context_bytes,
     layers_on_card,
-    whole_blocks,
+    padded_length,
 )
 
 from ..random_base import write_base
@@ -76,9 +76,9 @@ def test_the_estimate_is_what_is_taken(
 @given(st.integers(1, 256), st.integers(1, 9000), st.booleans())
 def test_it_grows_with_all_that_is_asked_for(sequences: int, length: int, exact: bool) -> None:
     config = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
-    assert length <= whole_blocks(length) < length + 256 and whole_blocks(length) % 256 == 0
+    assert length <= padded_length(length) < length + 256 and padded_length(length) % 256 == 0
     size = context_bytes(config, sequences, length, exact)
-    assert size == context_bytes(config, sequences, whole_blocks(length), exact)
+    assert size == context_bytes(config, sequences, padded_length(length), exact)
     assert size < context_bytes(config, sequences + 1, length, exact)
     assert size < context_bytes(config, sequences, length + 256, exact)
     assert context_bytes(config, sequences, length, False) < context_bytes(config, sequences, length, True)

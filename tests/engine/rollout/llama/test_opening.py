@@ -30,7 +30,7 @@ taken = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if
 resource.setrlimit(resource.RLIMIT_AS, (taken + (room << 20),) * 2)
 
 async def main():
-    sampler = LlamaSampler(base, cache, sequences=254, context=2048, exact=True)
+    sampler = LlamaSampler(base, cache, sequences=254, context=2048, exact=True, first=0)
     await sampler.load("v0", state)
     result = await sampler.generate(SampleRequest("a", "v0", np.array([3, 1, 4], np.int32), 5, 1.0, (), 7))
     limits = await sampler.limits()
