@@ -14,7 +14,7 @@ from marlaas.plugins.parameters import complete
 
 from ..environments import EnvironmentService, EpisodeSpec, Lease, ranked
 from ..errors import ConfigError
-from ..spec import TaskSpec, as_number
+from ..spec import TaskSpec, as_number, for_talk
 from ..store import RecordedEpisode, RecordedGroup
 from ..trajectories import Split
 from .playback import BeyondRecord, Calls, Playback
@@ -68,7 +68,7 @@ class Replay:
         return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]
 
     async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec, permits: asyncio.Semaphore) -> Replayed:
-        playback = Playback(recorded, as_number(self.spec.sampling.max_tokens), self.calls)
+        playback = Playback(recorded, as_number(for_talk(self.spec.sampling).max_tokens), self.calls)
         try:
             async with permits:
                 outcome = await self.service.play(self.lease, spec, playback)

@@ -145,7 +145,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3, "clip_dual": 1.001},
     "dapo": {"schedule": "cosine", "weight_decay": 0.1, "importance": "mask"},
     "cispo": {"clip_high": 1.5, "clip_norm": 0.0, "importance": "sequence_mask", "importance_cap": 1.05},
-    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5, "importance": "geometric_mask", "geometric_cap": 1.01},
+    "gspo": {"entropy": 0.3, "clip_low": 0.5, "clip_high": 0.5, "importance": "geometric_mask", "geometric_cap": 4.0},
     "reinforce": {"entropy": 0.1, "importance": "sequence_truncate", "importance_cap": 1.01, "advantage": "mean"},
     "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02, "importance": "none"},
 }

@@ -101,6 +101,12 @@ def test_eval_prompts_that_repeat() -> None:
     assert findings[0].message.startswith("Only 10 of 64 eval prompts differ: what is asked again tells nothing new.")
 
 
+def test_a_chance_repeat_is_no_warning() -> None:
+    draws = [asking(f"row {max(1, index)}", "eval", index) for index in range(64)]
+    (finding,) = variety.judge(draws)
+    assert finding.level == "note" and "63 of 64 eval prompts differ" in finding.message
+
+
 @pytest.mark.parametrize(("context", "level"), [(100, "note"), (16, "warning"), (15, "error"), (4, "error")])
 async def test_lengths(context: int, level: str) -> None:
     drawn = [asking("x" * length, index=length) for length in (1, 2, 15)]
