@@ -171,7 +171,7 @@ class Budget:
 
     def most_tokens(self, config: BaseConfig, longest: int) -> int:
         """Tokens of a batch whose layers keep their inputs alone."""
-        fitting = self.room // max(size.inputs for size in self._of_a_token(config, longest))
+        fitting = self.room // max(size.inputs + 1 for size in self._of_a_token(config, longest))
         return min(max(self.least, fitting), self.most)
 
     def _of_a_token(self, config: BaseConfig, longest: int) -> Iterator[PassSize]:

@@ -351,7 +351,8 @@ class Reader:
 
     def engine_row(self, row: sqlite3.Row) -> EngineRow:
         """One engine, with what its home knows of the base."""
-        return EngineRow(**dict(row), unverified=is_unverified(self._root, row["fingerprint"] or ""))
+        values = dict(row)  # an older engine's row lacks columns
+        return EngineRow(**values, unverified=is_unverified(self._root, values.get("fingerprint") or ""))
 
     def bound_tasks(self) -> list[BoundTask]:
         """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""

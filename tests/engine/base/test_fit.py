@@ -156,7 +156,7 @@ def test_what_a_default_task_takes_of_a_real_base(tokens: int, limit: float) -> 
     assert large <= limit * GIGABYTE, parts
 
 
-def test_a_small_base_takes_the_whole_room_of_a_pass_and_a_large_one_what_its_sequences_need() -> None:
+def test_a_large_base_takes_what_its_sequences_need() -> None:
     budget, tiny = Budget(), load_base("tiny").config
     assert budget.modest(tiny, 60) == budget
     rooms = [budget.modest(SMOL, longest).room for longest in (60, 192, 250, 2000)]

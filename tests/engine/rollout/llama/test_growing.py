@@ -78,7 +78,7 @@ async def test_no_memory_is_taken_that_nobody_asks_for(samplers: list[LlamaSampl
     assert (limits.sequences, limits.context) == (24, 2048)
 
 
-async def test_conversations_that_wait_for_their_environment_hold_up_nobody(
+async def test_waiting_conversations_hold_up_nobody(
     samplers: list[LlamaSampler], state: State
 ) -> None:
     sampler = samplers[1]
