@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .config import BaseConfig
 from .llama_memory import logits_bytes, padded_length, work_bytes
-from .precision import BFLOAT16, BITS, halves_memory
+from .precision import BFLOAT16, BITS, halves_memory, nearest
 from .sizes import (
     EXACT,
     FLOAT,
@@ -127,7 +127,8 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     config, torch, half = wanted.config, wanted.sampler == "torch", weights == BFLOAT16
     held, length = sequences + sequences % 2 + SPARE, context if torch else padded_length(context)
     exact = (torch or wanted.exact) and not half
-    rounded = half if torch else halves_memory(weights, bool(wanted.gguf_bytes))
+    stored = nearest(8 * wanted.gguf_bytes / wanted.parameters) if wanted.gguf_bytes else weights
+    rounded = half if torch else halves_memory(stored)
     yield (
         "the sampler's weights",
         wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights) + (_second_table(config) if half else 0),

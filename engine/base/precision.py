@@ -22,12 +22,12 @@ BITS = {"f32": 32.0, "f16": 16.0, BFLOAT16: 16.0, "q8_0": 8.5, "q6_k": 6.5625, "
 """Bits per weight, block scales included; for mixed types those of models of usual shape."""
 
 
-def halves_memory(weights: str, brought: bool) -> bool:
+def halves_memory(weights: str) -> bool:
     """Whether llama.cpp keeps keys and values in float16 on a processor, even for ``exact`` attention.
 
-    It does for matrices other than float32, and for a file that a person ``brought``: these round more than that does.
+    It does for matrices other than float32, which round more than that does.
     """
-    return brought or weights != "f32"
+    return weights != "f32"
 
 
 def nearest(bits: float) -> str:

@@ -135,8 +135,7 @@ class LlamaContext:
         """Bytes that every call reads."""
         self._rows = Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
-        self._in_rows = flash and not card
-        """Whether what a token has in memory is in one piece: else a part of it takes longer to copy than all."""
+        self._card = card
         self._carried: tuple[int, Any, int] | None = None
         """The sequence that was copied last, with the bytes that it holds, and their number; until the next call."""
         self._adapters: Handles = np.empty(0, np.int64)
@@ -263,25 +262,20 @@ class LlamaContext:
             self.held[sequence] = length
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
-        if not (self._in_rows and self._carry(source, target)):
-            self._llama.llama_memory_seq_cp(self._memory, self._at(source), self._at(target), -1, -1)
+        """Give ``target``, which is empty, the first ``length`` tokens of ``source``.
+
+        llama.cpp's own copy is made at the next call only. A state that is read or written before would miss it, so on
+        a processor, which reads states when memory grows, the copy goes through a buffer at once.
+        """
+        if self._card:
+            self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        else:
+            if self._carried is None or self._carried[0] != source:
+                self._carried = source, *self._state(source)
+            if not self._restore(target, *self._carried[1:]):
+                raise RuntimeError(f"llama.cpp could not copy what sequence {source} holds{last_errors()}")
         self.held[target] = self.held[source]
         self.cut(target, length)
-
-    def _carry(self, source: int, target: int) -> bool:
-        """Copy what ``source`` holds through a buffer; whether that was done.
-
-        llama.cpp's own copy takes a whole sequence's memory, so the buffer is faster for up to half of that.
-        """
-        if 2 * self.held[source] > self._reach:
-            return False
-        if self._carried is None or self._carried[0] != source:
-            self._carried = source, *self._state(source)
-        if not self._restore(target, *self._carried[1:]):
-            self._llama.llama_memory_seq_rm(self._memory, self._at(target), 0, -1)
-            return False
-        return True
 
     def use(self, adapters: Handles, alike: bool = True) -> None:
         """See the protocol: unless it mixes, a call applies its adapter to all rows."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...base import BaseConfig, halves_memory, layers_on_card, load_base, plain_layers
+from ...base import BaseConfig, halves_memory, layers_on_card, load_base, nearest, parameters, plain_layers
 from ...devices import LentCores, Loan
 from ..batching.pace import Pace, pace_of
 from ..batching.sampler import FIRST, SPARE, BatchingSampler
@@ -68,7 +68,7 @@ class LlamaSampler(BatchingSampler):
         first = min(first + first % 2, count)
         begin = first + SPARE if first else 0
         layers_tried = _choices(model.config, layers)
-        half = halves_memory(weights, bool(gguf))
+        half = halves_memory(nearest(8 * size / parameters(model)) if gguf else weights)
         opened = open_base(file, counts, length, threads, exact, devices, layers_tried, mixes, begin, half)
         llama = opened.context
         give_back()  # what writing the file and loading it took

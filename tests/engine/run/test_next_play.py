@@ -22,12 +22,14 @@ from marlaas.engine.run.groups.producer import Producer
 from marlaas.engine.run.next_play import LEAST, NextPlay, Waits, Wish, next_play
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.spec.task import TaskSpec, TrainSpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.experience import ExperienceTable
 
 from ...examples import examples
 from .groups.test_early_groups import TWO, groups, until
 from .test_several_policies import AGENTS, consumed, steps, world
+
+LIMITS = SamplingSpec(max_tokens=32, max_episode_tokens=256)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,8 @@ class Policy:
 
     @property
     def spec(self) -> TaskSpec:
-        return TaskSpec("lab", "task", "sums", train=TrainSpec(groups_per_step=self.batch, group_size=2))
+        train = TrainSpec(groups_per_step=self.batch, group_size=2)
+        return TaskSpec("lab", "task", "sums", sampling=LIMITS, train=train)
 
     @property
     def end(self) -> int:
@@ -234,7 +237,7 @@ class Large(Policy):
 
     @property
     def spec(self) -> TaskSpec:
-        return TaskSpec("lab", "task", "sums", train=TrainSpec(groups_per_step=1, group_size=EPISODES))
+        return TaskSpec("lab", "task", "sums", sampling=LIMITS, train=TrainSpec(groups_per_step=1, group_size=EPISODES))
 
     def needs(self, number: int) -> bool:
         self.asked += 1

@@ -20,7 +20,9 @@ from marlaas.engine.spec.policies import PolicySpec
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from ..scheduler.world import World
-from .test_learning import SPEC
+from .test_learning import SPEC as FAKE
+
+SPEC = replace(FAKE, train=replace(FAKE.train, learning_rate=1e-3))
 
 NewTrainer = Callable[..., TorchTrainer]
 

@@ -12,9 +12,10 @@ from typing import cast
 import pytest
 
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.run.watch.detectors import DETECTORS
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.spec.watching import WatchSpec
+from marlaas.engine.spec.watching import CUT_REPLIES, WatchSpec
 from marlaas.engine.store.submissions import command
 
 from ..by_hand import change
@@ -29,6 +30,7 @@ from .world import World
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL", 0.001)
     monkeypatch.setattr(module, "REVIEW", 0.002)
+    monkeypatch.delitem(DETECTORS, CUT_REPLIES)  # the world's replies have three tokens, and all are cut
 
 
 Heard = list[tuple[str, int, str]]

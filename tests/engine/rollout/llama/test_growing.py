@@ -78,9 +78,7 @@ async def test_no_memory_is_taken_that_nobody_asks_for(samplers: list[LlamaSampl
     assert (limits.sequences, limits.context) == (24, 2048)
 
 
-async def test_waiting_conversations_hold_up_nobody(
-    samplers: list[LlamaSampler], state: State
-) -> None:
+async def test_waiting_conversations_hold_up_nobody(samplers: list[LlamaSampler], state: State) -> None:
     sampler = samplers[1]
     await sampler.load("v0", str(state(0)))
     for n in range(24):  # none is released, as where environments are slow

@@ -80,7 +80,7 @@ def test_twenty_steps_together_lead_where_twenty_alone_do(
         for memory in (*together, *single):
             memory.adopt(make_step(partial(add_gradients, model), memory).optimised)
     for ours, theirs in zip(together, single, strict=True):
-        assert (ours.version, ours.optimised.step) == (20, 20 * ours.config.epochs)
+        assert ours.version == 20 and ours.optimised.step == theirs.optimised.step
         expected = theirs.optimised
         scale = float(expected.moment1.abs().max())
         np.testing.assert_allclose(ours.optimised.moment1, expected.moment1, atol=0.02 * scale + 1e-6)
