@@ -39,7 +39,7 @@ def smol(tmp_path: Path) -> BaseModel:
 
 @pytest.mark.parametrize(("length", "limit"), [(170, 2.0), (550, 3.5)])
 async def test_a_default_task_on_a_real_base(smol: BaseModel, tmp_path: Path, length: int, limit: float) -> None:
-    """96 episodes in flight, each as long as replies of 128 or of 512 tokens can make it: the most that a task takes."""
+    """96 episodes in flight, each as long as replies of 128 or of 512 tokens can make it: the most that is taken."""
     launcher, common = LocalLauncher(), {"base": str(smol.path), "threads": 1}
     sampling = {"cache": str(tmp_path / "cache"), "sequences": 128, "context": 2048, "exact": True, "weights": "f16"}
     rollout = await launcher.start("rollout", LLAMA, common | sampling, log_path=tmp_path / "log")
