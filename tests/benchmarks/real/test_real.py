@@ -134,8 +134,8 @@ def test_stored_runs_become_a_page_with_curves(tmp_path: Path) -> None:
     assert len(picks) == 2 and all(pick.of(found.rows) for pick in picks)
     low, mean, high = rows["number: held-out score after, marlaas − TRL: mean and 95 % interval"].ours.values
     assert mean == pytest.approx(1.0) and low < 0 < high
-    best = rows["tool, by itself: best held-out score, after 10 steps"]
-    assert best.ours.values == pytest.approx((30.2, 40.0, 49.8)) and "| 40.0 [30.2–49.8] |" in tables.table(found)
+    last = rows["tool, by itself: held-out score after 12 steps"]
+    assert last.ours.values == pytest.approx((20.2, 30.0, 39.8)) and "| 30.0 [20.2–39.8] |" in tables.table(found)
     assert [picture.name for picture in found.pictures] == ["real_number", "real_facts", "real_alone", "real_at_once"]
     result = stamp(found, Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2), tmp_path)
     assert set(pages.pictures([result])) == {picture.name for picture in found.pictures}
