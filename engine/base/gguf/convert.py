@@ -7,8 +7,8 @@ refused by name. ``python -P -m marlaas.engine.base.gguf.convert FILE FOLDER`` d
 
 from __future__ import annotations
 
-import ctypes
 import json
+import logging
 import struct
 import sys
 from collections.abc import Iterator
@@ -287,9 +287,6 @@ def _rows(path: Path, header: GgufHeader, source: str, heads: int = 0) -> Iterat
         yield stored[chosen] if number in AS_THEY_ARE else np.asarray(quants.dequantize(stored[chosen], kind), "<f4")
 
 
-_kept_alive: list[Any] = []
-
-
 def check_ids(path: Path, tokenizer: Path) -> None:
     """Raise ``BaseModelError`` where llama.cpp reads other tokens from the file; does nothing without llama.cpp."""
     from tokenizers import Tokenizer
@@ -302,9 +299,6 @@ def check_ids(path: Path, tokenizer: Path) -> None:
         import llama_cpp.llama_cpp as llama
     except (ImportError, OSError, RuntimeError):
         return
-    quiet = llama.llama_log_callback(lambda *_: None)
-    _kept_alive.append(quiet)  # llama.cpp keeps only a pointer to it
-    llama.llama_log_set(quiet, ctypes.c_void_p(0))
     settings = llama.llama_model_default_params()
     settings.vocab_only = True
     model = llama.llama_model_load_from_file(str(path).encode(), settings)
@@ -325,6 +319,7 @@ def check_ids(path: Path, tokenizer: Path) -> None:
 
 def main() -> None:
     """The process: converts the file of its first argument into the folder of its second."""
+    logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)  # else it prints what it loads
     try:
         write_folder(Path(sys.argv[1]), Path(sys.argv[2]))
     except OSError as error:

@@ -146,6 +146,7 @@ class ProcessHost:
             stream_to(self._used(running))
             if running.door is not None:
                 running.door.close()
+            launched.pulse.close()
             writer.close()
             del self._running[number]
 

@@ -225,11 +225,13 @@ class Launched:
                 os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
-        """Wait for the end; returns a sentence about it."""
-        code = await self._process.wait()
-        self.pulse.close()
-        if self.door is not None:
-            self.door.close()
+        """Wait for the end; returns a sentence about it. What is cancelled here is not waited for again."""
+        try:
+            code = await self._process.wait()
+        finally:
+            self.pulse.close()
+            if self.door is not None:
+                self.door.close()
         if self._confined and code > 128:  # bwrap's code for a signal
             code = 128 - code
         if code < 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
 import os
@@ -65,6 +66,19 @@ async def test_what_cannot_be_started_leaves_no_socket_open(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         await launch(SNAPSHOT, missing)
     assert os.listdir("/proc/self/fd") == before
+
+
+async def test_a_cancelled_wait_leaves_no_socket_open(tmp_path: Path) -> None:
+    folders = Folders.of(tmp_path, "x")
+    folders = dataclasses.replace(folders, runtime=Runtime(Path(sys.executable)))
+    launched = await launch(tmp_path / "x.py", folders)
+    launched.connection.close()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await launched.wait()
+    assert launched.pulse.connection.fileno() == -1
+    launched.kill()
+    await launched.wait()
 
 
 def test_behind_bwrap() -> None:
