@@ -84,8 +84,8 @@ DOCUMENTED = """\
 # devices = []
 # How the trainer keeps the base's frozen weights: "f32", "bf16", or "nf4" with four bits (cards only, by bitsandbytes);
 # adapters and their optimizers are float32. "auto" is bf16 on cards, and nf4 where that does not fit. On the processor
-# it is f32, but bf16 for bases of more than 17 million parameters where it is measured to multiply bfloat16 at least
-# three times as fast. The sampler then differs by what the bits lose, which importance weights correct and the gap shows.
+# it is f32, but bf16 for bases of more than 17 million parameters where it is measured to multiply bfloat16 three
+# times as fast. The sampler then differs by what the bits lose, which importance weights correct and the gap shows.
 # precision = "auto"
 # Train several policies in one pass over the base where that gains, as measured: the same update but for the last bits
 # (`make bench BENCH=tenants`). Tasks with `deterministic = true` have passes of their own in any case.
