@@ -93,7 +93,7 @@ def _sums(rng: Random) -> tuple[list[Row], list[Row]]:
 
 
 def _facts(rng: Random) -> tuple[list[Row], list[Row]]:
-    ask = "{} Reply with the name and the age as JSON."
+    ask = '{} Give the name and the age as JSON with the keys "name" and "age".'
 
     def about(name: str) -> list[Row]:
         ages, sentences = rng.sample(range(18, 90), 6), rng.sample(SENTENCES, 6)
