@@ -12,7 +12,7 @@ import time
 from collections.abc import Set
 
 from ..api import Api, FigureReader, Serving
-from ..base import UNVERIFIED, BaseModel, comparison_of
+from ..base import UNVERIFIED, BaseModel
 from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
@@ -22,6 +22,7 @@ from ..fleet import (
     WorkerSupervisor,
     YieldLoop,
     compare_once,
+    compared_before,
     precision_words,
     spoken_comparison,
 )
@@ -123,11 +124,10 @@ class Engine:
 
     async def _start_workers(self) -> None:
         """Start them over a base that was compared with transformers, now if it never was."""
-        base, home = self._base, self._home.root
-        if comparison_of(base, home) is None:
+        base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
+        if compared_before(base, home, free) is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
             self._log("base", self._compares, "info")
-        free = available_memory(self._settings.resources.memory)
         compared, self._compares = await compare_once(base, home, free), ""
         if compared.state == UNVERIFIED:
             self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")
