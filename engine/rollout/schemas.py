@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError
-from .vocabulary import PRIVATE
 from .penalties import Row
+from .vocabulary import PRIVATE
 
 ANY_OBJECT = '{"type": "object"}'
 """What the empty schema stands for."""
@@ -76,9 +76,8 @@ class Schemas:
         known = [token for token in stop if token < self._vocabulary]
         return SchemaGrammar(matcher, int(self._tokens.eos_token), known)
 
-
     def _read_tokens(self, read: Callable[..., Any]) -> Any:
-        """The base's tokens. No text spells an added one, so that ``<|end|>`` in a schema is written in plain tokens."""
+        """The base's tokens, of which no text spells an added one: ``<|end|>`` in a schema is written in plain ones."""
         content = json.loads(self._file.read_text("utf-8"))
         added = content.get("added_tokens") or []
         numbers = {token["content"]: token["id"] for token in added if token["content"].strip()}

@@ -65,7 +65,11 @@ CALLED = ToolCall("g", {"a": 1})
         ("I write <tool_call> to call. " + GOOD, "I write <tool_call> to call.", CALLED),
         ("The tags are <tool_call></tool_call>. " + GOOD, "The tags are <tool_call></tool_call>.", CALLED),
         ('<tool_call>{"name": "f", "argu' + GOOD, '<tool_call>{"name": "f", "argu', CALLED),
-        ('<tool_call>{"name": "f", "arguments": {"a": "' + GOOD, '<tool_call>{"name": "f", "arguments": {"a": "', CALLED),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "' + GOOD,
+            '<tool_call>{"name": "f", "arguments": {"a": "',
+            CALLED,
+        ),
         (
             '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>',
             "",
