@@ -82,7 +82,7 @@ def _as_json(value: Any) -> Any:
 
 
 def not_json(value: Any) -> str:
-    """What in ``value`` JSON has no value for, with its place, as in ``['day'] is of the type date``; empty where all is fine."""
+    """What in ``value`` JSON has no value for, with its place: ``['day'] is of the type date``; empty where nothing."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

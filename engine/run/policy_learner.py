@@ -22,6 +22,7 @@ from .evaluation.mixed import measuring
 from .evaluation.suites import deciding
 from .group_pool import GroupPool
 from .groups.attempt import Attempt
+from .groups.bias_watch import the_only
 from .groups.endings import all_equal, never_spoke
 from .mixture import Mixture
 from .preflight import check_room
@@ -308,7 +309,9 @@ class PolicyLearner:
         if not tally.spoke and not versions.spoke(self.policy):
             await self.settled()
             raise never_spoke(self._agents, self.name, f"{patience} steps")
-        what, remedy = all_equal([closed.rewards for closed in tally.groups], versions.best_step(self.policy), cut)
+        failures = [one.failure for closed in tally.groups for one in closed.group.episodes]
+        best, failure = versions.best_step(self.policy), the_only(failures)
+        what, remedy = all_equal([closed.rewards for closed in tally.groups], best, cut, failure)
         silence = f"No group had two different rewards in {patience} steps"
         if reward > versions.first_reward(self.policy):
             self.remark = f"{what}. {silence}: nothing was left to learn."

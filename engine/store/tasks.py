@@ -139,8 +139,8 @@ class TaskTable:
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
 
-        ``fresh``: a person did it, so tries and steps without signal are counted anew, and findings that paused the task
-        do so no more."""
+        ``fresh``: a person did it, so tries and steps without signal are counted anew, and findings that paused the
+        task do so no more."""
         now = wall_time()
         with transaction(self._db):
             self._db.execute(
@@ -158,8 +158,8 @@ class TaskTable:
                 self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def extend(self, task: int, steps: int, state: str) -> None:
-        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries are counted anew, and so are
-        steps without signal."""
+        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries and steps without signal
+        are counted anew."""
         sql = "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?"
         self._db.execute(sql, [task, state])
         self._db.execute(

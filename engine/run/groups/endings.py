@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...errors import Fruitless, Paused
 from ...rollout import Played
 from ...training import RewardSummary
+from ...trajectories import Failure
 
 SOLVED = 1.0
 """The reward of a perfect reply, where an environment pays as most do: from 0 to 1."""
@@ -25,11 +26,16 @@ def never_asks(environment: str, where: str) -> Fruitless:
     )
 
 
-def all_equal(groups: Sequence[RewardSummary], best: tuple[int, float] = (0, 0.0), cut: float = 0.0) -> tuple[str, str]:
+def all_equal(
+    groups: Sequence[RewardSummary],
+    best: tuple[int, float] = (0, 0.0),
+    cut: float = 0.0,
+    failure: Failure | None = None,
+) -> tuple[str, str]:
     """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps.
 
     ``best``: the step with the highest mean reward so far, and that. ``cut``: the share of the episodes that the length
-    limit ended.
+    limit ended. ``failure``: that of all episodes, for which a reward was paid.
     """
     spoken = [rewards for rewards in groups if rewards.count]
     if not spoken:
@@ -49,6 +55,11 @@ def all_equal(groups: Sequence[RewardSummary], best: tuple[int, float] = (0, 0.0
         return (
             f"{said}, down from {before:.2f} at step {step}",
             "What was learned is lost: begin a new task with a smaller `learning_rate`.",
+        )
+    if failure is not None:
+        return (
+            f"{said}, which is paid for a failure: {failure.message} ({failure.file}, line {failure.line})",
+            "Mend that line: what fails whatever is said is no reward.",
         )
     if cut >= MANY:
         return (

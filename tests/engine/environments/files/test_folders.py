@@ -164,9 +164,7 @@ async def test_a_folder_that_cannot_be_read_for_once_removes_nothing(
     assert (await world.play("echo")).rewards == {"agent": 1.0}, "nor does what it hides take its place"
 
 
-@pytest.mark.parametrize(
-    "error", [RuntimeError("OS file watch limit reached."), OSError(28, "No space left")]
-)
+@pytest.mark.parametrize("error", [RuntimeError("OS file watch limit reached."), OSError(28, "No space left")])
 async def test_without_watches_changes_are_looked_for(
     world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
