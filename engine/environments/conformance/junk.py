@@ -17,6 +17,8 @@ CHECK = "junk"
 INSTANCES = 3
 SIGNALS = "signal only works in main thread"
 """What Python says to ``signal.alarm`` and its like elsewhere."""
+COMPARED = "compare reply.text"
+"""What a ``Reply`` says that is compared with a text."""
 _MOST_NAMED = 4
 
 
@@ -63,6 +65,8 @@ def _always(played: Sequence[Played], name: str) -> Finding | None:
             f" A plain `def` plays in a thread, where Python takes no signals: move what sets an alarm into a function"
             f" under {decorator}, which runs in a process of its own."
         )
+        return Finding(CHECK, "error", text)
+    if COMPARED in failures[0].message:
         return Finding(CHECK, "error", text)
     if any(one.score is None for one in played):
         return None
