@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from ..api import Api, FigureReader, Serving
 from ..base import UNVERIFIED, BaseModel
@@ -44,8 +44,15 @@ class Engine:
     """The parts of the engine of one home. Make it within a running event loop."""
 
     def __init__(
-        self, home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store
+        self,
+        home: Home,
+        settings: Settings,
+        base: BaseModel,
+        placement_plan: PlacementPlan,
+        store: Store,
+        keep: Callable[[], None],
     ) -> None:
+        """``keep``: see ``Heartbeat``."""
         self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
         self._compares = ""
@@ -91,7 +98,7 @@ class Engine:
             store, supervisor, settings.engine.tasks, tell=self._notifier.tell, patience=patience
         )
         self._heartbeat = Heartbeat(
-            store, ledger, self._environments.outcomes, scheduler.account, lambda: scheduler.note
+            store, ledger, self._environments.outcomes, scheduler.account, lambda: scheduler.note, keep=keep
         )
         serving = Serving(store, supervisor, settings.base, settings.api.requests_per_minute)
         self._yielding = YieldLoop(
