@@ -71,6 +71,7 @@ def steer(home: Home, reader: HomeReader, kind: str, tasks: Sequence[int]) -> di
     from marlaas.engine.errors import EngineUnreachable
     from marlaas.engine.store import command_all
 
+    control.refuse_suspended(control.holder(home.lock))
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
     sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))
