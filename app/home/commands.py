@@ -67,11 +67,11 @@ def steer(home: Home, reader: HomeReader, kind: str, tasks: Sequence[int]) -> di
 
     Raises ``EngineUnreachable`` where no engine runs or one does not answer, ``UnknownTask``, ``StoreError``.
     """
-    from marlaas.engine.daemon import control
+    from marlaas.engine.daemon import control, holder
     from marlaas.engine.errors import EngineUnreachable
     from marlaas.engine.store import command_all
 
-    control.refuse_suspended(control.holder(home.lock))
+    control.refuse_suspended(holder(home.lock))
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
     sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))

@@ -22,9 +22,9 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     rest: list[str] = []
     at = looked = 0
     while (start := text.find(TAG, looked)) >= 0:
-        looked = _SPACE.match(text, start + len(TAG)).end()
+        looked = _behind_space(text, start + len(TAG))
         call, end = read_call(text, looked, bare=True)
-        end = _SPACE.match(text, end).end()
+        end = _behind_space(text, end)
         if call is not None and text.startswith(_END, end):
             calls.append(call)
             rest.append(text[at:start])
@@ -32,3 +32,8 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     rest.append(text[at:])
     whole = "".join(rest)
     return (whole.strip() if calls else whole), tuple(calls)
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
