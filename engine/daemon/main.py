@@ -14,11 +14,12 @@ from pathlib import Path
 
 import psutil
 
-from ..base import check_base, load_base
+from ..base import BaseModel, check_base, load_base
 from ..devices import keep_within
 from ..errors import HomeLocked, MarlaasError, StoreError
 from ..faults import switch_on
-from ..home import Home, load_settings
+from ..fleet import PlacementPlan
+from ..home import Home, Settings, load_settings
 from ..store import Reader, Store, is_current
 from ..submission import HomeBase, check_serve
 from .control import STALE, make_home, open_database
@@ -69,7 +70,7 @@ def run(home: Home) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        asyncio.run(Engine(home, settings, base, placement_plan, store, lock.keep).serve())
+        asyncio.run(_serve(home, settings, base, placement_plan, store, lock))
         return 0
     except MarlaasError as error:
         say(f"marlaas: {error}")
@@ -77,6 +78,13 @@ def run(home: Home) -> int:
     finally:
         store.close()
         lock.release()
+
+
+async def _serve(
+    home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store, lock: EngineLock
+) -> None:
+    # made here, because its parts want the event loop
+    await Engine(home, settings, base, placement_plan, store, lock.keep).serve()
 
 
 def refuse_second(home: Home) -> None:
