@@ -22,7 +22,7 @@ from .words.format import cells, clip, line, pad
 if TYPE_CHECKING:
     from marlaas.engine.errors import MarlaasError
 
-NARROW, NARROW_NUMBER = 8, 12
+NARROW, NARROW_NUMBER = 9, 12
 """Cells to which a column of text, and one of numbers, becomes narrower at a terminal that is too narrow for all."""
 MOST_MISTAKES = 50
 """Mistakes of one command line that are printed."""

@@ -10,15 +10,14 @@ from marlaas.app.words.format import cells
 HEADERS = ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON")
 RIGHT = ("ID", "STEP", "REWARD", "HELD-OUT")
 ROWS = [
-    ("12", "physics-lab", "learning_rate=0.0003, rank=16", "arithmetic/sums", "● running", "12/60", "0.41")
-    + ("0.52 ± 0.03", "Only the reward rises: more prompts help."),
-    ("7", "bio", "plain", "facts", "✓ done", "60/60", "1.00", "1.00 ± 0.00", ""),
+    "12|physics-lab|learning_rate=0.0003, rank=16|arithmetic/sums|● running|12/60|0.41|0.52 ± 0.03|More prompts help.",
+    "7|bio|plain|facts|✓ done|60/60|1.00|1.00 ± 0.00|",
 ]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 400])
 def test_rewards_and_scores_are_in_sight(width: int) -> None:
-    lines = table(HEADERS, ROWS, RIGHT, width)
+    lines = table(HEADERS, [row.split("|") for row in ROWS], RIGHT, width)
     assert all(cells(line) <= width for line in lines)
     for number in ("12/60", "0.41", "0.52 ± 0.03", "1.00 ± 0.00", "running"):
         assert any(number in line for line in lines), number
