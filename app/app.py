@@ -5,8 +5,11 @@ It reads the store through ``Feed`` and writes nothing but commands; closing it 
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -132,6 +135,9 @@ class MarlaasApp(Acting):
     def on_mount(self) -> None:
         """Open the queue on what is there: an empty one would be drawn first otherwise. Then go on reading."""
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))  # the shell has drawn over it
+        if not self.is_web and not self.is_headless:  # else the terminal would stay on the alternate screen
+            end = partial(self.exit, return_code=128 + signal.SIGTERM)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
         self.snapshot = self._feed.poll()
         self.switch_mode("queue")
         self.poll()

@@ -22,6 +22,8 @@ from .words.format import cells, clip, line, pad
 if TYPE_CHECKING:
     from marlaas.engine.errors import MarlaasError
 
+NARROW, NARROW_NUMBER = 9, 12
+"""Cells to which a column of text, and one of numbers, becomes narrower at a terminal that is too narrow for all."""
 MOST_MISTAKES = 50
 """Mistakes of one command line that are printed."""
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -142,17 +144,39 @@ def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: S
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int | None = None
 ) -> list[str]:
-    """The lines of such a table; every cell is made safe first."""
+    """The lines of such a table, in ``width`` cells if they are given; every cell is made safe first."""
     safe = [list(headers), *([line(cell) for cell in row] for row in rows)]
     widths = [max(cells(row[i]) for row in safe) for i in range(len(headers))]
     numeric = [header in right for header in headers]
-    lines = ["  ".join(map(pad, row, widths, numeric)).rstrip() for row in safe]
-    return lines if width is None else [clip(text, width) for text in lines]
+    if width is None:
+        return ["  ".join(map(pad, row, widths, numeric)).rstrip() for row in safe]
+    widths = _fitted(widths, numeric, width)
+    clipped = ([clip(text, widths[place]) for place, text in enumerate(row)] for row in safe)
+    return [clip("  ".join(map(pad, row, widths, numeric)).rstrip(), width) for row in clipped]
+
+
+def _fitted(widths: Sequence[int], numeric: Sequence[bool], width: int) -> list[int]:
+    """Widths of columns that fit: the widest ones of text become narrower, then those of numbers."""
+    found, room = list(widths), width - 2 * (len(widths) - 1)
+    for kinds, least in (((False,), NARROW), ((False, True), NARROW_NUMBER)):
+        places = [place for place, kind in enumerate(numeric) if kind in kinds]
+        while sum(found) > room and places:
+            widest = max(places, key=lambda place: found[place])
+            if found[widest] <= least:
+                break
+            found[widest] -= 1
+    return found
 
 
 def tolerate_any_terminal() -> None:
     """Replace characters that the terminal's encoding lacks, and streams that were closed at the start."""
-    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # else the next file would have the stream's number
+            os.dup2(nowhere, number)
+            if nowhere > 2:
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

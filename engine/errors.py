@@ -151,6 +151,10 @@ class DatabaseLocked(StoreError):
     """Another program holds the database's lock; nothing was written, and the same may be tried again."""
 
 
+class DatabaseUnwritable(StoreError):
+    """The disk takes nothing at the moment: it is full, or mounted read-only. Nothing that was committed is lost."""
+
+
 class WorkerDied(MarlaasError):
     """A worker process ended while a call to it was under way; the call may be made again."""
 

@@ -75,7 +75,9 @@ class Agent:
         """Say something new and wait for the model's reply.
 
         ``content`` is a text, said as the user, or a list of messages of any role but system. The reply has at most
-        ``max_tokens`` tokens, fewer where the task's limits say so, and ends behind the first of the texts ``stop``.
+        ``max_tokens`` tokens, fewer where the task's limits say so.
+        The first of the texts ``stop`` ends it. ``reply.text`` has what stands before that text, as in OpenAI's
+        interfaces. The conversation and the training keep the text, and the rest of its last token.
         Agents and forks may be asked at the same time, each of them one thing: ``asyncio.gather(a.ask(…), b.ask(…))``.
         Raises ``TypeError`` or ``ValueError`` for what is no such content, ``RuntimeError`` while the agent has not yet
         replied to an earlier ask.

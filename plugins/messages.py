@@ -65,7 +65,7 @@ class Ask:
     """The history that this conversation begins with; on the first ask of a fork only."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reply:
     """What the model said. ``str(reply)`` is its text."""
 
@@ -82,6 +82,21 @@ class Reply:
 
     def __str__(self) -> str:
         return self.text
+
+    def __eq__(self, other: object) -> bool:
+        """Raises ``TypeError`` for a comparison with a text, or anything else that no reply is ever equal to."""
+        if isinstance(other, Reply):
+            return self is other or _content(self) == _content(other)
+        if other is None:
+            return False
+        raise TypeError(f"a Reply is compared with a {type(other).__name__}, and never equal to it: compare reply.text")
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.finish, self.turn))
+
+
+def _content(reply: Reply) -> tuple[object, ...]:
+    return reply.text, reply.finish, reply.turn, reply.tool_calls, reply.thinking
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ process they run is not known here.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from .json_values import not_json
 from .messages import Message, within_limits
 from .rewards import Rewards, rewards_of
 
@@ -84,13 +84,10 @@ def checked(function: Function, environment: str, *arguments: str) -> Function:
 def sendable(task: Any, environment: str) -> Any:
     """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored, ``ValueError`` where it is
     nested too deeply or has too many entries."""
-    try:
-        json.dumps(task)
-    except (TypeError, ValueError, RecursionError):
+    if fault := not_json(task):
         raise TypeError(
-            f"{environment} is scored or ranked in another process: its task must be a value that JSON can hold, "
-            f"not {type(task).__name__}"
-        ) from None
+            f"{environment} is scored or ranked in another process, and JSON cannot carry its task there: {fault}"
+        )
     within_limits(task, f"the task of {environment}")
     return task
 

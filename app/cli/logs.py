@@ -23,6 +23,7 @@ def register(verbs: Verbs) -> None:
     logs.add_argument("--tenant", metavar="NAME", help="only of tasks whose tenant has this in its name")
     logs.add_argument("--level", choices=("info", "warning", "error"), default="", help="only this level and worse")
     logs.add_argument("--kind", metavar="WORD", default="", help="only of this kind: task, environment, engine, …")
+    logs.add_argument("--since", metavar="TIME", help="only what happened since then: 12h, 22:30, 2026-11-28")
     logs.add_argument("--grep", action="append", metavar="WORD", default=[], help="only with this in the message")
     logs.add_argument(
         "-f", "--follow", action="store_true", help="go on until interrupted; with --json one object per line"
@@ -59,11 +60,14 @@ def run(args: argparse.Namespace) -> int:
 def _wanted(args: argparse.Namespace, task: int | None) -> EventFilter:
     from marlaas.engine.store import EventFilter
 
-    return EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind)
+    from ..words.durations import moment
+
+    since = moment(args.since, time.time()) if args.since else 0.0
+    return EventFilter(tuple(args.grep), args.level, task, args.tenant or "", args.kind, since)
 
 
 def _talk_of_nothing(args: argparse.Namespace, task: int | None, folder: str) -> None:
-    if args.grep or args.level or args.tenant or args.kind:
+    if args.grep or args.level or args.tenant or args.kind or args.since:
         output.talk("No event matches yet.")
         return
     where = "" if task is None else f" to task {task}"

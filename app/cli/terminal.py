@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -79,6 +80,8 @@ def open_application(
     gc.disable()  # looking for garbage takes a tenth of the time until the first paint, and there is none yet
     from ..frame.first_frame import first_frame
 
+    if not web:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves the first frame's screen
     with nullcontext() if web or preferences.ascii else first_frame(home, demo, readonly) as first:
         from ..app import MarlaasApp
 

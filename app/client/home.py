@@ -122,11 +122,12 @@ class Home:
         with reading(self._home) as reader:
             return reader.engine() if reader else None
 
-    def compare(self, *tasks: TaskName, last: bool = False) -> list[dict[str, Any]]:
+    def compare(self, *tasks: TaskName, best: bool = False) -> list[dict[str, Any]]:
         """How much more each task, or each of its policies or measured versions, scores than the first, by prompt.
 
         ``mean`` with its 95 % interval from ``low`` to ``high``, over ``prompts``; or a ``problem``, where the two were
-        not measured on the same prompts in the same way. By the best scores; with ``last`` by the last.
+        not measured on the same prompts in the same way. By the last scores; with ``best`` by the best, which are too
+        high, for they were chosen on the same prompts.
         """
         from ..home.results.comparing import pairs_json, scored
 
@@ -134,7 +135,7 @@ class Home:
             rows = [find_task(reader, task) for task in tasks]
             assert reader is not None
             faces = [(row, policy) for row in rows for policy in row.trained or ("",)]
-            return pairs_json([scored(reader, f"{row.id} {own}".rstrip(), row.id, own, last) for row, own in faces])
+            return pairs_json([scored(reader, f"{row.id} {own}".rstrip(), row.id, own, best) for row, own in faces])
 
     # Acting.
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..reading.home_reader import HomeReader
 
 ANSWER_SECONDS = 30.0
+BEGINNING = ("resume", "retry")
+"""Commands after which tasks run: without an engine they would wait for somebody to start one."""
 
 
 def wait_for_outcomes(
@@ -65,13 +67,17 @@ def unanswered(about: str = "") -> EngineUnreachable:
 def steer(home: Home, reader: HomeReader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
     """Send one command for each task, all at once; why it could not be done, by task, empty where it was.
 
-    Raises ``EngineUnreachable`` where no engine runs or one does not answer, ``UnknownTask``, ``StoreError``.
+    An engine is started for what begins work. Raises ``EngineUnreachable`` where else none runs, or it does not answer,
+    ``UnknownTask``, ``StoreError``.
     """
-    from marlaas.engine.daemon import control
+    from marlaas.engine.daemon import control, holder
     from marlaas.engine.errors import EngineUnreachable
     from marlaas.engine.store import command_all
 
-    if not control.alive(home):
+    control.refuse_suspended(holder(home.lock))
+    if kind in BEGINNING:
+        control.ensure_running(home, notice=output.talk)
+    elif not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
     sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))
     outcomes = wait_for_outcomes(reader, list(sent))

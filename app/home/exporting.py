@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..reading.opening import reading
-from ..words.format import line
+from ..words.format import line, score
+from ..words.tasks import newest_series
 
 if TYPE_CHECKING:
     from marlaas.engine.home import Home
@@ -29,6 +30,22 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
     brought = settings.rollout.gguf or str(base.gguf or "")
     return export_adapter(
         state, base.path.resolve(), out, gguf, name, version.checksum, brought, _prompt(home, version)
+    )
+
+
+def no_gain(reader: HomeReader, version: VersionRow) -> str:
+    """A sentence where the version scored no more on the held-out prompts than its policy before training; else empty.
+
+    Even the best of a task may be worse than the base.
+    """
+    series = newest_series([row for row in reader.evals(version.task, version.policy) if not row.suite])
+    scores = {row.step: row.score for row in series if row.score is not None}
+    before, own = scores.get(0), scores.get(version.number)
+    if version.number == 0 or before is None or own is None or own > before:
+        return ""
+    return (
+        f"Training has not helped: version {version.number} scored {score(own)} on the held-out prompts, and the policy"
+        f" before its first step {score(before)}."
     )
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         NodeRow,
         PaceRow,
         PastRun,
+        ProgressRow,
         RecordedGroup,
         StageSample,
         StageUse,
@@ -99,6 +100,9 @@ class HomeReader(Protocol):
 
     def past_runs(self, names: Sequence[str], base: str) -> list[PastRun]:
         """Past runs on environments of these names and on this base, newest first."""
+
+    def progress(self, since: float) -> list[ProgressRow]:
+        """Policies with steps that were committed since a moment (seconds since 1970), oldest first."""
 
     def tenants(self, day: str) -> list[TenantRow]:
         """Tenants that have tasks, or settings of their own; ``day`` is today in UTC: 2026-11-21."""

@@ -20,6 +20,7 @@ from marlaas.engine.store.queries import (
     matchups as pairs,
     nodes as machines,
     past_runs as past,
+    progress as made,
     prompt_scores as by_prompt,
     timeline,
 )
@@ -58,6 +59,7 @@ class SqliteReader(Statistics, Recordings):
     task_source = sources.task_source
     tasks_from = sources.tasks_from
     past_runs = past.past_runs
+    progress = made.progress
     matchups = pairs.matchups
     prompt_scores = by_prompt.prompt_scores
     kept_marks = kept.kept_marks

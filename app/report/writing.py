@@ -28,8 +28,11 @@ def write(document: Document, folder: Path) -> list[Path]:
         (folder / PICTURES).mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             part = path.with_name(f"{path.name}.part")
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            try:
+                part.write_text(text, encoding="utf-8")
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"The report cannot be written: {error.strerror}.", "Give a folder with --out.", where=str(folder)

@@ -6,6 +6,7 @@ One conversation at a time is in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,9 +58,12 @@ def scopes(place: Selection | None, one: StoredConversation, hits: Sequence[int]
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:
-    """Write conversations to a new file, in order; returns how many. Raises ``ConfigError``, ``StoreError``."""
+    """Write conversations to a new file, in order; returns how many.
+
+    Raises ``ConfigError``, ``StoreError``; there is no file then, unless it was there before.
+    """
     try:
-        with opened(home) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
+        with opened(home) as reader, new_file(file) as out:
             wanted = ids(reader)
             if file.suffix in READABLE:
                 return write_readable(episodes(reader, wanted), out)
@@ -70,6 +74,18 @@ def export(home: Home, ids: Ids, file: Path) -> int:
         ) from error
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}.", where=str(file)) from error
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[TextIO]:
+    """A file to be written, which is removed where that fails. Raises ``FileExistsError``, ``OSError``."""
+    with path.open("x", encoding="utf-8", errors="replace") as out:
+        try:
+            yield out
+            out.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def write(conversations: Iterable[StoredConversation], out: TextIO) -> int:

@@ -176,22 +176,26 @@ class VersionsView(View):
         self.app.push_screen(ExportDialog(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", folder), write)
 
     def _export(self, kept: KeptVersion, wish: ExportWish) -> None:
-        from ..home.exporting import export
+        from ..home.exporting import export, no_gain
+        from ..reading.opening import reading
 
         try:
             files = export(self.marlaas.home, kept.row, wish.folder, wish.gguf)
+            with reading(self.marlaas.home) as reader:
+                warning = no_gain(reader, kept.row) if reader else ""
         except (MarlaasError, OSError) as error:
             self.app.call_from_thread(partial(self.marlaas.say, str(error), bad=True))
             return
         text = next(file for file in files if file.name == USE).read_text(encoding="utf-8")
-        self.app.call_from_thread(self._exported, wish, text)
+        self.app.call_from_thread(self._exported, wish, text, warning)
 
-    def _exported(self, wish: ExportWish, text: str) -> None:
+    def _exported(self, wish: ExportWish, text: str, warning: str) -> None:
         """Say where it is, and show how to use it."""
         from .dialogs.exported import Exported
 
         programs = "PEFT, vLLM, llama.cpp and Ollama" if wish.gguf else "PEFT and vLLM"
-        self.marlaas.say(f"{wish.folder.name} is there, for {programs}: {USE} says how.")
+        told = f"{wish.folder.name} is there, for {programs}: {USE} says how."
+        self.marlaas.say(f"{told} {warning}".rstrip(), bad=bool(warning))
         self.app.push_screen(Exported(wish.folder, text))
 
     def action_begin(self) -> None:

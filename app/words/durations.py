@@ -1,8 +1,9 @@
-"""Spans of time as people type them, in seconds."""
+"""Spans and moments of time as people type them, in seconds."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 from marlaas.engine.errors import ConfigError
 
@@ -18,3 +19,23 @@ def seconds(text: str) -> float:
     if "".join(number + unit for number, unit in parts) != text.lower() or not 0 < span <= LONGEST:
         raise ConfigError(f"{text!r} is no span of time.", "Write 90s, 30m, 2h or 1h30m; a year is the longest.")
     return float(span)
+
+
+def moment(text: str, now: float) -> float:
+    """The seconds since 1970 of a text, in local time: 12h (ago), 22:30, 2026-11-28 or 2026-11-28 08:00.
+
+    A time of day is the last one before ``now``. Raises ``ConfigError``.
+    """
+    if re.fullmatch(r"(\d+[smhd])+", text.lower()):
+        return now - seconds(text)
+    today = datetime.fromtimestamp(now)
+    try:
+        if re.fullmatch(r"\d{1,2}:\d{2}", text):
+            hour, minute = map(int, text.split(":"))
+            found = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            found -= timedelta(days=found > today)
+        else:
+            found = datetime.fromisoformat(text)
+        return found.timestamp()
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{text!r} is no moment.", "Write 12h, 22:30, 2026-11-28 or '2026-11-28 08:00'.") from None

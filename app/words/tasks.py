@@ -198,8 +198,15 @@ def _family_summary(members: Sequence[TaskRow]) -> str:
     text = f"sweep {line(first.tenant)}/{line(first.family)}, {len(members)} tasks: {standing}"
     if not scored:
         return text
+    return f"{text}; {best_of(scored)}"
+
+
+def best_of(scored: Sequence[TaskRow]) -> str:
+    """Which of several tasks that have a held-out score has the best one; that none has, where all are equal."""
     best = max(scored, key=lambda task: task.best or 0.0)
-    return f"{text}; best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
+    if len(scored) > 1 and all(score(task.best) == score(best.best) for task in scored):
+        return f"all have held-out {score(best.best)} at best"
+    return f"best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
 
 
 def task_json(task: TaskRow) -> dict[str, Any]:

@@ -286,12 +286,12 @@ def _flat(seen: Evidence, reward: _Trend) -> Verdict:
         return Verdict("bad", f"Flat at {value}: {share(failing)} of the episodes fail. Mend the environment.")
     if _solved(seen, reward, equal):
         return Verdict("fair", f"Solved: the reward stays at {value}. Harder prompts would teach more.")
-    if equal >= _EQUAL:
-        words = f"Flat at {value}: in {share(equal)} of the groups all rewards are equal, which teaches nothing."
-        return Verdict("bad", f"{words} Pay for parts of the way, or begin with easier prompts.")
     if recent.get("cut", 0.0) >= _CUT:
         words = f"Flat at {value}: the length limit ends {share(recent['cut'])} of the replies."
         return Verdict("bad", f"{words} Raise `max_tokens`.")
+    if equal >= _EQUAL:
+        words = f"Flat at {value}: in {share(equal)} of the groups all rewards are equal, which teaches nothing."
+        return Verdict("bad", f"{words} Pay for parts of the way, or begin with easier prompts.")
     if recent.get("entropy", 1.0) < _DECIDED:
         words = f"Flat at {value}: the policy tries nothing new (entropy {recent['entropy']:.3f})."
         return Verdict("bad", f"{words} Begin anew with a smaller `learning_rate`, or with `entropy`.")

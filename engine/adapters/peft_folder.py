@@ -41,14 +41,15 @@ def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -
 def read_peft_folder(folder: Path) -> PolicyState:
     """The adapter in a folder that marlaas has written, without moments.
 
-    Raises ``AdapterError`` where there is none, or where another program wrote it: then its base is not known.
+    Raises ``AdapterError`` where there is none, where another program wrote it, for then its base is not known, and
+    where it holds what is no finite number.
     """
     path = folder / WEIGHTS
     try:
         with safe_open(path, framework="np") as file:
             header = StateHeader(**json.loads((file.metadata() or {})[OURS]))
             names = {key: key.removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in file.keys()}  # noqa: SIM118
-            return PolicyState(header, {name: file.get_tensor(key) for key, name in names.items()})
+            state = PolicyState(header, {name: file.get_tensor(key) for key, name in names.items()})
     except (OSError, SafetensorError) as error:
         raise AdapterError(f"the adapter cannot be read: {error}.", where=str(path)) from error
     except (KeyError, TypeError, ValueError) as error:
@@ -57,6 +58,10 @@ def read_peft_folder(folder: Path) -> PolicyState:
             "`marlaas adapters export` of this version writes ones that do.",
             where=str(path),
         ) from error
+    for name, array in state.adapter.items():
+        if not np.isfinite(array).all():
+            raise AdapterError(f"the adapter holds what is no finite number, in {name}.", where=str(path))
+    return state
 
 
 def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:

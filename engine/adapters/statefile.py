@@ -29,6 +29,12 @@ FORMAT = 2
 """The format of files that are written."""
 READ = (1, 2)
 """Formats that can be read."""
+PASSING = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space of this account's quota",
+    errno.EROFS: "Mount the disk of the home for writing",
+}
+"""Why a disk takes nothing at the moment, with what helps: the task waits for that."""
 
 
 @dataclass(frozen=True)
@@ -203,9 +209,15 @@ def _place(
                 "Bring the folder back, or mount its disk; where it is gone for good, make an empty one.",
                 where=str(path),
             ) from error
+        if error.errno in PASSING:
+            raise AdapterUnreachable(
+                f"the state file could not be written: {error.strerror}.",
+                f"{PASSING[error.errno]}; training goes on from the last committed step by itself.",
+                where=str(path),
+            ) from error
         raise AdapterError(
             f"the state file could not be written: {error.strerror}.",
-            "Free some space or move MARLAAS_HOME; training goes on from the last committed step.",
+            "Look at the disk, or move MARLAAS_HOME; training goes on from the last committed step.",
             where=str(path),
         ) from error
     return size

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..tables import add_to_table, read_table
 
 if TYPE_CHECKING:
     from .model import BaseModel
@@ -40,6 +41,7 @@ class Comparison:
     conversations: int = 0
     """Conversations whose token ids were compared."""
     seconds: float = 0.0
+    """How long it took; 0 where nothing could be compared, so that another attempt may succeed."""
     memory: int = 0
     """Bytes that the comparison took at most."""
     transformers: str = ""
@@ -71,7 +73,7 @@ def comparison_of(base: BaseModel, home: Path) -> Comparison | None:
             found = Comparison(**json.loads((folder / RECORD).read_text("utf-8")))
             if found.checksum == known:
                 return found
-    entry = _table(home).get(base.fingerprint)
+    entry = read_table(home / FILE).get(base.fingerprint)
     if not isinstance(entry, dict) or entry.get("checksum") != f"{known} {versions()}":
         return None
     with contextlib.suppress(TypeError):
@@ -80,18 +82,14 @@ def comparison_of(base: BaseModel, home: Path) -> Comparison | None:
 
 
 def keep_comparison(base: BaseModel, home: Path, comparison: Comparison) -> None:
-    """Keep a result in the home's folder; where that cannot be written, the base is compared again."""
+    """Keep a result in the home's folder."""
     entry = asdict(comparison) | {"checksum": f"{checksum(base)} {versions()}"}
-    table = _table(home) | {base.fingerprint: entry}
-    with contextlib.suppress(OSError):
-        partial = home / f"{FILE}.{os.getpid()}"
-        partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-        partial.replace(home / FILE)
+    add_to_table(home / FILE, {base.fingerprint: entry})
 
 
 def is_unverified(home: Path, fingerprint: str) -> bool:
     """True if the base with this fingerprint could not be compared; quick enough to ask once a second."""
-    entry = _table(home).get(fingerprint)
+    entry = read_table(home / FILE).get(fingerprint)
     return isinstance(entry, dict) and entry.get("state") == UNVERIFIED
 
 
@@ -106,11 +104,3 @@ def versions() -> str:
         except PackageNotFoundError:
             found.append(f"no {package}")
     return ", ".join(found)
-
-
-def _table(home: Path) -> dict[str, object]:
-    try:
-        table = json.loads((home / FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return table if isinstance(table, dict) else {}

@@ -42,49 +42,35 @@ COMPUTED = {
 }
 """Switches of ``FAMILIES`` with the values that marlaas computes; it refuses others by key. llama.cpp's graphs have
 SiLU built in. transformers ignores a partial rotation for some types of position and fails for others."""
-READ = {
-    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
-    *("num_key_value_heads", "head_dim", "vocab_size", "intermediate_size", "rms_norm_eps", "tie_word_embeddings"),
-    *("rope_theta", "rope_scaling", "rope_parameters", "original_max_position_embeddings", "quantization_config"),
-    *COMPUTED,
-}
+_READ = """
+model_type hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim intermediate_size
+max_position_embeddings vocab_size rms_norm_eps tie_word_embeddings hidden_act partial_rotary_factor rope_theta
+rope_scaling rope_parameters original_max_position_embeddings quantization_config
+"""
+READ = frozenset(_READ.split())
 """Keys that are read for all ``FAMILIES``."""
 SLIDING = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
 READ_BY = {"llama": ("attention_bias", "mlp_bias"), "qwen2": SLIDING, "qwen3": ("attention_bias", *SLIDING)}
 """Further keys that transformers reads for one architecture."""
-HARMLESS = {
-    *(
-        "architectures",
-        "dtype",
-        "torch_dtype",
-        "transformers_version",
-        "use_cache",
-        "initializer_range",
-        "pretraining_tp",
-    ),
-    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "unk_token_id", "decoder_start_token_id"),
-    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens"),
-    *("attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "classifier_dropout", "attn_implementation"),
-    *(
-        "max_length",
-        "min_length",
-        "max_new_tokens",
-        "do_sample",
-        "temperature",
-        "top_k",
-        "top_p",
-        "typical_p",
-        "num_beams",
-    ),
-    *("num_beam_groups", "diversity_penalty", "repetition_penalty", "length_penalty", "no_repeat_ngram_size"),
-    *("encoder_no_repeat_ngram_size", "early_stopping", "num_return_sequences", "remove_invalid_values"),
-    *("exponential_decay_length_penalty", "generation_config", "return_dict", "return_dict_in_generate"),
-    *("output_attentions", "output_hidden_states", "output_scores", "torchscript", "chunk_size_feed_forward"),
-    *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "prefix"),
-    *("tokenizer_class", "pruned_heads", "tf_legacy_loss", "use_bfloat16", "is_decoder", "is_llama_config"),
-    *("model_name", "name_or_path", "transformers.js_config", "unsloth_fixed", "unsloth_version", "use_mrope"),
-}
-"""Keys that cannot change a log-probability here: names, tokens, dropout, settings of generation and of training."""
+_HARMLESS = """
+architectures model_name name_or_path tokenizer_class generation_config transformers_version unsloth_version
+unsloth_fixed transformers.js_config is_llama_config id2label label2id num_labels problem_type finetuning_task
+task_specific_params prefix
+
+bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id forced_bos_token_id
+forced_eos_token_id bad_words_ids suppress_tokens begin_suppress_tokens
+
+dtype torch_dtype use_bfloat16 initializer_range attention_dropout hidden_dropout resid_pdrop embd_pdrop
+classifier_dropout pretraining_tp attn_implementation chunk_size_feed_forward pruned_heads torchscript use_mrope
+
+use_cache max_length min_length max_new_tokens do_sample temperature top_k top_p typical_p num_beams num_beam_groups
+diversity_penalty repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size early_stopping
+num_return_sequences remove_invalid_values exponential_decay_length_penalty
+
+return_dict return_dict_in_generate output_attentions output_hidden_states output_scores tf_legacy_loss is_decoder
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Keys that cannot change a log-probability here: names, ids of tokens, training, generation, forms of results."""
 PLAIN: tuple[Any, ...] = (None, False, [], {}, "")
 """Values that switch nothing on."""
 

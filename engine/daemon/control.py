@@ -115,6 +115,19 @@ def alive(home: Home) -> bool:
     return _state(home) in SERVING
 
 
+def refuse_suspended(process: int | None) -> None:
+    """Raise ``EngineUnreachable`` where somebody has stopped this engine by a signal: it hears nothing."""
+    if not process:
+        return
+    with contextlib.suppress(OSError):  # no /proc, as on macOS, or it has ended meanwhile
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        if state in ("T", "t"):
+            raise EngineUnreachable(
+                f"The engine (process {process}) is suspended, as by ctrl-z or `kill -STOP`.",
+                f"`kill -CONT {process}` lets it go on; nothing is lost.",
+            )
+
+
 def _state(home: Home) -> str:
     """The state of a home's engine; empty where there is none, or its heartbeat is old."""
     if holder(home.lock) is None:
@@ -145,8 +158,8 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     """Start an engine in the background unless one is alive, and wait until it serves.
 
     While an engine says that it is starting, or drains, this waits, however long; ``notice`` is then told what for.
-    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word, and
-    ``ConfigError`` where the home cannot be locked.
+    Raises ``EngineUnreachable`` with the last line of its log after ``timeout`` seconds without such a word, and where
+    it is suspended, ``ConfigError`` where the home cannot be locked.
     """
     create_database(home, notice)
     check_lockable(home.lock)  # else whatever an earlier engine has written there counts as held
@@ -155,6 +168,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     begun, said = time.monotonic(), ""
     heard = begun
     while time.monotonic() < heard + timeout:
+        refuse_suspended(holder(home.lock))
         state, begins = _state(home), starts(home.lock)
         if begins or state in ("starting", "draining"):
             heard = time.monotonic()
@@ -189,6 +203,7 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
     engine = holder(home.lock)
     if engine is None:
         return False
+    refuse_suspended(engine)
     command(home.database, "stop")
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -210,6 +225,7 @@ def drain(home: Home, notice: Callable[[str], None]) -> bool:
     process = holder(home.lock)
     if process is None:
         return False
+    refuse_suspended(process)
     command(home.database, "drain")
     said = ""
     with Reader(home.database) as reader:

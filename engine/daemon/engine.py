@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from ..api import Api, FigureReader, Serving
-from ..base import UNVERIFIED, BaseModel, comparison_of
+from ..base import UNVERIFIED, BaseModel
 from ..devices import available_memory
 from ..environments import EnvironmentEvent, EnvironmentService, Interpreters
 from ..errors import StoreError
@@ -22,6 +22,7 @@ from ..fleet import (
     WorkerSupervisor,
     YieldLoop,
     compare_once,
+    compared_before,
     precision_words,
     spoken_comparison,
 )
@@ -43,8 +44,15 @@ class Engine:
     """The parts of the engine of one home. Make it within a running event loop."""
 
     def __init__(
-        self, home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store
+        self,
+        home: Home,
+        settings: Settings,
+        base: BaseModel,
+        placement_plan: PlacementPlan,
+        store: Store,
+        keep: Callable[[], None],
     ) -> None:
+        """``keep``: see ``Heartbeat``."""
         self._home, self._settings, self._base, self._store = home, settings, base, store
         self._serves = False
         self._compares = ""
@@ -90,7 +98,7 @@ class Engine:
             store, supervisor, settings.engine.tasks, tell=self._notifier.tell, patience=patience
         )
         self._heartbeat = Heartbeat(
-            store, ledger, self._environments.outcomes, scheduler.account, lambda: scheduler.note
+            store, ledger, self._environments.outcomes, scheduler.account, lambda: scheduler.note, keep=keep
         )
         serving = Serving(store, supervisor, settings.base, settings.api.requests_per_minute)
         self._yielding = YieldLoop(
@@ -123,11 +131,10 @@ class Engine:
 
     async def _start_workers(self) -> None:
         """Start them over a base that was compared with transformers, now if it never was."""
-        base, home = self._base, self._home.root
-        if comparison_of(base, home) is None:
+        base, home, free = self._base, self._home.root, available_memory(self._settings.resources.memory)
+        if compared_before(base, home, free) is None:
             self._compares = "The engine compares the base with transformers, which it does once for each base."
             self._log("base", self._compares, "info")
-        free = available_memory(self._settings.resources.memory)
         compared, self._compares = await compare_once(base, home, free), ""
         if compared.state == UNVERIFIED:
             self._log("base", f"The base is {spoken_comparison(compared)}.", "warning")

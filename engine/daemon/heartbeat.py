@@ -41,9 +41,11 @@ class Heartbeat:
         account: Callable[[], None],
         note: Callable[[], str] = str,
         look: Callable[[Iterable[tuple[str, int]]], list[Seen]] | None = None,
+        keep: Callable[[], None] = lambda: None,
     ) -> None:
         """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine; ``look``
-        measures processes otherwise than by the system (``Processes.look``)."""
+        measures processes otherwise than by the system (``Processes.look``); ``keep`` raises ``HomeLocked`` where
+        another engine serves the home, and ends this one."""
         self._store = store
         self._ledger = ledger
         self._outcomes = outcomes
@@ -51,6 +53,7 @@ class Heartbeat:
         self._note = note
         self._meter = StageMeter(ledger)
         self._look = look or Processes().look
+        self._keep = keep
         self._thin = 0.0
         """When old samples are merged next."""
         self._looked = monotonic()
@@ -62,6 +65,7 @@ class Heartbeat:
         """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
         while True:
             await asyncio.sleep(HEARTBEAT)
+            self._keep()
             with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(supervisor)
 

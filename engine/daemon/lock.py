@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ..errors import HomeLocked
@@ -52,6 +53,20 @@ class EngineLock:
                     "Use it, stop it with `marlaas engine stop`, or choose another --home.",
                 )
             pause(PAUSE)
+
+    def keep(self) -> None:
+        """Put the file back where somebody has removed it, as clean-ups of ``*.lock`` do: no second engine may start.
+
+        Raises ``HomeLocked`` where one has started already, and has the lock on a new file.
+        """
+        assert self._file is not None, "the lock is not held"
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
+                return
+        again = EngineLock(self._path)
+        again.acquire()
+        os.close(self._file)
+        self._file = again._file
 
     def starting(self, words: str) -> None:
         """Tell whoever waits for this engine what it does before its first heartbeat, in a sentence."""

@@ -6,20 +6,23 @@ Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``m
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from ..base import BaseModel, check_base, load_base
 from ..devices import keep_within
-from ..errors import MarlaasError
+from ..errors import HomeLocked, MarlaasError, StoreError
 from ..faults import switch_on
 from ..fleet import PlacementPlan
 from ..home import Home, Settings, load_settings
-from ..store import Store, is_current
+from ..store import Reader, Store, is_current
 from ..submission import HomeBase, check_serve
-from .control import make_home, open_database
+from .control import STALE, make_home, open_database
 from .engine import Engine
 from .heap import keep_to_one_heap
 from .lock import EngineLock
@@ -42,6 +45,7 @@ def run(home: Home) -> int:
     try:
         make_home(home, say)
         lock.acquire()
+        refuse_second(home)
         if not is_current(home.database):
             open_database(home.database)
         lock.starting("The engine reads and checks the base.")
@@ -66,7 +70,7 @@ def run(home: Home) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        asyncio.run(_serve(home, settings, base, placement_plan, store))
+        asyncio.run(_serve(home, settings, base, placement_plan, store, lock))
         return 0
     except MarlaasError as error:
         say(f"marlaas: {error}")
@@ -76,8 +80,28 @@ def run(home: Home) -> int:
         lock.release()
 
 
-async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store) -> None:
-    await Engine(home, settings, base, placement_plan, store).serve()
+async def _serve(
+    home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store, lock: EngineLock
+) -> None:
+    # made here, because its parts want the event loop
+    await Engine(home, settings, base, placement_plan, store, lock.keep).serve()
+
+
+def refuse_second(home: Home) -> None:
+    """Raise ``HomeLocked`` where another engine lives, though its lock is gone: somebody has removed the file."""
+    engine = None
+    with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none yet
+        engine = reader.engine()
+    if engine is None or engine.state == "stopped" or abs(time.time() - engine.heartbeat) > STALE:
+        return
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(engine.pid)
+        # another one has its id where the machine was started again, or after many others
+        if process.create_time() <= engine.heartbeat and process.status() != psutil.STATUS_ZOMBIE:
+            raise HomeLocked(
+                f"An engine (process {engine.pid}) serves {home.root} already, though its lock file was removed.",
+                "Use it, stop it with `marlaas engine stop`, or choose another --home.",
+            )
 
 
 if __name__ == "__main__":

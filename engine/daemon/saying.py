@@ -35,6 +35,7 @@ _SAID = {
     "recovered": "ready again",
     "died": "its process died",
     "elsewhere": "not on all nodes",
+    "polled": "changes are looked for every few seconds",
 }
 """Kinds of events whose word is another one on the screens."""
 

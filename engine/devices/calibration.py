@@ -8,7 +8,6 @@ neither rules nor placements.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from math import isfinite
 from pathlib import Path
 
+from ..tables import add_to_table, read_table
 from .cards.visible import environment
 from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .memory import address_space
@@ -59,7 +59,7 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
                 label = device.label if isinstance(device, Gpu) else "the processor"
                 notes.append(f"The rates of {label} could not be measured: {got}.")
     if rates.keys() - known.keys() or anew:
-        _write(path, {**known, **rates})
+        add_to_table(path, {key: asdict(one) for key, one in rates.items()})
     return Calibrated(replace(found, machine=_rated(found, rates)), tuple(notes))
 
 
@@ -107,11 +107,7 @@ def measure(device: Cpu | Gpu) -> Rates | str:
 
 def _read(path: Path) -> dict[str, Rates]:
     """The rates in the file; damaged entries are left out, and so measured again."""
-    try:
-        known = _parsed(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return {}
-    found = {key: _rates(value) for key, value in known.items()} if isinstance(known, dict) else {}
+    found = {key: _rates(value) for key, value in read_table(path).items()}
     return {key: rates for key, rates in found.items() if rates is not None}
 
 
@@ -129,12 +125,3 @@ def _rates(value: object) -> Rates | None:
     good = [float(number) for number in numbers if isinstance(number, int | float) and isfinite(number)]
     rates = Rates(*good) if len(good) == len(numbers) else None
     return rates if rates and min(rates.matrix, rates.bandwidth) > 0 and rates.bfloat16 >= 0 else None
-
-
-def _write(path: Path, rates: Mapping[str, Rates]) -> None:
-    table = {key: asdict(one) for key, one in sorted(rates.items())}
-    with contextlib.suppress(OSError):  # then it is measured again next time
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-        partial.replace(path)

@@ -34,7 +34,7 @@ _COUNTED = 1 << 10
 """Deaths that are remembered."""
 
 Settings = tuple[str, str]
-"""An environment and its parameters as one text: with other parameters it may work."""
+"""An environment, and its parameters and the rows that a task names as one text: with others it may work."""
 Instance = tuple[str, int, int]
 """Split, seed and index."""
 

@@ -72,7 +72,7 @@ class Lease:
     @property
     def rest(self) -> Failure | None:
         """Why no task should play on it: with these parameters it only fails, so it rests; else None."""
-        return self.serving.health.resting_with(settings_of(self.declared.name, self.config))
+        return self.serving.health.resting_with(settings_of(self.declared.name, self.config, self.data))
 
     def release(self) -> None:
         """Release the version; a second call does nothing."""

@@ -28,6 +28,7 @@ EventKind = Literal[
     "building",
     "unconfined",
     "elsewhere",
+    "polled",
     "died",
     "restarted",
     "quarantined",

@@ -61,6 +61,11 @@ class Registry:
     def _stays_off(self, plugin: str, version: str, sentence: str) -> None:
         self._on_event(EnvironmentEvent("elsewhere", plugin, version, Failure(sentence)))
 
+    def _is_polled(self, why: str) -> None:
+        self._on_event(
+            EnvironmentEvent("polled", "all", "", Failure(f"because the system does not watch folders: {why}"))
+        )
+
     async def start(self) -> list[asyncio.Task[None]]:
         """Find the plugins, then keep watching; returns the proofs that are under way."""
         for folder in self._folders:
@@ -146,7 +151,7 @@ class Registry:
         return self.plugins[kept.plugin]
 
     async def _watch(self) -> None:
-        async with contextlib.aclosing(hints(self._folders)) as changes:
+        async with contextlib.aclosing(hints(self._folders, self._is_polled)) as changes:
             async for _ in changes:
                 with contextlib.suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
                     await self.scan()

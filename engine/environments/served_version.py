@@ -377,21 +377,21 @@ class ServedVersion:
 
         What fails in a process whose memory is full fails together, on all instances, and would have worked in another.
         """
-        settings = settings_of(environment, spec.config)
+        settings = settings_of(environment, spec.config, spec.data)
         if outcome.status == "ok":
             if self.health.did_well(settings):
                 self._tell("recovered", self.version, None)
         elif outcome.status in ("error", "timeout") and not (child.dead or child.full or outcome.overloaded):
             failure = outcome.failure or Failure(f"{environment} ended as {outcome.status}")
             instance = spec.split, spec.seed, spec.index
-            first = partial(self._first_undecided, environment, spec.config)
+            first = partial(self._first_undecided, settings)
             if rest := self.health.failed(settings, instance, failure, number, first):
                 self._tell("quarantined", self.version, rest)
 
-    def _first_undecided(self, environment: str, config: Mapping[str, Any]) -> int | None:
+    def _first_undecided(self, settings: tuple[str, str]) -> int | None:
         """Number of the first episode that is being played with these settings; None where there is none."""
         undecided = self._undecided.items()
-        return next((n for n, (name, spec) in undecided if name == environment and spec.config == config), None)
+        return next((n for n, (name, spec) in undecided if settings_of(name, spec.config, spec.data) == settings), None)
 
     def expire(self) -> None:
         """The grace of a replaced version is over."""
@@ -403,6 +403,10 @@ class ServedVersion:
             self._playing.end(REPLACED, cut=True)
 
 
-def settings_of(environment: str, config: Mapping[str, Any]) -> tuple[str, str]:
-    """The key under which failures are counted: an environment, and its parameters as text."""
-    return environment, json.dumps(config, sort_keys=True, default=repr)
+def settings_of(environment: str, config: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """The key under which failures are counted: an environment, and as text its parameters and the rows that are named.
+
+    Rows that are mended have another stamp, and so another key.
+    """
+    named = "" if data is None else f" {data['path']} {data['stamp']}"
+    return environment, json.dumps(config, sort_keys=True, default=repr) + named

@@ -59,6 +59,7 @@ from .reference import (
     check_comparison as check_comparison,
     compare_base as compare_base,
     compare_once as compare_once,
+    compared_before as compared_before,
     spoken_comparison as spoken_comparison,
 )
 from .routing.assignment import (

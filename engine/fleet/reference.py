@@ -61,9 +61,15 @@ PROGRAM = 1_200 << 20
 """Bytes that Python, torch and transformers take."""
 
 
+def compared_before(base: BaseModel, home: Path, free: int) -> Comparison | None:
+    """The base's result; None if it is to be compared: it never was, or could not be and ``free`` bytes suffice now."""
+    result = comparison_of(base, home)
+    return None if result and not result.seconds and _needed(base) <= free else result
+
+
 async def compare_once(base: BaseModel, home: Path, free: int) -> Comparison:
-    """Compare a base that was never compared. Raises ``BaseModelError`` as ``check_comparison`` does."""
-    result = comparison_of(base, home) or await compare_base(base, home, free)
+    """Compare the base if it has to be. Raises ``BaseModelError`` as ``check_comparison`` does."""
+    result = compared_before(base, home, free) or await compare_base(base, home, free)
     check_comparison(base, result)
     return result
 
@@ -121,7 +127,8 @@ async def _in_child(base: BaseModel) -> Comparison:
     try:
         said, complained = await asyncio.wait_for(child.communicate(), PATIENCE)
     except TimeoutError:
-        return Comparison(UNVERIFIED, f"the comparison took more than {PATIENCE / 60:.0f} minutes")
+        words = f"the comparison took more than {PATIENCE / 60:.0f} minutes"
+        return Comparison(UNVERIFIED, words, seconds=PATIENCE)
     finally:
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):

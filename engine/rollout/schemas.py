@@ -7,8 +7,9 @@ base's tokens from ``tokenizer.json``.
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from .penalties import Row
+from .vocabulary import PRIVATE
 
 ANY_OBJECT = '{"type": "object"}'
 """What the empty schema stands for."""
@@ -57,7 +59,7 @@ class Schemas:
         with self._lock:
             if self._tokens is None:
                 try:
-                    self._tokens = LLTokenizer(str(self._file), n_vocab=self._vocabulary)
+                    self._tokens = self._read_tokens(LLTokenizer)
                 except Exception as error:  # Rust's errors have no class of their own
                     reason = _told(str(error))
                     raise ConfigError(f"No schema can be used with this base: {self._file.name}: {reason}.") from None
@@ -73,6 +75,33 @@ class Schemas:
             raise ValueError(_unfollowed(matcher.get_error()))
         known = [token for token in stop if token < self._vocabulary]
         return SchemaGrammar(matcher, int(self._tokens.eos_token), known)
+
+    def _read_tokens(self, read: Callable[..., Any]) -> Any:
+        """The base's tokens, of which no text spells an added one: ``<|end|>`` in a schema is written in plain ones."""
+        content = json.loads(self._file.read_text("utf-8"))
+        added = content.get("added_tokens") or []
+        numbers = {token["content"]: token["id"] for token in added if token["content"].strip()}
+        if not numbers:
+            return read(str(self._file), n_vocab=self._vocabulary)
+        for token in added:
+            if token["content"] in numbers:
+                token.update(content=_hidden(token["id"]), special=True)
+        words = content["model"]["vocab"]
+        content["model"]["vocab"] = (
+            {_hidden(number) if word in numbers else word: number for word, number in words.items()}
+            if isinstance(words, dict)
+            else [[_hidden(numbers[word]) if word in numbers else word, score] for word, score in words]
+        )
+        content["post_processor"] = None  # it names added tokens
+        with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+            json.dump(content, file)
+            file.flush()
+            return read(file.name, n_vocab=self._vocabulary, eos_token=min(numbers.values()))
+
+
+def _hidden(number: int) -> str:
+    """A name for an added token, of private characters that no text has."""
+    return f"{chr(PRIVATE)}{number}{chr(PRIVATE)}"
 
 
 class SchemaGrammar:

@@ -22,6 +22,7 @@ from .evaluation.mixed import measuring
 from .evaluation.suites import deciding
 from .group_pool import GroupPool
 from .groups.attempt import Attempt
+from .groups.bias_watch import the_only
 from .groups.endings import all_equal, never_spoke
 from .mixture import Mixture
 from .preflight import check_room
@@ -222,7 +223,7 @@ class PolicyLearner:
         self.step = version.number
         self._exposed.committed()
         self._serving = background.start(self._serve(version, before, shares, asked, background))
-        await self._watch_signal(tally, metrics["reward"])
+        await self._watch_signal(tally, metrics["reward"], metrics["cut"])
         self._watch.see(version.number, metrics)
         await self._looked()
         return version
@@ -298,17 +299,19 @@ class PolicyLearner:
             await self.settled()
             raise why
 
-    async def _watch_signal(self, tally: StepTally, reward: float) -> None:
+    async def _watch_signal(self, tally: StepTally, reward: float, cut: float) -> None:
         """After ``patience`` steps of equal rewards, end a policy that has learned, or pause a task where none learns
         or an agent is never asked."""
-        self._silent, patience = 0 if tally.signal else self._silent + 1, self.spec.train.patience
+        versions, patience = self._services.store.versions, self.spec.train.patience
+        self._silent = 0 if tally.signal else versions.silent_steps(self.policy)
         if self._silent < patience:
             return
-        versions = self._services.store.versions
         if not tally.spoke and not versions.spoke(self.policy):
             await self.settled()
             raise never_spoke(self._agents, self.name, f"{patience} steps")
-        what, remedy = all_equal([closed.rewards for closed in tally.groups], versions.best_step(self.policy))
+        failures = [one.failure for closed in tally.groups for one in closed.group.episodes]
+        best, failure = versions.best_step(self.policy), the_only(failures)
+        what, remedy = all_equal([closed.rewards for closed in tally.groups], best, cut, failure)
         silence = f"No group had two different rewards in {patience} steps"
         if reward > versions.first_reward(self.policy):
             self.remark = f"{what}. {silence}: nothing was left to learn."

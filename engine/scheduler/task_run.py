@@ -17,6 +17,7 @@ from ..errors import (
     Blocked,
     ConfigError,
     DatabaseLocked,
+    DatabaseUnwritable,
     Fruitless,
     MarlaasError,
     Paused,
@@ -111,6 +112,8 @@ async def run_task(
             await supervisor.store.unlocked()
         except AdapterUnreachable as error:
             return blocked(f"waiting for its adapters: {error}")
+        except DatabaseUnwritable as error:
+            return blocked(str(error))
         except (Paused, StoreError, AdapterError) as error:
             return paused(str(error), again=not isinstance(error, Fruitless))
         except (ConfigError, ValueError) as error:

@@ -23,8 +23,8 @@ class DataSpec:
     """The rows that the task draws from, in place of the environment's own."""
 
     path: str = ""
-    """A file of JSON lines, Parquet or Arrow, or a folder that ``datasets`` has saved; relative to the task file. With
-    ``{split}`` in its name it is a file for each split. Empty: the environment's own rows."""
+    """A file of JSON lines, Parquet or Arrow, a folder or a pattern of such files, or a folder that ``datasets`` has
+    saved; relative to the task file. ``{split}`` in it stands for the name of a split. Empty: the environment's own."""
     columns: dict[str, str] = field(default_factory=dict)
     """The columns of the file by the names that the environment knows them by: ``{question = "prompt"}``. Others keep
     their names."""

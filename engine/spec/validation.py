@@ -22,6 +22,8 @@ CONFLICT, REFUSED = "conflict", "refused"
 """Codes of errors in a task file: about one key alone, and (the last) about keys that contradict each other."""
 STAND_IN = "?"
 """A text in place of one that must be given and is not, so that the rest of a file can be checked."""
+HELPED = 100
+"""Unknown keys for which a known one is looked for, which takes time: more are no slips."""
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
 """In place of a number that the engine chooses by the base (``automatic``)."""
@@ -110,7 +112,9 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     meant = set()
     for key in table:
-        if key not in fields:
+        if key not in fields and len(faults) >= HELPED:
+            faults.append(Fault(prefix + key, f"unknown key {_shown(prefix + key)}.", code=UNKNOWN))
+        elif key not in fields:
             close = difflib.get_close_matches(key, [name for name in fields if name not in table], n=1)
             meant.update(close)
             near = prefix + close[0] if close else ""

@@ -146,6 +146,10 @@ from .queries.past_runs import (
 from .queries.policies import (
     PolicyRow as PolicyRow,
 )
+from .queries.progress import (
+    ProgressRow as ProgressRow,
+    progress as progress,
+)
 from .queries.reader import (
     Reader as Reader,
 )

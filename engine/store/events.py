@@ -30,6 +30,8 @@ class EventFilter:
     """Must be part of the name of the task's tenant."""
     kind: str = ""
     """Must be part of the line's kind."""
+    since: float = 0.0
+    """Seconds since 1970: no older line passes."""
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -71,9 +73,9 @@ def bounds(reader: Reader) -> tuple[int, int]:
     return tuple(reader.all(f"SELECT {least}, {most}")[0])
 
 
-def _where(wanted: EventFilter) -> tuple[str, list[str | int]]:
+def _where(wanted: EventFilter) -> tuple[str, list[str | float]]:
     """The filter as SQL conditions, each after an AND, and their arguments."""
-    where, arguments = "", list[str | int]()
+    where, arguments = "", list[str | float]()
     for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
         for text in texts:
             where += f" AND {column} LIKE ? ESCAPE '\\'"
@@ -84,6 +86,9 @@ def _where(wanted: EventFilter) -> tuple[str, list[str | int]]:
     if wanted.task is not None:
         where += " AND task = ?"
         arguments.append(wanted.task)
+    if wanted.since:
+        where += " AND created >= ?"
+        arguments.append(wanted.since)
     if wanted.tenant:
         where += " AND task IN (SELECT id FROM tasks WHERE tenant LIKE ? ESCAPE '\\')"
         arguments.append(_like(wanted.tenant))

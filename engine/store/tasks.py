@@ -139,7 +139,8 @@ class TaskTable:
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state and drop a try that was due; what it has of open plays goes where it is finished.
 
-        ``fresh``: a person did it, so tries are counted anew, and findings that paused the task do so no more."""
+        ``fresh``: a person did it, so tries and steps without signal are counted anew, and findings that paused the
+        task do so no more."""
         now = wall_time()
         with transaction(self._db):
             self._db.execute(
@@ -150,13 +151,17 @@ class TaskTable:
                 [state, reason.words, reason.code, fresh, state, now, state, now, task],
             )
             if fresh:
+                self._db.execute("UPDATE policies SET resumed = step WHERE task = ?", [task])
                 of_task = "policy IN (SELECT id FROM policies WHERE task = ?)"
                 self._db.execute(f"UPDATE findings SET pending = 0 WHERE pending AND {of_task}", [task])
             if state in FINISHED:
                 self._db.execute("DELETE FROM open_plays WHERE task = ?", [task])
 
     def extend(self, task: int, steps: int, state: str) -> None:
-        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries are counted anew."""
+        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries and steps without signal
+        are counted anew."""
+        sql = "UPDATE policies SET resumed = step WHERE task = ? AND (SELECT state FROM tasks WHERE id = task) != ?"
+        self._db.execute(sql, [task, state])
         self._db.execute(
             "UPDATE tasks SET steps = ?, config = json_set(config, '$.steps', ?), finished = NULL,"
             " reason = CASE WHEN state = ? THEN reason ELSE '' END,"

@@ -235,11 +235,18 @@ class VersionTable:
         return {row["id"]: (row["name"], row["step"]) for row in rows}
 
     def silent_steps(self, policy: int) -> int:
-        """How many of the last steps, in a row, had equal rewards in each of their groups."""
+        """How many of the last steps, in a row, had equal rewards in each of their groups.
+
+        Counted since a person last resumed the task, and on the newest version of its environment.
+        """
         rows = self._db.query(
-            "SELECT COUNT(*) AS count FROM metrics WHERE policy = ? AND name = 'no_signal' AND step >"
-            " (SELECT COALESCE(MAX(step), 0) FROM metrics WHERE policy = ? AND name = 'no_signal' AND value < 1)",
-            [policy, policy],
+            "SELECT count(*) AS count FROM metrics WHERE policy = :policy AND name = 'no_signal' AND step > max("
+            " (SELECT resumed FROM policies WHERE id = :policy),"
+            " (SELECT coalesce(max(step), 0) FROM metrics WHERE policy = :policy AND name = 'no_signal' AND value < 1),"
+            " (SELECT coalesce(max(number), 0) FROM steps WHERE policy = :policy AND coalesce(environment_version, '')"
+            "  != (SELECT coalesce(environment_version, '') FROM steps WHERE policy = :policy"
+            "  ORDER BY number DESC LIMIT 1)))",
+            {"policy": policy},
         )
         return next(int(row["count"]) for row in rows)
 

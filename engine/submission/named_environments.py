@@ -9,15 +9,15 @@ from typing import Any
 from ..errors import ConfigError
 from ..spec import one_of_each
 from ..store import Submission
-from .taskfile import table_of
+from .taskfile import source_of, table_of
 
 
 def sketch(path: Path) -> list[Submission]:
     """A submission that ``check_environments`` can judge and nothing else can; none where no environment is named."""
     try:
-        source = path.read_text(encoding="utf-8")
+        source = source_of(path)
         table = one_of_each(table_of(source, str(path)))
-    except (ConfigError, OSError, UnicodeDecodeError):
+    except ConfigError:
         return []  # the file's own mistake says so
     data, measure = _table(table.get("data")), _table(table.get("eval"))
     config = {

@@ -14,19 +14,33 @@ from ..spec import DataSpec, Member, TaskSpec, members, one_of_each, parse, read
 from ..store import Submission
 from .mistakes import NOWHERE, distinct, located
 
+LARGEST = 1_000_000
+"""Bytes of a task file: one with hundreds of thousands of keys would take minutes to be refused."""
+
 
 def load(path: Path) -> list[Submission]:
     """Read one task file: one task, or the members of a sweep. Relative folders in it count from the file's folder.
 
     Raises ``ConfigError`` with all mistakes, each with file, line and column.
     """
+    source = source_of(path)
+    return tasks_of(table_of(source, str(path)), str(path), path.parent, source, in_file=True)
+
+
+def source_of(path: Path) -> str:
+    """The text of a task file. Raises ``ConfigError``."""
     try:
-        source = path.read_text(encoding="utf-8")
+        if (size := path.stat().st_size) > LARGEST:
+            raise ConfigError(
+                f"has {size / 1e6:.1f} MB, which no task file has.",
+                "Keep rows in a file of their own, and name it below [data].",
+                where=str(path),
+            )
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError("is no UTF-8 text.", "A task file is TOML.", where=str(path)) from error
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}.", where=str(path)) from error
-    return tasks_of(table_of(source, str(path)), str(path), path.parent, source, in_file=True)
 
 
 def table_of(source: str, where: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Begin with ``rows.py``.
 """
 
+from .files import all_files, folder_of
 from .order import position_of, row_at
 from .rows import MOST_ROWS, first_row, held_out, rows_of
 from .source import SPLIT, Source
@@ -13,8 +14,10 @@ __all__ = [
     "SPLIT",
     "Source",
     "Survey",
+    "all_files",
     "digest_of",
     "first_row",
+    "folder_of",
     "held_out",
     "position_of",
     "row_at",

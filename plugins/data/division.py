@@ -25,7 +25,7 @@ EXACT = 100_000
 a split if its hash lies in the split's part of all hashes, so rows that are added later move no other."""
 KEPT = 20_000
 """Rows from which the places are written down: below, it is quicker to find them again."""
-_RULE = 2
+_RULE = 3
 """Raise it when the same file would be divided differently."""
 _RANGE = 1 << 64
 canonical = json.JSONEncoder(sort_keys=True, default=repr).encode

@@ -1,7 +1,7 @@
-"""A file of JSON lines whose rows are read when they are drawn, one at a time.
+"""Files of JSON lines whose rows are read when they are drawn, one at a time.
 
-A row is found by the place of its first byte. The file is read, not mapped into memory: where its owner cuts it short
-meanwhile, a read fails with a sentence, but touching a mapped page would end the process.
+A row is found by the place of its first byte, counted through all files. A file is read, not mapped into memory: where
+its owner cuts it short meanwhile, a read fails with a sentence, but touching a mapped page would end the process.
 """
 
 from __future__ import annotations
@@ -9,61 +9,66 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from ..json_values import read_json
 
 _BLOCK = 1 << 16
 """Bytes that are read at first to find the end of a line."""
 
 
 class Lines:
-    """The rows of one file."""
+    """The rows of some files, one after the other."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ``OSError`` where it cannot be opened."""
-        self._path = path
-        self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)
-
-    @property
-    def parts(self) -> list[Path]:
+    def __init__(self, files: Sequence[Path]) -> None:
+        """Raises ``OSError`` where one cannot be opened."""
+        self.parts = list(files)
         """The files that it consists of."""
-        return [self._path]
+        self._files = [os.open(path, os.O_RDONLY) for path in files]
+        for file in self._files:
+            weakref.finalize(self, os.close, file)
+        self._begins = list(accumulate((os.fstat(file).st_size for file in self._files[:-1]), initial=0))
 
     def scan(self) -> Iterator[tuple[int, Any]]:
-        """Every row with its place, in the order of the file. Raises ``ValueError`` with the line that is wrong."""
-        place = 0
-        with open(self._path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                start, place = place, place + len(line)
-                if not line.isspace():
-                    row = self._parsed(line, start, f"line {number}")
-                    if row is not _EMPTY:
-                        yield start, row
+        """Every row with its place, in the order of the files. Raises ``ValueError`` with the line that is wrong."""
+        for path, begin in zip(self.parts, self._begins, strict=True):
+            place = 0
+            with open(path, "rb") as file:
+                for number, line in enumerate(file, 1):
+                    start, place = place, place + len(line)
+                    if not line.isspace():
+                        row = _parsed(line, path, start, f"line {number}")
+                        if row is not _EMPTY:
+                            yield begin + start, row
 
     def read(self, place: int) -> Any:
         """The row that begins at a byte."""
+        number = bisect_right(self._begins, place) - 1
+        path, file, place = self.parts[number], self._files[number], place - self._begins[number]
         line, block = b"", _BLOCK
         while b"\n" not in line:
-            more = os.pread(self._file, block, place + len(line))
+            more = os.pread(file, block, place + len(line))
             if not more:
                 break
             line, block = line + more, block * 2
-        row = self._parsed(line.partition(b"\n")[0], place, f"byte {place:,}")
+        row = _parsed(line.partition(b"\n")[0], path, place, f"byte {place:,}")
         if row is _EMPTY:
-            raise ValueError(f"{self._path.name}, byte {place:,}: the row is gone; the file changed while it was used")
+            raise ValueError(f"{path.name}, byte {place:,}: the row is gone; the file changed while it was used")
         return row
 
-    def _parsed(self, line: bytes, place: int, where: str) -> Any:
-        try:
-            text = line.decode("utf-8-sig" if place == 0 else "utf-8").rstrip("\r\n")
-            return json.loads(text) if text and not text.isspace() else _EMPTY
-        except UnicodeDecodeError as error:
-            at = place + error.start
-            raise ValueError(f"{self._path.name} is not UTF-8: {error.reason} at byte {at}") from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{self._path.name}, {where}: {_why(error)}") from None
+
+def _parsed(line: bytes, path: Path, place: int, where: str) -> Any:
+    try:
+        text = line.decode("utf-8-sig" if place == 0 else "utf-8").rstrip("\r\n")
+        return read_json(text) if text and not text.isspace() else _EMPTY
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name} is not UTF-8: {error.reason} at byte {place + error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name}, {where}: {_why(error)}") from None
 
 
 _EMPTY = object()

@@ -7,16 +7,18 @@ no row, and no copy of a row, is in two splits.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
 from ..environment import Data
 from .division import Part, Stored, divide, key_of_text, part, tested, unmarked
+from .files import files_of_split
 from .lines import Lines
 from .order import permuted
-from .source import HELD_OUT, SPLIT, Source
-from .tables import Table, is_table, saved_splits
+from .source import HELD_OUT, Source
+from .tables import Table, is_table
 
 MOST_ROWS = 1_000_000
 """Of a split of a data function: they are held in memory, so that any of them can be drawn."""
@@ -65,16 +67,15 @@ def rows_of(
     """
     rows: Sequence[Any]
     if given is not None:
-        rows = _rows(given, split, cache, f"There is no {given.file(split)}: [data] path names it")
+        rows = _rows(given, split, cache, "There is no {path}: [data] path names it")
     elif data is None:
         raise ValueError("the environment has no data")
     elif isinstance(data, str):
-        source = Source(folder / data)
         missing = (
-            f"{source.file(split).name} is not part of this plugin: a package brings the files in its folder, "
-            f"a single file NAME.py those beside it that are called NAME.something"
+            "{path.name} is not part of this plugin: a package brings the files in its folder, a single file NAME.py"
+            " those beside it that are called NAME.something"
         )
-        rows = _rows(source, split, cache, missing)
+        rows = _rows(Source(folder / data), split, cache, missing)
     else:
         rows = _listed(data(split), split)
     if not rows:
@@ -88,17 +89,16 @@ def first_row(source: Source, split: str) -> None:
 
     What only pyarrow can read is looked at from outside. Raises ``ValueError`` or ``OSError`` in words for people.
     """
-    path = source.file(split)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {path}")
-    if path.is_dir() and (names := saved_splits(path)) is not None:
-        path = _chosen(path, names, source, split) if len(names) > 1 or source.named else path
+    found = files_of_split(source, split)
+    if not found.files:
+        raise FileNotFoundError(f"there is no {found.path}")
+    path = found.files[0]
     if is_table(path):
         return
-    row = next((row for _, row in Lines(path).scan()), None)
+    row = next((row for _, row in Lines(found.files).scan()), None)
     if row is None:
         raise ValueError(f"{path.name} has no rows")
-    if source.named and SPLIT not in str(source.path) and not (isinstance(row, dict) and "split" in row):
+    if source.named and not (found.whole or found.named) and not (isinstance(row, dict) and "split" in row):
         raise ValueError(f"{path.name}: {unmarked(source)}")
     try:
         source.renamed(row)
@@ -107,38 +107,26 @@ def first_row(source: Source, split: str) -> None:
 
 
 def _rows(source: Source, split: str, cache: Path | None, missing: str) -> Rows:
-    """Raises ``FileNotFoundError`` with what is ``missing``, and as ``rows_of`` does."""
-    path = source.file(split)
-    if not path.exists():
-        raise FileNotFoundError(missing)
-    whole = SPLIT in str(source.path)
-    if path.is_dir() and (names := saved_splits(path)) is not None:
-        path, whole = _chosen(path, names, source, split), len(names) > 1
-    stored: Stored = Table(path, cache) if is_table(path) else Lines(path)
-    if whole and isinstance(stored, Table):
-        found = Part(range(len(stored)))
+    """Raises as ``rows_of`` does, and ``FileNotFoundError`` with what is ``missing``, which names it."""
+    found = files_of_split(source, split)
+    if not found.files:
+        raise FileNotFoundError(missing.format(path=found.path))
+    if found.named:  # what is left to divide is divided by shares
+        shares = {name: share for name, share in source.split.items() if not isinstance(share, str)}
+        source = replace(source, split=shares)
+    name = source.path.name
+    stored: Stored = Table(found.files, cache) if is_table(found.files[0]) else Lines(found.files)
+    if found.whole and isinstance(stored, Table):
+        places = Part(range(len(stored)))
     else:
-        found = part(stored, source, split, path.name, cache, whole)
-    rows = Rows(stored, found, source, source.limit if split == "train" else 0)
+        places = part(stored, source, split, name, cache, found.whole)
+    rows = Rows(stored, places, source, source.limit if split == "train" else 0)
     if rows:
         try:
             rows[0]
         except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from None
+            raise ValueError(f"{name}: {error}") from None
     return rows
-
-
-def _chosen(folder: Path, names: Sequence[str], source: Source, split: str) -> Path:
-    """The folder, within a saved ``DatasetDict``, of a split; of its only one where it has but one."""
-    name = names[0] if len(names) == 1 and not source.named else source.called(split, names.__contains__)
-    if name not in names:
-        raise ValueError(
-            f"{folder.name} has the splits {', '.join(names)}, and none is called {name!r}: "
-            f"say which is for what, as in split = {{eval = {names[-1]!r}}} below [data]"
-        )
-    if not (folder / name).is_dir():
-        raise FileNotFoundError(f"there is no {folder / name}, which {folder.name}/dataset_dict.json names")
-    return folder / name
 
 
 def _listed(given: Any, split: str) -> list[Any]:

@@ -20,8 +20,8 @@ class Source:
     """A file or folder of rows."""
 
     path: Path
-    """A file of JSON lines, Parquet or Arrow, or a folder that ``datasets`` has saved; with ``{split}`` in its name,
-    one for each split."""
+    """A file of JSON lines, Parquet or Arrow, a folder of them, a pattern, or what ``datasets`` has saved; with
+    ``{split}`` in its name, one for each split. See ``files.py``."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """The columns of the file by the names that the environment knows them by; the others keep theirs."""
     split: Mapping[str, str | float] = field(default_factory=dict)
@@ -59,14 +59,6 @@ class Source:
         """What a split is called in data of which ``there`` says whether they have a split of some name."""
         other = split == "eval" and split not in self.split and not there(split) and there(VALIDATION)
         return VALIDATION if other else self.named_as(split)
-
-    def file(self, split: str) -> Path:
-        """Where the rows of a split lie."""
-
-        def named(name: str) -> Path:
-            return Path(str(self.path).replace(SPLIT, name))
-
-        return named(self.called(split, lambda name: named(name).exists()))
 
     def renamed(self, row: Any) -> Any:
         """A row under the names that the environment knows; ``ValueError`` where a column is missing."""

@@ -17,43 +17,38 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_AS, getrlimit
 from typing import Any
 
+from ..json_values import as_json
+
 PARQUET, ARROW = (".parquet", ".pq"), (".arrow", ".feather", ".ipc")
 _BATCH = 4096
 """Rows that are unpacked together where a table is read from end to end."""
 
 
-def is_table(path: Path) -> bool:
-    """Whether a file or folder is read through pyarrow."""
-    return path.is_dir() or path.suffix.lower() in (*PARQUET, *ARROW)
+def is_table(file: Path) -> bool:
+    """Whether a file is read through pyarrow."""
+    return file.suffix.lower() in (*PARQUET, *ARROW)
 
 
 def saved_splits(folder: Path) -> list[str] | None:
-    """The splits of a ``DatasetDict`` that was saved in a folder; None where the folder holds one data set.
-
-    Raises ``ValueError`` where ``datasets`` has saved nothing there.
-    """
+    """The splits that ``datasets`` has saved in a folder; none for a single data set, None where nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
         return [str(name) for name in _json(folder / "dataset_dict.json")["splits"]]
     if (folder / "state.json").is_file():
-        return None
-    raise ValueError(
-        f"{folder.name} is a folder that datasets has not saved: it has neither state.json nor dataset_dict.json; "
-        f"name a file, or save it with save_to_disk"
-    )
+        return []
+    return None
 
 
 class Table:
     """The rows of one or more files."""
 
-    def __init__(self, path: Path, cache: Path | None) -> None:
+    def __init__(self, files: Sequence[Path], cache: Path | None) -> None:
         """``cache``: where Parquet files are written out; None: nowhere, they are unpacked into memory.
 
-        Raises ``ValueError`` where pyarrow is missing or the file is not what its name says.
+        Raises ``ValueError`` where pyarrow is missing or a file is not what its name says.
         """
-        self._path = path
-        self.parts = _saved_files(path) if path.is_dir() else [path]
+        self.parts = list(files)
         """The files that it consists of."""
-        self._batches = _batches(path, self.parts, cache)
+        self._batches = _batches(files, cache)
         self._ends = list(accumulate(batch.num_rows for batch in self._batches))
 
     def __len__(self) -> int:
@@ -65,23 +60,23 @@ class Table:
         for batch in self._batches:
             for begin in range(0, batch.num_rows, _BATCH):
                 for row in batch.slice(begin, _BATCH).to_pylist():
-                    yield number, row
+                    yield number, as_json(row)
                     number += 1
 
     def read(self, place: int) -> Any:
         """The row of a number."""
         batch = bisect_right(self._ends, place)
         begin = self._ends[batch - 1] if batch else 0
-        return self._batches[batch].slice(place - begin, 1).to_pylist()[0]
+        return as_json(self._batches[batch].slice(place - begin, 1).to_pylist()[0])
 
 
-def _batches(path: Path, files: Sequence[Path], cache: Path | None) -> list[Any]:
+def _batches(files: Sequence[Path], cache: Path | None) -> list[Any]:
     try:
         import pyarrow  # type: ignore[import-not-found,unused-ignore]
         from pyarrow import ipc, parquet  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise ValueError(
-            f"{path.name} is read with pyarrow, which the Python of this plugin does not have: "
+            f"{files[0].name} is read with pyarrow, which the Python of this plugin does not have: "
             f"add it to the plugin's dependencies, or save the data as JSON lines"
         ) from None
     found: list[Any] = []
@@ -136,7 +131,7 @@ def _written_out(pyarrow: Any, ipc: Any, parquet: Any, file: Path, cache: Path) 
     return made
 
 
-def _saved_files(folder: Path) -> list[Path]:
+def saved_files(folder: Path) -> list[Path]:
     """The Arrow files of a saved data set, in order."""
     state = _json(folder / "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):

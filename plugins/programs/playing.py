@@ -16,6 +16,7 @@ from typing import Any
 from ..blocking import BlockingEpisode, wait_on
 from ..environment import Environment
 from ..episode import Episode
+from ..json_values import not_json
 from ..removal import remove_folder
 from ..rewards import DEFAULT_AGENT
 from .folder import Placed, Workplace, fill, listed, workplace
@@ -164,13 +165,9 @@ async def _addresses(program: Program, ep: Episode) -> tuple[dict[str, str], Add
 
 
 def _task(program: Program, ep: Episode) -> str:
-    try:
-        return json.dumps(ep.task)  # ASCII: its length is its bytes
-    except (TypeError, ValueError, RecursionError):
-        raise TypeError(
-            f"the task of {program.name} must be a value that JSON can hold, as the program reads it, "
-            f"not {type(ep.task).__name__}"
-        ) from None
+    if fault := not_json(ep.task):
+        raise TypeError(f"the program {program.name} reads its task as JSON, which cannot hold it: {fault}")
+    return json.dumps(ep.task)  # ASCII: its length is its bytes
 
 
 def _prompt(task: object) -> str:

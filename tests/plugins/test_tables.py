@@ -71,8 +71,9 @@ def test_a_saved_data_set_with_splits(tmp_path: Path) -> None:
     source = Source(folder, split={"eval": "dev"})
     assert numbers(tmp_path, source, "train") == list(range(8))
     assert numbers(tmp_path, source, "eval") == list(range(100, 104))
-    with pytest.raises(ValueError, match="has the splits train, dev, and none is called 'eval'"):
-        rows_of(None, "eval", tmp_path, Source(folder))
+    assert numbers(tmp_path, Source(folder), "eval") == list(range(100, 104)), "dev is a word for it"
+    with pytest.raises(ValueError, match="has the splits train, dev, and none is called 'test'"):
+        rows_of(None, "test", tmp_path, Source(folder))
 
 
 @pytest.mark.usefixtures("pyarrow")

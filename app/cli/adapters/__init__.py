@@ -79,13 +79,14 @@ def run_export(args: argparse.Namespace) -> int:
     from marlaas.engine.submission import choose
 
     from ...home.doctor.machine import base_folder
-    from ...home.exporting import export
+    from ...home.exporting import export, no_gain
     from ...reading.opening import reading
     from ...words.terms import with_new_names
 
     home = home_of(args)
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], *adapter_of(args))
+        warning = no_gain(reader, version) if reader else ""
     base, written = base_folder(home), export(home, version, args.out, args.gguf)
     if args.json:
         output.result_json(
@@ -95,6 +96,8 @@ def run_export(args: argparse.Namespace) -> int:
     output.talk(f"Version {version.number} of task {version.task} ({line(version.name)}), on the base {base}:")
     for path in written:
         output.result(str(path))
+    if warning:
+        output.talk(warning)
     output.talk("")
     use = next(path for path in written if path.name == USE)
     output.talk(plain(use.read_text(encoding="utf-8")).rstrip())

@@ -42,7 +42,7 @@ def register(verbs: Verbs) -> None:
     add_tasks(compare)
     add_policy(compare)
     compare.add_argument("--all", action="store_true", help="all keys, also those that are the same everywhere")
-    compare.add_argument("--last", action="store_true", help="by the last held-out score of each, not by its best")
+    compare.add_argument("--best", action="store_true", help="by the best held-out score of each, not by its last")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import ConfigError
 
     from ...home.configuration import differences
-    from ...home.results.comparing import NOTE, compared, difference_text, pairs_json, scored
+    from ...home.results.comparing import CHOSEN, NOTE, compared, difference_text, pairs_json, scored
     from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         if len(shown) < 2:
             raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
         tasks = [_compared(reader, policy, row) for policy, row in shown]
-        scores = [scored(reader, _label(task), task.row.id, task.policy, args.last) for task in tasks]
+        scores = [scored(reader, _label(task), task.row.id, task.policy, args.best) for task in tasks]
     rows = differences([task.config for task in tasks], args.all)
     if args.json:
         output.result_json({"tasks": [_json(task) for task in tasks], "paired": pairs_json(scores), "config": rows})
@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
     output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
     if any(compared(one, scores[0]).difference for one in scores[1:]):
         output.talk(NOTE.format(first=headers[1]))
+        if args.best:
+            output.talk(CHOSEN)
     if len({one.row.series for one in scores if one.row}) > 1:
         output.talk("Held-out scores of different series do not compare: other prompts, or graded by other code.")
     output.result("")

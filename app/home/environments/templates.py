@@ -34,14 +34,18 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
     """Write an environment of that shape; its files. Raises ``ConfigError``; nothing is overwritten."""
     texts = written(name, shape)
     check_free(name, folder, home)
+    made: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
             with open(folder / file, "x", encoding="utf-8") as target:
+                made.append(folder / file)
                 target.write(text)
     except OSError as error:
         from marlaas.engine.errors import ConfigError
 
+        for path in made:
+            path.unlink(missing_ok=True)
         raise ConfigError(f"cannot be written: {error.strerror}.", where=str(error.filename or folder)) from error
     return [folder / file for file in texts]
 

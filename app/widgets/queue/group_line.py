@@ -13,7 +13,7 @@ from marlaas.engine.store import TaskRow
 
 from ...lists.queue_lines import spread
 from ...words.format import cells, line, score
-from ...words.tasks import shown_state, state_word, swept
+from ...words.tasks import best_of, shown_state, state_word
 
 
 class GroupLine(Widget):
@@ -44,7 +44,6 @@ def group_texts(tasks: Sequence[TaskRow], serving: bool = True, width: int = 100
     over = spread(task.best for task in tasks)
     if over is None:
         return title, "No held-out score yet. Enter unfolds."
-    best = max((task for task in tasks if task.best is not None), key=lambda task: task.best or 0.0)
-    found = f"best held-out {score(best.best)}: task {best.id}, {swept(best) or line(best.name)}"
+    found = best_of([task for task in tasks if task.best is not None])
     each = f" · best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
     return title, found + each if cells(found + each) <= width else found

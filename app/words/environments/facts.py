@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store import EnvironmentRow, EnvironmentUse, EpisodeFailure, EpisodeUse
 
 STATES = {
-    "ready": "serves",
+    "ready": "can be played, while an engine runs",
     "loading": "is being loaded; until then the version before serves, if there was one",
     "broken": "no version serves",
     "stale": "an older version serves; the newest edit does not load",

@@ -34,7 +34,8 @@ def find_term(word: str) -> Term:
     (``sums: epoch``), and counts of groups by age their age behind them (``staleness_2``).
     """
     wanted = _bare(word.rpartition(": ")[2])
-    found = _KNOWN.get(wanted) or _KNOWN.get(_singular(wanted)) or _aged(wanted)
+    key = _bare(word.rpartition(".")[2])  # of a task file: train.learning_rate
+    found = _KNOWN.get(wanted) or _KNOWN.get(_singular(wanted)) or _aged(wanted) or _KNOWN.get(key)
     if found is None:
         raise UnknownTerm(word, nearest_terms(word))
     return found

@@ -20,6 +20,13 @@ TERMS = (
     ),
     Term("task", "one run of a tenant: it trains policies, or measures versions", names=("job", "run")),
     Term(
+        "priority",
+        "the order of one tenant's tasks: the higher begins first; other tenants are not touched by it",
+        names=("queue.priority",),
+        healthy="0",
+        source="docs/guides/tasks.md",
+    ),
+    Term(
         "sweep",
         "tasks from one file that differ in some values",
         names=("family", "grid"),
@@ -31,6 +38,7 @@ TERMS = (
         healthy="no task is",
         otherwise="its reason says what is missing; it goes on by itself once that is there",
     ),
+    Term("incarnation", "the number of an engine of a home: each start has the next one"),
     Term(
         "yielding",
         "leaving cards and memory to other people for a time; tasks wait at their last commit",
@@ -48,6 +56,13 @@ TERMS = (
     ),
     Term(
         "rank", "the width of an adapter's matrices: how much it can learn, and how large it is", names=("lora rank",)
+    ),
+    Term(
+        "targets",
+        "the matrices that an adapter changes: all linear ones of attention and MLP; of a mixture of experts those of"
+        " attention alone. It is not a setting",
+        names=("target modules", "policy.targets"),
+        source="LoRA Without Regret, 2025",
     ),
     Term("policy", "a named line of adapters in a task", names=("learner",)),
     Term("version", "a policy's immutable state after so many steps", names=("checkpoint", "adapter version")),

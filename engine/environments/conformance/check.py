@@ -149,7 +149,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *variety.judge(seen),
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
-            *junk.judge(odd),
+            *junk.judge(odd, subject.name),
             *agents.judge([*odd, *constant, *contested], subject.agents),
             *baseline.judge(constant, subject.ranked, contested),
             *rewards.judge([*odd, *constant, *contested], repeated, subject.ranked),

@@ -15,6 +15,10 @@ from .subject import Subject
 
 CHECK = "junk"
 INSTANCES = 3
+SIGNALS = "signal only works in main thread"
+"""What Python says to ``signal.alarm`` and its like elsewhere."""
+COMPARED = "compare reply.text"
+"""What a ``Reply`` says that is compared with a text."""
 _MOST_NAMED = 4
 
 
@@ -33,8 +37,10 @@ def failing(played: Iterable[Played]) -> frozenset[Canned]:
     return frozenset(one.reply for one in played if one.score is None)
 
 
-def judge(played: Sequence[Played]) -> list[Finding]:
-    """One finding for each way to fail."""
+def judge(played: Sequence[Played], name: str = "NAME") -> list[Finding]:
+    """One finding for each way to fail. ``name``: of the environment."""
+    if always := _always(played, name):
+        return [always]
     ways: dict[tuple[object, ...], list[Played]] = {}
     for one in played:
         if one.score is None:
@@ -43,6 +49,28 @@ def judge(played: Sequence[Played]) -> list[Finding]:
         text = f"{len({one.reply for one in played})} odd replies ended in time, and with a reward."
         return [Finding(CHECK, "note", text)]
     return [_finding(alike[0].outcome, _named([one.reply for one in alike])) for alike in ways.values()]
+
+
+def _always(played: Sequence[Played], name: str) -> Finding | None:
+    """A failure in the same place for every reply, where a reward is paid for it or no reply can be to blame."""
+    failures = [one.outcome.failure for one in played if one.outcome is not None and one.outcome.failure is not None]
+    if not played or len(failures) < len(played) or len({(one.file, one.line) for one in failures}) > 1:
+        return None
+    text = (
+        f"It fails for each of the {len({one.reply for one in played})} replies that were tried: {said(failures[0])}."
+    )
+    if SIGNALS in failures[0].message:
+        decorator = f"@{name}.score" if name.isidentifier() else "@NAME.score"
+        text += (
+            f" A plain `def` plays in a thread, where Python takes no signals: move what sets an alarm into a function"
+            f" under {decorator}, which runs in a process of its own."
+        )
+        return Finding(CHECK, "error", text)
+    if COMPARED in failures[0].message:
+        return Finding(CHECK, "error", text)
+    if any(one.score is None for one in played):
+        return None
+    return Finding(CHECK, "warning", f"{text} `on_error` pays all of them alike: try whether a right reply earns more.")
 
 
 def _way(one: Played) -> tuple[object, ...]:

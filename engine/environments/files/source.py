@@ -237,10 +237,15 @@ def _files(path: Path) -> list[tuple[str, Path]]:
     return found
 
 
+def _is_installed(folder: str) -> bool:
+    """Whether a folder holds installed packages, which are no part of the plugin."""
+    return os.path.basename(folder) == "node_modules" or os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
+
+
 def _package_files(folder: Path) -> list[str]:
     found: list[str] = []
     for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not ignored(name)]
+        folders[:] = [name for name in folders if not (ignored(name) or _is_installed(os.path.join(place, name)))]
         for name in folders:
             if os.path.islink(os.path.join(place, name)):
                 raise SourceError(f"{shown(name)} is a link to a folder: put the folder itself there")

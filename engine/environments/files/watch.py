@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from watchfiles import Change, awatch
@@ -21,8 +21,13 @@ _STEP_MS = 20
 _SILENCE_MS = 2000
 
 
-async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
-    """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled."""
+async def hints(
+    folders: Sequence[Path], on_refusal: Callable[[str], None] = lambda why: None
+) -> AsyncGenerator[None, None]:
+    """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled.
+
+    ``on_refusal`` is called, once, with the reason why the system does not watch them: then they are polled.
+    """
     refused = False
     while True:
         present = [folder for folder in folders if folder.is_dir()]
@@ -37,7 +42,10 @@ async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
                     break
         except FileNotFoundError:  # a folder has gone in between
             await asyncio.sleep(_DEBOUNCE_MS / 1000)
-        except (OSError, ExceptionGroup):  # no watches left, or an entry without permission
+        # no watches left, which is a RuntimeError where none of the account's is, or an entry without permission
+        except (OSError, RuntimeError, ExceptionGroup) as error:
+            if not (refused or polling):
+                on_refusal(" ".join(str(error).split()))
             refused = True
             if polling:
                 await asyncio.sleep(_SILENCE_MS / 1000)

@@ -14,9 +14,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
-from marlaas.plugins.data import Source
-
-from ..process.lending import files_of, root_of
+from marlaas.plugins.data import Source, all_files, folder_of
 
 MOST = 2_000_000_000
 """Bytes of a task's rows that travel, 16 s at 1 Gbit/s. Episodes on larger ones are played on the engine's machine."""
@@ -41,7 +39,7 @@ class Parcel:
     def of(cls, data: Mapping[str, Any]) -> Parcel:
         """Reads the files of ``data`` (see ``Source.record``). Raises ``OSError``, also where they are too large."""
         source = Source.of(data)
-        root, paths = root_of(source), list(files_of(source))
+        root, paths = folder_of(source), all_files(source)
         if sum(path.stat().st_size for path in paths) > MOST:
             raise OSError(f"they are larger than {MOST / 1e9:g} GB")
         found = tuple((str(path.relative_to(root)), _digest(path)) for path in paths)

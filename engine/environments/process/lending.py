@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from marlaas.plugins.data import SPLIT, Source
+from marlaas.plugins.data import Source, all_files, folder_of
 
 
 def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -23,9 +23,9 @@ def lend(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     Copies them where they lie on another file system. Raises ``OSError`` where they cannot be read.
     """
     source = Source.of(data)
-    root = root_of(source)
+    root = folder_of(source)
     own = folder / sha256(str(source.path).encode()).hexdigest()[:16]
-    for path in files_of(source):
+    for path in all_files(source):
         lent = own / path.relative_to(root)
         if not _same(path, lent):
             _place(path, lent)
@@ -37,7 +37,7 @@ def stamped(data: Mapping[str, Any]) -> dict[str, Any]:
 
     So all processes draw from the same rows, however long each has been there. Raises ``OSError``.
     """
-    stats = [(str(path), path.stat()) for path in files_of(Source.of(data))]
+    stats = [(str(path), path.stat()) for path in all_files(Source.of(data))]
     content = [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     return dict(data) | {"stamp": sha256(repr(content).encode()).hexdigest()[:16]}
 
@@ -54,21 +54,6 @@ def _place(path: Path, lent: Path) -> None:
         os.replace(fresh, lent)
     finally:
         fresh.unlink(missing_ok=True)  # it stays where both names are links to one file already
-
-
-def root_of(source: Source) -> Path:
-    """The folder in which all files of a source lie."""
-    return next(parent for parent in source.path.parents if SPLIT not in str(parent))
-
-
-def files_of(source: Source) -> Iterator[Path]:
-    """The files that a source consists of; those of all splits."""
-    names = {source.file(split) for split in ("train", "eval", "test")} if SPLIT in str(source.path) else {source.path}
-    for path in sorted(names):
-        if path.is_dir():
-            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
-        elif path.is_file():
-            yield path
 
 
 def _same(path: Path, lent: Path) -> bool:

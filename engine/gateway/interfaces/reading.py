@@ -6,6 +6,8 @@ many that make no difference here. What would make a difference and cannot be do
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -25,6 +27,7 @@ TopK = Annotated[int, Meta(ge=-1, le=1 << 30)]
 Likeliest = Annotated[int, Meta(ge=0, le=20)]
 Choices = Annotated[int, Meta(ge=1, le=128)]
 MOST_STOPS = 16
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Part(Struct):
@@ -36,9 +39,12 @@ class Part(Struct):
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """The body as ``kind``. Raises ``Refusal`` that names the parameter at fault."""
+    """The body as ``kind``. Raises ``Refusal`` that names the parameter at fault.
+
+    Half a character (a lone surrogate, ``\\ud83d``) is valid JSON that UTF-8 cannot express: it becomes U+FFFD.
+    """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(_whole_characters(body), type=kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         where = path.removesuffix("`").replace("[...]", "").lstrip(".")
@@ -48,6 +54,16 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise Refusal(400, "invalid_json", f"The body is no JSON: {str(error).rstrip('.')}.") from None
     except RecursionError:
         raise Refusal(400, "invalid_json", "The body is nested too deeply.") from None
+
+
+def _whole_characters(body: bytes) -> bytes:
+    if _SURROGATE.search(body) is None:
+        return body
+    try:
+        text = json.dumps(json.loads(body), ensure_ascii=False)
+    except ValueError:
+        return body  # its mistake is named where it is decoded
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 def wrong(sentence: str, where: str = "", code: str = "invalid_value") -> Refusal:

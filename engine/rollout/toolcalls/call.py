@@ -12,24 +12,31 @@ from ..vocabulary import well_formed
 
 LONGEST_NAME = 128
 """Most characters of a tool's name; the same limit as on the wire to environments."""
+ARGUMENTS = ("arguments", "parameters")
+"""Keys of a call's arguments: Hermes' and Llama's."""
 
 
-def read_call(text: str, arguments: str, required: bool = False) -> ToolCall | None:
-    """The call that JSON spells, or None if it is malformed in any way, or larger than environments may send.
+def read_call(text: str, start: int = 0, bare: bool = False) -> tuple[ToolCall | None, int]:
+    """The call that JSON at ``start`` spells, and where the JSON ends.
 
-    ``arguments`` is the key of the object that holds them; where it is not ``required`` it may be left out.
+    The call is None where the JSON is malformed, says anything but a name and arguments, or is larger than environments
+    may send. Models of one family write the key of the other, so ``arguments`` and ``parameters`` are the same; a
+    ``bare`` name is a call without them.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value, end = _DECODER.raw_decode(text, start)
         within_limits(value, "a call")
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict) or (required and arguments not in value):
-        return None
-    name, given = value.get("name"), value.get(arguments, {})
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not isinstance(given, dict):
-        return None
-    return ToolCall(well_formed(name), _clean(given))
+        return None, start
+    if not isinstance(value, dict):
+        return None, end
+    given = [value[key] for key in ARGUMENTS if key in value] or ([{}] if bare and value.keys() == {"name"} else [])
+    name = value.get("name")
+    if len(given) != 1 or not isinstance(given[0], dict):
+        return None, end
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        return None, end
+    return ToolCall(well_formed(name), _clean(given[0])), end
 
 
 def _clean(value: Any) -> Any:
@@ -51,3 +58,6 @@ def _finite(number: str) -> float:
 def _refuse(constant: str) -> NoReturn:
     """Raise ``ValueError``: NaN and infinities are not JSON, and other readers would fail on them."""
     raise ValueError(f"{constant} is no JSON.")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

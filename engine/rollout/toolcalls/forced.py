@@ -44,8 +44,9 @@ def schema_of_call(choice: str, tools: Sequence[dict[str, Any]]) -> str:
 def forced_call(text: str) -> tuple[ToolCall, ...]:
     """The call that a reply under a schema of ``schema_of_call`` spells; none where the reply was cut off, or holds
     what environments and clients could not read, as numbers without an end."""
-    call = read_call(text, "arguments", required=True)
-    return () if call is None else (call,)
+    text = text.strip()
+    call, end = read_call(text)
+    return () if call is None or end < len(text) else (call,)
 
 
 def _function(tool: dict[str, Any]) -> dict[str, Any]:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import re
+
 from marlaas.plugins.messages import ToolCall
 
 from .call import read_call
 
 TAG = "<tool_call>"
 _END = "</tool_call>"
+_SPACE = re.compile(r"\s*")
 
 
 def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-    """The text without its well-formed calls, and the calls in order; the tags say enough, with tools or without."""
+    """The text without its well-formed calls, and the calls in order; the tags say enough, with tools or without.
+
+    A tag that begins no whole call is text, and so is what follows it up to the next tag.
+    """
     calls: list[ToolCall] = []
     rest: list[str] = []
-    at = 0
-    while (start := text.find(TAG, at)) >= 0 and (end := text.find(_END, start)) >= 0:
-        stop = end + len(_END)
-        call = read_call(text[start + len(TAG) : end], "arguments")
-        rest.append(text[at:stop] if call is None else text[at:start])
-        calls += [call] if call is not None else []
-        at = stop
+    at = looked = 0
+    while (start := text.find(TAG, looked)) >= 0:
+        looked = _behind_space(text, start + len(TAG))
+        call, end = read_call(text, looked, bare=True)
+        end = _behind_space(text, end)
+        if call is not None and text.startswith(_END, end):
+            calls.append(call)
+            rest.append(text[at:start])
+            at = looked = end + len(_END)
     rest.append(text[at:])
     whole = "".join(rest)
     return (whole.strip() if calls else whole), tuple(calls)
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

@@ -18,5 +18,6 @@ def split_llama(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     tagged = body.startswith(TAG)
     if not (tools or tagged):
         return text, ()
-    call = read_call(body.removeprefix(TAG), "parameters", required=True)
-    return (text, ()) if call is None else ("", (call,))
+    body = body.removeprefix(TAG).lstrip()
+    call, end = read_call(body)
+    return (text, ()) if call is None or end < len(body) else ("", (call,))

@@ -68,7 +68,8 @@ def divide(
     held = _held_out(frozenset(free_first), trained)
     instances = tuple(sorted((*silent, *(free_first[prompt] for prompt in held or free_first))))
     asked = sum(prompt not in taken for prompt in evaluated)
-    return Division(instances, held, _remark(asked, asked - len(silent), len(free_first), len(held), name))
+    left = len({*trained} - held)
+    return Division(instances, held, _remark(asked, asked - len(silent), len(free_first), len(held), left, name))
 
 
 def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> frozenset[PromptHash]:
@@ -84,15 +85,15 @@ def _held_out(prompts: frozenset[PromptHash], trained: Sequence[PromptHash]) -> 
     return frozenset(held)
 
 
-def _remark(asked: int, drawn: int, distinct: int, held: int, name: str) -> str:
+def _remark(asked: int, drawn: int, distinct: int, held: int, left: int, name: str) -> str:
     if not held and distinct:
         return (
             f"Training draws little but the {distinct} {name} prompts: nothing can be held out, and it meets them too."
         )
     if held < distinct:
         return (
-            f"Training draws the same prompts as the {name} split: of {distinct} different ones {held} are held out and"
-            " measured, the others are trained on."
+            f"Training draws from the same prompts as the {name} split: {held} of its {distinct} are measured, and kept"
+            f" out of training, which has {left} others of those that were looked at."
         )
     if distinct < HARDLY * drawn:
         return f"Only {distinct} of {asked} {name} prompts differ: each is measured once."

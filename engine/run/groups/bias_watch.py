@@ -1,4 +1,4 @@
-"""Tells people once where an environment fails because of what was said (``survivors``)."""
+"""Tells people once where an environment fails because of what was said (``survivors``), or whatever is said."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from collections.abc import Sequence
 
 from ...errors import StoreError
 from ...store import Store
+from ...trajectories import Failure
 from .members import Member
 from .survivors import Line, Survivors
+
+EVERY = 64
+"""First episodes that all fail in the same place before it is told that no reply can be to blame: a default step."""
 
 
 class BiasWatch:
@@ -18,6 +22,8 @@ class BiasWatch:
         self._task = task
         self._known: dict[tuple[str, str], Survivors] = {}
         """By component of a mixture and version of its environment."""
+        self._always: dict[tuple[str, str], list[Failure | None]] = {}
+        """Likewise, how the first episodes failed, also where a reward is paid for it; None for one that did not."""
 
     def see(self, version: str, members: Sequence[Member], component: str = "") -> None:
         """Weigh a group that was played on an environment version, and warn of what is known by now."""
@@ -25,6 +31,10 @@ class BiasWatch:
         for line in survivors.see(members):
             about = f"survivors {version} {line.failure.file}:{line.failure.line}"
             self._warn(about, sentence(line, survivors.members))
+        first = self._always.setdefault((component, version), [])
+        first += [one.played.outcome.failure for one in members[: EVERY - len(first)]]
+        if len(first) == EVERY and (failure := the_only(first)):
+            self._warn(f"always {version} {failure.file}:{failure.line}", always(failure))
 
     def _warn(self, about: str, words: str) -> None:
         try:
@@ -33,6 +43,24 @@ class BiasWatch:
             new = True
         if new:
             self._store.telemetry.event("environment", words, self._task, "warning")
+
+
+def the_only(failures: Sequence[Failure | None]) -> Failure | None:
+    """The failure of all of them, if it is one at the same place of the code; else None."""
+    first = failures[0] if failures else None
+    if first is None or not first.line:
+        return None
+    alike = (one is not None and (one.file, one.line) == (first.file, first.line) for one in failures)
+    return first if all(alike) else None
+
+
+def always(failure: Failure) -> str:
+    """That every episode fails in one place, whatever was said, and what helps."""
+    return (
+        f"Each of the first {EVERY} episodes failed at {failure.file}, line {failure.line} ({failure.message}). What"
+        " fails whatever is said is no reward, also where `on_error` pays for it: mend the line, or ask for the form"
+        " that it needs."
+    )
 
 
 def sentence(line: Line, members: int) -> str:

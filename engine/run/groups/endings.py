@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from ...errors import Fruitless, Paused
 from ...rollout import Played
 from ...training import RewardSummary
+from ...trajectories import Failure
 
 SOLVED = 1.0
 """The reward of a perfect reply, where an environment pays as most do: from 0 to 1."""
+MANY = 0.3
+"""The share of replies that were cut off from which on that is why none of them earns more."""
 FALLEN = 0.1
 """By how much a step's mean reward must have been higher before, for something to be lost: of 64 rewards of which a
 tenth is 1, all are 0 once in a thousand times."""
@@ -23,10 +26,16 @@ def never_asks(environment: str, where: str) -> Fruitless:
     )
 
 
-def all_equal(groups: Sequence[RewardSummary], best: tuple[int, float] = (0, 0.0)) -> tuple[str, str]:
+def all_equal(
+    groups: Sequence[RewardSummary],
+    best: tuple[int, float] = (0, 0.0),
+    cut: float = 0.0,
+    failure: Failure | None = None,
+) -> tuple[str, str]:
     """What the rewards of a step were, none of whose groups has two different ones: a clause, and what helps.
 
-    ``best``: the step with the highest mean reward so far, and that.
+    ``best``: the step with the highest mean reward so far, and that. ``cut``: the share of the episodes that the length
+    limit ended. ``failure``: that of all episodes, for which a reward was paid.
     """
     spoken = [rewards for rewards in groups if rewards.count]
     if not spoken:
@@ -47,10 +56,21 @@ def all_equal(groups: Sequence[RewardSummary], best: tuple[int, float] = (0, 0.0
             f"{said}, down from {before:.2f} at step {step}",
             "What was learned is lost: begin a new task with a smaller `learning_rate`.",
         )
+    if failure is not None:
+        return (
+            f"{said}, which is paid for a failure: {failure.message} ({failure.file}, line {failure.line})",
+            "Mend that line: what fails whatever is said is no reward.",
+        )
+    if cut >= MANY:
+        return (
+            f"{said}, and the length limit ended {cut:.0%} of the replies",
+            "Raise `max_tokens` (and `max_episode_tokens`) under [sampling] in a new task.",
+        )
     if least <= 0.0:
         return (
             f"{said}: nothing to climb",
-            "It may be too hard for this base: make it easier, pay for a part of the way, or raise `group_size`.",
+            "Read some replies (`marlaas rollouts`). Where right ones earn nothing, mend the reward; else make it"
+            " easier, pay for a part of the way, or raise `group_size`.",
         )
     return f"{said}: every reply earns the same", "Let the reward tell better replies from worse ones."
 

@@ -6,9 +6,7 @@ A JSON file by base, sampler and cores, so that other files, settings or limits 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from ...base import GGUF, BaseModel
 from ...devices import own_cores, processor_name
 from ...fleet import Copy, CopySpeed
 from ...submission import BaseSpeed
+from ...tables import add_to_table, read_table
 from .step import TASK, Trial
 
 
@@ -33,7 +32,7 @@ def speed_key(fingerprint: str, sampler: str, cores: int) -> str:
 
 def read_speed(path: Path, key: str) -> BaseSpeed | None:
     """The speed in the file ``path``; None where there is none, one that is out of date or one that makes no sense."""
-    known = _table(path).get(key)
+    known = read_table(path).get(key)
     if not isinstance(known, dict):
         return None
     until = known.get("until")
@@ -45,13 +44,13 @@ def read_speed(path: Path, key: str) -> BaseSpeed | None:
 
 
 def write_speed(path: Path, key: str, speed: BaseSpeed, until: float | None = None) -> None:
-    """Keep a speed, ``until`` a time in seconds since 1970; where the file cannot be written, it is measured again."""
-    _write(path, key, {"sampled": speed.sampled, "trained": speed.trained, "until": until})
+    """Keep a speed, ``until`` a time in seconds since 1970."""
+    add_to_table(path, {key: {"sampled": speed.sampled, "trained": speed.trained, "until": until}})
 
 
 def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...]:
     """The copies of the base that were measured on this processor, with ``limit`` cores or all of them (0)."""
-    measured = _table(path).get(_copies_key(base, limit))
+    measured = read_table(path).get(_copies_key(base, limit))
     found = []
     for row in measured if isinstance(measured, list) else ():
         with contextlib.suppress(TypeError, ValueError):
@@ -64,24 +63,9 @@ def read_copies(path: Path, base: BaseModel, limit: int) -> tuple[CopySpeed, ...
 def write_copies(path: Path, base: BaseModel, limit: int, measured: Sequence[CopySpeed]) -> None:
     """Keep what was measured together, unless more copies are known; arguments as of ``read_copies``."""
     if len(measured) >= len(read_copies(path, base, limit)):
-        _write(path, _copies_key(base, limit), [(*one.copy, one.seconds, one.gap) for one in measured])
+        rows = [(*one.copy, one.seconds, one.gap) for one in measured]
+        add_to_table(path, {_copies_key(base, limit): rows})
 
 
 def _copies_key(base: BaseModel, limit: int) -> str:
     return f"{base.fingerprint} copies {len(own_cores(limit))} cores of {processor_name()}"
-
-
-def _write(path: Path, key: str, value: object) -> None:
-    table = _table(path) | {key: value}
-    with contextlib.suppress(OSError):
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
-        partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
-        partial.replace(path)
-
-
-def _table(path: Path) -> dict[str, object]:
-    try:
-        table = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return table if isinstance(table, dict) else {}

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ...errors import DatabaseLocked, StoreError
+from ...errors import DatabaseLocked, DatabaseUnwritable, StoreError
 from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
 
@@ -29,6 +29,12 @@ gathers between two calls of ``checkpoint``: the event loop should not wait."""
 LOG_BYTES = 64 * 1024 * 1024
 """Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_UNWRITABLE = {
+    sqlite3.SQLITE_FULL: "Free some space",
+    sqlite3.SQLITE_IOERR: "Look at the disk, and free some space",
+    sqlite3.SQLITE_READONLY: "Mount the home's disk for writing, or choose another --home",
+}
+"""Why the disk takes nothing, with what helps."""
 _READS = ("SELECT", "PRAGMA")
 
 
@@ -222,11 +228,13 @@ def guarded() -> Iterator[None]:
 
 def _explained(error: sqlite3.Error) -> StoreError:
     text = str(error)
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _LOCKED:
         return DatabaseLocked(f"Another program holds the database: {text}.", "It is tried again by itself.")
-    if "full" in text or "disk I/O" in text:
-        hint = "Free some space; nothing that was committed is lost."
-    elif "malformed" in text or "not a database" in text:
+    if code in _UNWRITABLE:
+        hint = f"{_UNWRITABLE[code]}; nothing that was committed is lost."
+        return DatabaseUnwritable(f"The database cannot be written: {text}.", hint)
+    if "malformed" in text or "not a database" in text:
         hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
     else:
         hint = ""

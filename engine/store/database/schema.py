@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...errors import StoreError
 
-LATEST = "m044_precision"
+LATEST = "m045_resumed"
 """The name of the last migration."""
 
 

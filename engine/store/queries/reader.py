@@ -9,11 +9,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ...base import is_unverified
+from ...clock import wall_time
 from ...environments import Finding
 from ...errors import StoreError
 from ...spec import TOGETHER
@@ -42,6 +44,8 @@ from .findings import FINDINGS, findings_of
 from .policies import BEHIND, PLAY, POLICY, SCORES, PolicyRows
 from .step_sums import StepSums, Sums
 
+SILENT = 15.0
+"""Seconds without a heartbeat after which an engine's processes are taken to have ended with it."""
 _TASKS = f"""
 SELECT t.id, t.tenant, t.name, t.environment, {shown_state("t")} AS state, t.reason, t.reason_code, t.priority, t.steps,
        t.seconds,
@@ -372,12 +376,15 @@ class Reader:
         return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
 
     def environments(self) -> list[EnvironmentRow]:
-        """Environments as the engine last saw them."""
+        """Environments as the engine last saw them; their processes have ended with it."""
+        engine = self.engine()
+        ended = engine is None or engine.state == "stopped" or wall_time() - engine.heartbeat > SILENT
         rows = self.all(
             "SELECT e.*, c.findings, c.created AS checked FROM environments e"
             " LEFT JOIN conformance c ON c.environment = e.name AND c.version = e.version ORDER BY e.name"
         )
-        return [self._environment(row) for row in rows]
+        found = [self._environment(row) for row in rows]
+        return [replace(one, playing=0, scoring=0, live=0, waiting=0) for one in found] if ended else found
 
     def _environment(self, row: sqlite3.Row) -> EnvironmentRow:
         found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))

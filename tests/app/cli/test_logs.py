@@ -33,6 +33,8 @@ def told(filling: Filling) -> Filling:
         (("--grep", "%"), [2]),
         (("--kind", "test", "-n", "1"), [3]),
         (("--kind", "engine"), []),
+        (("--since", "1h"), [1, 2, 3]),
+        (("--since", "2999-01-01"), []),
     ],
 )
 def test_only_what_fits(told: Filling, marlaas: Commander, options: tuple[str, ...], ids: list[int]) -> None:

@@ -39,6 +39,7 @@ QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
     "task_source": lambda reader: reader.task_source(DUEL),
     "tasks_from": lambda reader: reader.tasks_from("name = 'sums'"),
     "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
+    "progress": lambda reader: reader.progress(0.0),
     "tenants": lambda reader: reader.tenants(TODAY),
     "weights": lambda reader: reader.weights(),
     "command_outcomes": lambda reader: reader.command_outcomes([1, 2]),

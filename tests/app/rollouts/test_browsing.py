@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from marlaas.app.reading.home_reader import HomeReader
 from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.app.rollouts.answers import FAILED, UNPAID
 from marlaas.app.rollouts.browsing import ALL, WAITING, Selection, find, in_list, newest, step_key, step_of, step_words
-from marlaas.app.rollouts.exporting import export, scopes
+from marlaas.app.rollouts.exporting import export, new_file, scopes
 from marlaas.app.rollouts.marks import age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
@@ -137,3 +138,21 @@ def test_a_group_in_a_few_signs() -> None:
     assert marks(group(*[("ok", 1.0)] * 20).members)[-1][0] == "+4"
     assert numbers(group(("ok", 0.0), ("ok", 1.0))) == "0.50 ±0.50" and numbers(group(("error", None))) == "-"
     assert age(group()) == "1 old" and age(group(step=None)) == "" and age(group(step=4)) == "fresh"
+
+
+def test_a_file_that_cannot_be_written_is_not_left_behind(tmp_path: Path) -> None:
+    """On a full disk: else the next try would say that it is there already."""
+
+    def full(text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "out.jsonl"
+    with pytest.raises(OSError, match="No space left"), new_file(path) as out:
+        out.write = full  # type: ignore[method-assign]
+        out.write("a")
+    assert not path.exists()
+    with new_file(path) as out:
+        out.write("a")
+    with pytest.raises(FileExistsError), new_file(path):
+        pass
+    assert path.read_text() == "a"

@@ -130,3 +130,16 @@ def test_a_failed_export_leaves_nothing_behind(
     with pytest.raises(AdapterError, match="missing: the state file is gone"):
         export_adapter(tmp_path / "missing", Path(base), tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "state"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_folder_with_what_is_no_number_is_refused(state: Path, tmp_path: Path, value: float) -> None:
+    """Before training begins from it: later it would show as something else."""
+    found = read_state(state)
+    name = sorted(found.adapter)[3]
+    found.adapter[name][1, 2] = value
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    peft_folder.write_peft_folder(folder, found, Path("base"), "task")
+    with pytest.raises(AdapterError, match=f"the adapter holds what is no finite number, in {name}"):
+        peft_folder.read_peft_folder(folder)

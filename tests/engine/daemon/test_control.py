@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +42,24 @@ def test_a_stopped_engine_leaves_no_process_behind(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(control, "command", lambda database, verb: None)
     assert control.stop(Home(tmp_path))
     assert engine.returncode == 0, "it had let go of its lock, and was about to end"
+
+
+@pytest.mark.processes
+def test_a_suspended_engine_is_said_to_be_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits half a minute for what cannot answer."""
+    home = Home(tmp_path)
+    control.create_database(home)
+    engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(control, "holder", lambda lock: engine.pid)
+    try:
+        control.refuse_suspended(engine.pid)
+        os.kill(engine.pid, signal.SIGSTOP)
+        os.waitpid(engine.pid, os.WUNTRACED)
+        for act in (control.ensure_running, control.stop, lambda home: control.drain(home, print)):
+            with pytest.raises(EngineUnreachable, match=rf"process {engine.pid}\) is suspended.*kill -CONT"):
+                act(home)
+        os.kill(engine.pid, signal.SIGCONT)
+        control.refuse_suspended(None)
+    finally:
+        engine.kill()
+        engine.wait()

@@ -43,3 +43,33 @@ def test_who_asks_for_the_holder_keeps_no_engine_out(tmp_path: Path) -> None:
     lock.acquire(pause=lambda _: asking.close())
     assert holder(path) == os.getpid()
     lock.release()
+
+
+def test_a_lock_file_that_was_removed_comes_back(tmp_path: Path) -> None:
+    """A clean-up of files that are called ``*.lock``."""
+    path = tmp_path / "engine.lock"
+    lock = EngineLock(path)
+    lock.acquire()
+    lock.keep()
+    for _ in range(2):
+        path.unlink()
+        assert holder(path) is None
+        lock.keep()
+        assert holder(path) == os.getpid()
+        with pytest.raises(HomeLocked):
+            EngineLock(path).acquire()
+    lock.release()
+    assert holder(path) is None
+
+
+def test_of_two_engines_the_one_without_the_file_ends(tmp_path: Path) -> None:
+    path = tmp_path / "engine.lock"
+    first, second = EngineLock(path), EngineLock(path)
+    first.acquire()
+    path.unlink()
+    second.acquire()
+    with pytest.raises(HomeLocked):
+        first.keep()
+    second.keep()
+    second.release()
+    first.release()

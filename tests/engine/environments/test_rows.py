@@ -139,6 +139,28 @@ async def test_a_file_that_changes_is_read_anew(world: World, tmp_path: Path) ->
     assert seen == ["a", "another"] and len(keys) == 2
 
 
+async def test_bad_rows_of_one_task_rest_no_other_s(world: World, tmp_path: Path) -> None:
+    """An environment that only fails rests: with the rows on which it failed, until they are mended."""
+    world.save("given.py", GIVEN)
+    await world.service.start()
+    rests = {}
+    for name, rows in (
+        ("good", [{"topic": str(n)} for n in range(20)]),
+        ("bad", [{"other": str(n)} for n in range(20)]),
+    ):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("bad", "good", "bad", "mended"):
+        if name == "mended":
+            (tmp_path / "bad.jsonl").write_bytes((tmp_path / "good.jsonl").read_bytes())
+        source = Source(tmp_path / f"{name.replace('mended', 'bad')}.jsonl")
+        with await world.service.bind("given", data=source.record()) as lease:
+            if name not in rests:
+                played = [await world.service.play(lease, a_spec(index=n), echoing, counts=True) for n in range(9)]
+            rests[name] = lease.rest, {outcome.status for outcome in played}
+    assert rests["bad"][0] is not None and "KeyError: 'topic'" in rests["bad"][0].message
+    assert rests["good"] == rests["mended"] == (None, {"ok"})
+
+
 async def test_rows_that_are_gone_fail_the_episode_with_a_sentence(world: World, tmp_path: Path) -> None:
     save(world)
     await world.service.start()

@@ -15,7 +15,14 @@ from marlaas.engine.base.compared import AGREES, DISAGREES, UNVERIFIED, comparis
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import reference
-from marlaas.engine.fleet.reference import check_comparison, compare_base, compare_here, compare_once, spoken_comparison
+from marlaas.engine.fleet.reference import (
+    check_comparison,
+    compare_base,
+    compare_here,
+    compare_once,
+    compared_before,
+    spoken_comparison,
+)
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.store.rows import EngineRow
 from tools.random_base.make import make_base
@@ -85,6 +92,8 @@ def test_what_cannot_be_compared_is_shown_as_unverified(tmp_path: Path) -> None:
     assert result.state == UNVERIFIED and "GB of memory, and 0.001 GB are free" in result.words
     check_comparison(base, result)
     assert is_unverified(home.root, base.fingerprint)
+    assert compared_before(base, home.root, 1 << 20) == comparison_of(base, home.root)
+    assert compared_before(base, home.root, 8 << 30) is None, "it is compared as soon as there is room"
     home.config.write_text(f'base = "{base.path}"\n')
     shown = {row.reference for row in list_bases(home) if row.path}
     assert shown == {"agrees", "unverified"}

@@ -91,6 +91,21 @@ async def test_replies_match_and_change_no_others(sampler: BatchingSampler, voca
     assert len(said) > 1
 
 
+@pytest.mark.parametrize("text", ["<|end|>", "a</tool_call>b", "<|user|><tool_call>", "<|pad|"])
+async def test_control_tokens_in_a_schema_are_written_as_letters(
+    sampler: BatchingSampler, vocabulary: Vocabulary, text: str
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {text: {"const": text}},
+        "required": [text],
+        "additionalProperties": False,
+    }
+    result = await sampler.generate(asked(vocabulary, "a", 3).wishing(Wishes(schema=json.dumps(schema))))
+    assert vocabulary.decode(result.tokens[:-1].tolist()) == json.dumps({text: text})
+    assert result.tokens[-1] == END and not {*vocabulary.added.values()} & {*result.tokens[:-1].tolist()}
+
+
 async def test_without_a_stop_token_the_schema_ends_a_reply(sampler: BatchingSampler, vocabulary: Vocabulary) -> None:
     result = await sampler.generate(asked(vocabulary, "a", 3, ()).wishing(Wishes(schema=SCHEMA)))
     assert result.finish == "stop"

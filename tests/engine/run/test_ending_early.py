@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
+from marlaas.engine.run.groups import endings
+from marlaas.engine.run.groups.bias_watch import the_only
+from marlaas.engine.run.groups.endings import all_equal
 from marlaas.engine.scheduler.task_run import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
+from marlaas.engine.training.advantages import RewardSummary
+from marlaas.engine.trajectories import Failure
 
 from ..scheduler.world import World
 from .test_learning import SPEC
@@ -84,15 +89,20 @@ async def test_patience_for_equal_rewards_outlives_a_restart(tmp_path: Path) -> 
     ("reward", "says", "helps"),
     [
         (lambda spec: 1.0, "rewards were 1.00: it is solved. ", "Make it harder"),
-        (lambda spec: 0.0, "rewards were 0.00: nothing to climb. ", "It may be too hard for this base"),
+        (lambda spec: 0.0, "rewards were 0.00: nothing to climb. ", "Where right ones earn nothing, mend the reward"),
         (lambda spec: -1.0, "rewards were -1.00: nothing to climb. ", "pay for a part of the way"),
         (lambda spec: 0.25, "rewards were 0.25: every reply earns the same. ", "tell better replies from worse"),
         (lambda spec: spec.index % 2, "Rewards were 0.00 to 1.00, but equal within each group", '`sampling = "diff'),
     ],
 )
 async def test_equal_rewards_say_which_they_were_and_what_helps(
-    tmp_path: Path, reward: Callable[[EpisodeSpec], float], says: str, helps: str
+    tmp_path: Path,
+    reward: Callable[[EpisodeSpec], float],
+    says: str,
+    helps: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(endings, "MANY", 1.1)  # most replies of this sampler are cut off
     world = World(tmp_path, replace(SPEC, steps=50, train=replace(SPEC.train, patience=3, groups_per_step=8)))
     world.environments.score = lambda spec: float(reward(spec))
     ending, _ = await run(world)
@@ -101,6 +111,28 @@ async def test_equal_rewards_say_which_they_were_and_what_helps(
         count = 8 * SPEC.train.group_size
         assert ending.reason.words.startswith(f"All {count} rewards were ")
         assert ending.reason.words.index(". ") < 60, "the cause is among the first 60 characters"
+
+
+async def test_a_resume_and_a_new_version_begin_the_count_anew(tmp_path: Path) -> None:
+    """Else a task that a person resumes makes one step, and pauses again."""
+    spec = replace(SPEC, steps=50, train=replace(SPEC.train, patience=3))
+    world = World(tmp_path, spec)
+    world.environments.score = lambda _: 0.5
+    for made in (3, 6, 9):
+        ending, steps = await run(world)
+        assert (ending.state, steps) == ("paused", made)
+        world.store.tasks.set_state(world.task, "queued", fresh=True)
+
+
+def test_failures_that_are_paid_are_the_reason() -> None:
+    rewards = [RewardSummary(8, 0.0, 0.0, True, 0.0, 0.0)]
+    what, _ = all_equal(rewards, failure=Failure("ValueError: no signal", "env.py", 4))
+    assert what == "All 8 rewards were 0.00, which is paid for a failure: ValueError: no signal (env.py, line 4)"
+    failures = [Failure("a", "env.py", 4), Failure("b", "env.py", 4)]
+    assert the_only(failures) == failures[0]
+    assert the_only([*failures, None]) is the_only([*failures, Failure("b", "env.py", 5)]) is the_only([]) is None
+    what, helps = all_equal(rewards, cut=0.9)
+    assert what.endswith("and the length limit ended 90% of the replies") and "Raise `max_tokens`" in helps
 
 
 async def test_rewards_that_fell_are_not_said_to_be_too_hard(tmp_path: Path) -> None:

@@ -97,6 +97,9 @@ def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="UTF-8"):
         load(binary)
+    large = write(tmp_path, MINIMAL + "".join(f"k{number} = {number}\n" for number in range(100_000)))
+    with pytest.raises(ConfigError, match=r"has 1\.5 MB, which no task file has"):
+        load(large)
 
 
 def test_the_demo_has_three_tenants_and_the_defaults() -> None:

@@ -76,7 +76,7 @@ async def test_a_long_task_is_in_its_file() -> None:
 
 async def test_a_task_that_no_program_can_read() -> None:
     solve = env.program("true", reward="exit")
-    with pytest.raises(TypeError, match="the task of true must be a value that JSON can hold"):
+    with pytest.raises(TypeError, match="true reads its task as JSON, which cannot hold it: it is of the type set"):
         await rewards(solve, {1j})
 
 

@@ -387,3 +387,9 @@ def m043_timing(db: Database) -> None:
 def m044_precision(db: Database) -> None:
     """In which precision an engine samples and trains, in words."""
     db.table("engines").add_column("precision", str, not_null_default="")  # empty: not placed yet
+
+
+@migrations()
+def m045_resumed(db: Database) -> None:
+    """At which step a person last put a policy's task into the queue."""
+    db.table("policies").add_column("resumed", int, not_null_default=0)

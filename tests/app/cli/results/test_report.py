@@ -46,7 +46,6 @@ def test_a_task_without_a_step(filling: Filling, marlaas: Commander, tmp_path: P
 def test_mistakes(filling: Filling, marlaas: Commander, tmp_path: Path) -> None:
     filling.task()
     assert "There is no task 9" in marlaas("report", "9").err
-    assert "No task is given" in marlaas("report").err
     (tmp_path / "file").write_text("")
     refused = marlaas("report", "1", "--out", str(tmp_path / "file"))
     assert refused.code == 1 and "cannot be written" in refused.err and "--out" in refused.err
@@ -88,3 +87,22 @@ def test_policies_share_one_table_of_the_newest_step(home: Home, marlaas: Comman
     reward = next(row for row in rows if row.startswith("| reward "))
     _, player, judge, meaning = (cell.strip() for cell in reward.strip("|").split("|"))
     assert player and judge and player != judge and meaning
+
+
+def test_what_happened_since_somebody_last_asked(
+    filling: Filling, home: Home, marlaas: Commander, tmp_path: Path
+) -> None:
+    filling.task("bio", "sums", made=5, state="paused", reason="All 64 rewards were 0.00: nothing to climb.")
+    filling.task("physics", "idle", made=0)
+    filling.event("A worker died.", None, "error")
+    filling.event("A worker died.", None, "error")
+    filling.execute("UPDATE steps SET created = unixepoch() - 1700 * (6 - number)")
+    filling.execute("UPDATE events SET created = unixepoch() - 60")
+    said = marlaas("report", "--since", "1h").out
+    assert "2 steps, 0 tasks ended" in said and "+2 to 5/" in said and "idle" not in said
+    assert "sums: All 64 rewards were 0.00: nothing to climb." in said and "A worker died. (2 times)" in said
+    assert ": nothing." in marlaas("report").out, "the time of the last report"
+    marlaas("report", "--since", "1d", "--out", str(tmp_path / "r"))
+    assert "+5 to 5/" in (tmp_path / "r" / "report.md").read_text() and (tmp_path / "r" / "report.html").exists()
+    assert [row["steps"] for row in marlaas("report", "--since", "1d", "--json").json["progress"]] == [5]
+    assert "is no moment" in marlaas("report", "--since", "soon").err

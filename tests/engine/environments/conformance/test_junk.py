@@ -5,8 +5,10 @@ from __future__ import annotations
 from marlaas.engine.environments.conformance import junk
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.pace import Pace
-from marlaas.engine.environments.conformance.plays import MOST_TURNS
+from marlaas.engine.environments.conformance.plays import MOST_TURNS, Played
 from marlaas.engine.environments.conformance.replies import JUNK, Canned
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode, Invalid, Skip
 from marlaas.plugins.messages import Ask, Message
 
@@ -37,6 +39,28 @@ async def test_many_replies_with_one_failure_are_one_finding() -> None:
     assert finding.message.startswith(
         f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 3} others, it fails: env.py:3:"
     )
+
+
+ALARM = Failure("ValueError: signal only works in main thread of the main interpreter", "env.py", 4)
+
+
+def paid(failure: Failure | None, *replies: Canned) -> list[Played]:
+    return [Played(reply, 0, EpisodeOutcome("ok", {"agent": 0.0}, failure=failure)) for reply in replies]
+
+
+def test_what_fails_whatever_is_said_is_told_though_it_is_paid() -> None:
+    finding = only(junk.judge(paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK)))
+    assert finding.level == "warning" and "`on_error` pays all of them alike" in finding.message
+    assert f"fails for each of the {len(JUNK)} replies that were tried: env.py:4: KeyError: 'gold'" in finding.message
+    some = [*paid(Failure("KeyError: 'gold'", "env.py", 4), *JUNK[:3]), *paid(None, *JUNK[3:])]
+    assert only(junk.judge(some)).level == "note"
+
+
+def test_alarms_belong_into_the_score_function() -> None:
+    lost = [Played(reply, 0, EpisodeOutcome("error", failure=ALARM)) for reply in JUNK]
+    for played in (lost, paid(ALARM, *JUNK)):
+        finding = only(junk.judge(played, "quiz"))
+        assert finding.level == "error" and "under @quiz.score" in finding.message
 
 
 async def test_a_time_limit() -> None:

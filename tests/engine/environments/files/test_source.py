@@ -48,6 +48,10 @@ def test_the_files_of_a_plugin(tmp_path: Path) -> None:
     (tmp_path / "pack" / "__pycache__").mkdir(parents=True)
     for name in ("__init__.py", "a.txt", ".hidden", "__pycache__/x.pyc"):
         (tmp_path / "pack" / name).write_text("")
+    for name in (".venv/lib/x.py", "env/pyvenv.cfg", "env/lib/x.py", "web/node_modules/x/index.js"):
+        (tmp_path / "pack" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pack" / name).write_text("")
+    (tmp_path / "pack" / "env" / "lib64").symlink_to("lib")
     os.mkfifo(tmp_path / "pack" / "pipe")
     assert plugin_paths(tmp_path) == {
         "x": tmp_path / "x.py",

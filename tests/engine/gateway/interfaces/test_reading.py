@@ -14,6 +14,7 @@ from marlaas.engine.gateway.interfaces.chat import ChatCompletions
 from marlaas.engine.gateway.interfaces.completions import Completions
 from marlaas.engine.gateway.interfaces.exchange import Exchange, Who
 from marlaas.engine.gateway.interfaces.messages import Messages
+from marlaas.engine.gateway.interfaces.reading import Part, decode
 from marlaas.engine.gateway.interfaces.responses import Responses
 
 INTERFACES: dict[Callable[[bytes, Who], Exchange], dict[str, Any]] = {
@@ -93,3 +94,23 @@ def delta(data: dict[str, Any] | None) -> str:
     if data["type"] == "response.output_text.delta":
         return str(data["delta"])
     return str(data["delta"].get("text", "")) if data["type"] == "content_block_delta" else ""
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (r'"a\ud83d b"', "a\ufffd b"),
+        (r'"\uDE00\ud83d"', "\ufffd\ufffd"),
+        (r'"\ud83d\ude00"', "\U0001f600"),
+        (r'"\\ud83d"', "\\ud83d"),
+    ],
+)
+def test_half_a_character_is_valid_json(sent: str, text: str) -> None:
+    body = f'{{"type": "text", "text": {sent}}}'.encode()
+    assert decode(body, Part).text == text
+
+
+def test_what_is_no_json_beside_half_a_character_is_refused() -> None:
+    for body in (rb'{"text": "\ud83d"', rb'{"type": "x", "text": NaN, "a": "\ud83d"}'):
+        with pytest.raises(Refusal, match="The body is no JSON"):
+            decode(body, Part)

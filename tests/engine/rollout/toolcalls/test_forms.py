@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given, strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.toolcalls import form_of, hermes, llama
 from marlaas.engine.rollout.toolcalls.forced import forced_call, schema_of_call
@@ -22,7 +22,6 @@ calls = st.builds(ToolCall, st.text(min_size=1, max_size=9), st.dictionaries(st.
 @given(st.lists(calls, max_size=3), st.text("ab<>{ ", max_size=5))
 def test_hermes_calls_come_back(made: list[ToolCall], talk: str) -> None:
     blocks = [f"<tool_call>{json.dumps({'name': c.name, 'arguments': c.arguments})}</tool_call>" for c in made]
-    assume(all("</tool_call>" not in block.removesuffix("</tool_call>") for block in blocks))
     rest, found = hermes.split_hermes(talk + "".join(blocks), tools=True)
     assert list(found) == made and rest == (talk.strip() if made else talk)
 
@@ -41,8 +40,8 @@ def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> Non
         "",
         "{}",
         '{"name": "f"}',
-        '{"name": "f", "arguments": {}}',
         '{"name": "f", "parameters": []}',
+        '{"name": "f", "parameters": {}, "arguments": {}}',
         '{"name": "", "parameters": {}}',
         '{"name": "' + "f" * 200 + '", "parameters": {}}',
         'Sure: {"name": "f", "parameters": {}}',
@@ -54,6 +53,56 @@ def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> Non
 )
 def test_what_is_not_exactly_a_call_stays_text(text: str) -> None:
     assert llama.split_llama(text, tools=True) == (text, ())
+
+
+GOOD = '<tool_call>{"name": "g", "arguments": {"a": 1}}</tool_call>'
+CALLED = ToolCall("g", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "found"),
+    [
+        ("I write <tool_call> to call. " + GOOD, "I write <tool_call> to call.", CALLED),
+        ("The tags are <tool_call></tool_call>. " + GOOD, "The tags are <tool_call></tool_call>.", CALLED),
+        ('<tool_call>{"name": "f", "argu' + GOOD, '<tool_call>{"name": "f", "argu', CALLED),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "' + GOOD,
+            '<tool_call>{"name": "f", "arguments": {"a": "',
+            CALLED,
+        ),
+        (
+            '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}</tool_call>',
+            "",
+            ToolCall("f", {"a": "</tool_call>"}),
+        ),
+        ('<tool_call>\n{"name": "f", "parameters": {"a": 2}}\n</tool_call>', "", ToolCall("f", {"a": 2})),
+        ('<tool_call>{"name": "f"}</tool_call>', "", ToolCall("f", {})),
+    ],
+)
+def test_a_good_call_is_found_whatever_stands_before_it(text: str, rest: str, found: ToolCall) -> None:
+    assert hermes.split_hermes(text, tools=True) == (rest, (found,))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"name": "f", "args": {"a": 1}}',
+        '{"name": "f", "input": {"a": 1}}',
+        '{"name": "f", "arguments": {}, "parameters": {"a": 1}}',
+        '{"name": "f", "arguments": "{}"}',
+        '{"name": "f", "arguments": {}} {"name": "g", "arguments": {}}',
+    ],
+)
+def test_arguments_under_another_key_are_no_call_without_arguments(body: str) -> None:
+    text = f"<tool_call>{body}</tool_call>"
+    assert hermes.split_hermes(text, tools=True) == (text, ())
+
+
+@pytest.mark.parametrize("key", ["arguments", "parameters"])
+def test_both_families_keys_are_read(key: str) -> None:
+    body = json.dumps({"name": "f", key: {"a": 1}})
+    assert llama.split_llama(body, tools=True) == ("", (ToolCall("f", {"a": 1}),))
+    assert hermes.split_hermes(f"<tool_call>{body}</tool_call>", tools=False) == ("", (ToolCall("f", {"a": 1}),))
 
 
 def test_the_form_follows_from_the_base() -> None:

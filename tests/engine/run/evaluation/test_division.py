@@ -35,7 +35,7 @@ def test_of_a_space_of_ten_half_is_held_out() -> None:
     found = divide(evaluated, trained, rows=False)
     assert {evaluated[index] for index in found.instances} == found.hashes
     assert len(found.instances) == len(found.hashes) and 4 <= len(found.hashes) <= 6
-    assert f"of 10 different ones {len(found.hashes)} are held out and measured" in found.remark
+    assert f"{len(found.hashes)} of its 10 are measured, and kept out of training" in found.remark
 
 
 def test_a_second_split_counts_what_the_first_has_left() -> None:
@@ -43,7 +43,7 @@ def test_a_second_split_counts_what_the_first_has_left() -> None:
     taken = frozenset(prompts(*range(5)))
     found = divide(prompts(*range(10)), prompts(*[5, 6, 7, 8, 9] * 4), rows=False, name="test", taken=taken)
     assert len(found.instances) == len(found.hashes) == 2 and not found.hashes & taken
-    assert "of 5 different ones 2 are held out and measured" in found.remark
+    assert "2 of its 5 are measured, and kept out of training, which has 3 others" in found.remark
 
 
 def test_a_game_that_opens_alike_is_measured_on_all() -> None:

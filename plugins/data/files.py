@@ -1,0 +1,207 @@
+"""Which files hold the rows of a split: a file, one for each split, or a folder of parts as hubs deliver them.
+
+    data/train-00000-of-00002.parquet  data/train-00001-of-00002.parquet  data/test-00000-of-00001.parquet
+
+A file's name without the number of its part is the name of its split. Names are told apart by the words that Hugging
+Face's ``datasets`` knows, too: train, validation, test and the like.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+
+from .source import SPLIT, VALIDATION, Source
+from .tables import ARROW, PARQUET, saved_files, saved_splits
+
+ROWS = (".jsonl", ".ndjson", *PARQUET, *ARROW)
+"""Endings of files of rows. Those that end in ``.json`` count only where a folder has no others."""
+WORDS = {
+    "train": ("train", "training"),
+    "eval": ("eval", "evaluation", VALIDATION, "valid", "val", "dev"),
+    "test": ("test", "testing"),
+}
+"""What the splits are called."""
+_NUMBERED = re.compile(r"^(?P<name>.*)-(?P<number>\d{5,})-of-(?P<count>\d{5,})(?:-[0-9a-f]+)?$")
+_LAST_NUMBER = re.compile(r"[-_. ]*\d*$")
+
+
+@dataclass(frozen=True)
+class SplitFiles:
+    """Files with rows of a split."""
+
+    path: Path
+    """What is named, with the name of the split in it."""
+    files: tuple[Path, ...]
+    """None where nothing is there."""
+    whole: bool = False
+    """Whether all of their rows are of the split; else they are divided, as ``division.part`` does."""
+    named: bool = False
+    """Whether names told the splits apart."""
+
+
+def files_of_split(source: Source, split: str) -> SplitFiles:
+    """The files with the rows of a split.
+
+    Raises ``FileNotFoundError`` where a part is missing, ``ValueError`` where names do not say which file is for what.
+    """
+    path, whole = source.path, SPLIT in str(source.path)
+    if whole:
+        path = _in_place(source, source.called(split, lambda name: bool(_named(_in_place(source, name)))))
+    if path.is_dir() and (names := saved_splits(path)) is not None:
+        if not names:
+            return SplitFiles(path, tuple(saved_files(path)), whole)
+        name, own = _chosen(source, split, names, path.name)
+        if not (path / name).is_dir():
+            raise FileNotFoundError(f"there is no {path / name}, which {path.name}/dataset_dict.json names")
+        return SplitFiles(path, tuple(saved_files(path / name)), whole or own, len(names) > 1)
+    groups = _groups(_named(path), path if path.is_dir() else folder_of(source))
+    if whole or len(groups) == 1 or not any(map(_word_of, groups)):
+        return SplitFiles(path, _complete([file for group in groups.values() for file in group], path.name), whole)
+    name, own = _chosen(source, split, list(groups), path.name)
+    return SplitFiles(path, _complete(groups[name], path.name), own, True)
+
+
+def all_files(source: Source) -> list[Path]:
+    """All files that ``files_of_split`` may look at, for whatever split."""
+    names = {source.called(split, lambda name: bool(_named(_in_place(source, name)))) for split in WORDS}
+    paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
+    found: set[Path] = set()
+    for path in paths:
+        if path.is_dir() and saved_splits(path) is not None:
+            found |= {file for file in path.rglob("*") if file.is_file()}
+        else:
+            found |= {*(_rows_below(path) if path.is_dir() else _named(path))}
+    return sorted(found)
+
+
+def folder_of(source: Source) -> Path:
+    """The folder in which all files of a source lie."""
+    fixed = (parent for parent in source.path.parents if SPLIT not in str(parent) and not has_magic(str(parent)))
+    return next(fixed)
+
+
+def _in_place(source: Source, name: str) -> Path:
+    return Path(str(source.path).replace(SPLIT, name))
+
+
+def _named(path: Path) -> list[Path]:
+    """The files that a path names: itself and the other parts of it, those of a folder, or those of a pattern."""
+    if path.is_file():
+        numbered = _NUMBERED.match(path.stem)
+        if numbered is None:
+            return [path]
+        return [file for file in sorted(path.parent.glob(f"*{path.suffix}")) if _part_of(file) == _part_of(path)]
+    if path.is_dir():
+        return _in_folder(path)
+    return [Path(name) for name in sorted(glob(str(path), recursive=True)) if Path(name).is_file()]
+
+
+def _part_of(file: Path) -> tuple[str, str]:
+    """What is the same for all parts of a split: their name and how many there are."""
+    numbered = _NUMBERED.match(file.stem)
+    return (numbered["name"], numbered["count"]) if numbered else (file.stem, "")
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The files of rows in a folder, or else in the one below it that has any, or in those that are called as splits.
+
+    Raises ``ValueError`` where there are none, or several folders of others.
+    """
+    found = _rows_below(folder)
+    own = [file for file in found if file.parent == folder]
+    below = sorted({file.relative_to(folder).parts[0] for file in found if file.parent != folder})
+    if own or len(below) == 1 or all(map(_word_of, below)):
+        found = own or found
+    else:
+        raise ValueError(
+            f"{folder.name} holds data in several folders ({', '.join(below[:8])}): name one of them, or a pattern such"
+            f" as {below[0]}/*.parquet"
+        )
+    if not found:
+        raise ValueError(
+            f"{folder.name} is a folder without rows: it has no files of JSON lines, Parquet or Arrow, and datasets has"
+            f" not saved it"
+        )
+    return found
+
+
+def _rows_below(folder: Path) -> list[Path]:
+    """The files of rows in a folder and in those below it, but for hidden ones."""
+    endings = {file: file.suffix.lower() for file in sorted(folder.rglob("*")) if file.is_file()}
+    visible = [file for file in endings if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+    of_rows = [file for file in visible if endings[file] in ROWS]
+    return of_rows or [file for file in visible if endings[file] == ".json"]
+
+
+def _groups(files: Sequence[Path], root: Path) -> dict[str, list[Path]]:
+    """The files by the name of their split: their own without its numbers, or that of their folder below ``root``."""
+    groups: dict[str, list[Path]] = {}
+    for file in files:
+        name = _LAST_NUMBER.sub("", _part_of(file)[0])
+        folder = next((part for part in reversed(file.relative_to(root).parts[:-1]) if _word_of(part)), "")
+        groups.setdefault(folder if folder and not _word_of(name) else name or file.parent.name, []).append(file)
+    return groups
+
+
+def _word_of(name: str) -> str:
+    """Which split a name means: ``train``, ``eval``, ``test``; empty where it says none, or several."""
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    meant = [split for split, known in WORDS.items() if words & {*known}]
+    return meant[0] if len(meant) == 1 else ""
+
+
+def _chosen(source: Source, split: str, names: Sequence[str], where: str) -> tuple[str, bool]:
+    """Which of the names a split has in the data, and whether all of its rows are of it.
+
+    Where nothing is for evaluation, the rows of ``train`` are divided. Raises ``ValueError``.
+    """
+    if len(names) == 1 and not source.named:
+        return names[0], False
+    divided = "eval" not in source.split and not any(_word_of(name) == "eval" for name in names)
+    divided = divided or any(not isinstance(share, str) for share in source.split.values())
+    if divided and split in ("train", *source.shares):
+        return _called(source, "train", names, where), False
+    return _called(source, split, names, where), True
+
+
+def _called(source: Source, split: str, names: Sequence[str], where: str) -> str:
+    wanted = source.called(split, names.__contains__)
+    alike = [wanted] if wanted in names else [name for name in names if _word_of(name) == split]
+    if wanted not in names and (isinstance(source.split.get(split), str) or len(alike) != 1):
+        raise ValueError(
+            f"{where} has the splits {', '.join(names)}, and {'none' if not alike else 'not one alone'} is called"
+            f" {wanted!r}: say which is for what, as in split = {{{split} = {names[-1]!r}}} below [data]"
+        )
+    unknown = [name for name in names if not _word_of(name) and name not in source.split.values()]
+    if unknown and len(unknown) < len(names) and not source.named:
+        raise ValueError(
+            f"{where} has the splits {', '.join(names)}, and {unknown[0]!r} does not say what it is for: say which is"
+            f" for what, as in split = {{train = {unknown[0]!r}}} below [data], or name the files with a pattern"
+        )
+    return alike[0]
+
+
+def _complete(files: Sequence[Path], where: str) -> tuple[Path, ...]:
+    """The files, of one kind. Raises ``FileNotFoundError`` for a part that is missing, ``ValueError`` for mixtures."""
+    kinds = sorted({file.suffix.lower() for file in files})
+    if len(kinds) > 1:
+        raise ValueError(f"{where} has rows in {' and '.join(kinds)}: name those of one kind, with a pattern")
+    parts: dict[tuple[str, str], list[int]] = {}
+    for file in files:
+        if numbered := _NUMBERED.match(file.stem):
+            parts.setdefault(_part_of(file), []).append(int(numbered["number"]))
+    for (name, count), numbers in parts.items():
+        there, missing = {*numbers}, int(count) - len(numbers)
+        if len(there) < len(numbers) or missing < 0:
+            raise ValueError(f"{where} has two files that are the same part of {name}-…-of-{count}")
+        if missing:
+            first = next(number for number in range(int(count)) if number not in there)
+            raise FileNotFoundError(
+                f"{missing} of the {int(count)} parts in {files[0].parent} are missing, the first is"
+                f" {name}-{first:0{len(count)}}-of-{count}{files[0].suffix}"
+            )
+    return tuple(files)
