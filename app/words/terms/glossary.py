@@ -59,8 +59,7 @@ TERMS = (
     ),
     Term(
         "targets",
-        "the matrices that an adapter changes: all linear ones of attention and MLP; of a mixture of experts those of"
-        " attention alone. It is not a setting",
+        "the matrices that an adapter changes: all linear ones; of a mixture of experts those of attention alone",
         names=("target modules", "policy.targets"),
         source="LoRA Without Regret, 2025",
     ),

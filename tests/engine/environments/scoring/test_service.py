@@ -115,7 +115,7 @@ async def test_a_score_comes_from_another_process_that_is_kept(judged: World) ->
         ("judged", "raises", "error", "KeyError: 'lost'", "raise KeyError"),
         ("judged", "nan", "error", "the reward must be finite", "def score"),
         ("judged", "returns", "error", "judged itself must return nothing, not 1.0", "async def play"),
-        ("judged", "unsendable", "error", "its task must be a value that JSON can hold", "async def play"),
+        ("judged", "unsendable", "error", "JSON cannot carry its task there", "async def play"),
     ],
 )
 async def test_what_goes_wrong_has_no_reward(
