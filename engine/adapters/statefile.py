@@ -32,6 +32,7 @@ READ = (1, 2)
 PASSING = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space of this account's quota",
+    errno.EFBIG: "Free some space, or raise the limit on the size of files (`ulimit -f`)",
     errno.EROFS: "Mount the disk of the home for writing",
 }
 """Why a disk takes nothing at the moment, with what helps: the task waits for that."""

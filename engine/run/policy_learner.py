@@ -223,7 +223,7 @@ class PolicyLearner:
         self.step = version.number
         self._exposed.committed()
         self._serving = background.start(self._serve(version, before, shares, asked, background))
-        await self._watch_signal(tally, metrics["reward"], metrics["cut"])
+        await self._watch_signal(tally, metrics["reward"], metrics.get("cut", 0.0))
         self._watch.see(version.number, metrics)
         await self._looked()
         return version

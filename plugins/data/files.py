@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from glob import glob, has_magic
+from glob import glob, has_magic, iglob
 from pathlib import Path
 
 from .source import SPLIT, VALIDATION, Source
-from .tables import ARROW, PARQUET, saved_files, saved_splits
+from .tables import ARROW, PARQUET, is_saved, saved_files, saved_splits
 
 ROWS = (".jsonl", ".ndjson", *PARQUET, *ARROW)
 """Endings of files of rows. Those that end in ``.json`` count only where a folder has no others."""
@@ -50,28 +50,29 @@ def files_of_split(source: Source, split: str) -> SplitFiles:
     """
     path, whole = source.path, SPLIT in str(source.path)
     if whole:
-        path = _in_place(source, source.called(split, lambda name: bool(_named(_in_place(source, name)))))
+        path = _in_place(source, source.called(split, lambda name: _is_there(_in_place(source, name))))
     if path.is_dir() and (names := saved_splits(path)) is not None:
         if not names:
             return SplitFiles(path, tuple(saved_files(path)), whole)
-        name, own = _chosen(source, split, names, path.name)
+        name, own = _chosen(source, split, names, (), path.name)
         if not (path / name).is_dir():
             raise FileNotFoundError(f"there is no {path / name}, which {path.name}/dataset_dict.json names")
         return SplitFiles(path, tuple(saved_files(path / name)), whole or own, len(names) > 1)
     groups = _groups(_named(path), path if path.is_dir() else folder_of(source))
     if whole or len(groups) == 1 or not any(map(_word_of, groups)):
         return SplitFiles(path, _complete([file for group in groups.values() for file in group], path.name), whole)
-    name, own = _chosen(source, split, list(groups), path.name)
+    unnumbered = [name for name, files in groups.items() if not all(_NUMBERED.match(file.stem) for file in files)]
+    name, own = _chosen(source, split, list(groups), unnumbered, path.name)
     return SplitFiles(path, _complete(groups[name], path.name), own, True)
 
 
 def all_files(source: Source) -> list[Path]:
     """All files that ``files_of_split`` may look at, for whatever split."""
-    names = {source.called(split, lambda name: bool(_named(_in_place(source, name)))) for split in WORDS}
+    names = {source.called(split, lambda name: _is_there(_in_place(source, name))) for split in WORDS}
     paths = [_in_place(source, name) for name in sorted(names)] if SPLIT in str(source.path) else [source.path]
     found: set[Path] = set()
     for path in paths:
-        if path.is_dir() and saved_splits(path) is not None:
+        if is_saved(path):
             found |= {file for file in path.rglob("*") if file.is_file()}
         else:
             found |= {*(_rows_below(path) if path.is_dir() else _named(path))}
@@ -82,6 +83,10 @@ def folder_of(source: Source) -> Path:
     """The folder in which all files of a source lie."""
     fixed = (parent for parent in source.path.parents if SPLIT not in str(parent) and not has_magic(str(parent)))
     return next(fixed)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or any(True for _ in iglob(str(path), recursive=True))
 
 
 def _in_place(source: Source, name: str) -> Path:
@@ -154,11 +159,18 @@ def _word_of(name: str) -> str:
     return meant[0] if len(meant) == 1 else ""
 
 
-def _chosen(source: Source, split: str, names: Sequence[str], where: str) -> tuple[str, bool]:
+def _chosen(source: Source, split: str, names: Sequence[str], known: Sequence[str], where: str) -> tuple[str, bool]:
     """Which of the names a split has in the data, and whether all of its rows are of it.
 
-    Where nothing is for evaluation, the rows of ``train`` are divided. Raises ``ValueError``.
+    Where nothing is for evaluation, the rows of ``train`` are divided. ``known``: names that must say what they are
+    for; a hub's data may have further splits. Raises ``ValueError``.
     """
+    unknown = [name for name in known if not _word_of(name) and name not in source.split.values()]
+    if unknown and not source.named:
+        raise ValueError(
+            f"{where} has {', '.join(names)}, and {unknown[0]!r} does not say what it is for: say which is for what, as"
+            f" in split = {{train = {unknown[0]!r}}} below [data], or name the files with a pattern"
+        )
     if len(names) == 1 and not source.named:
         return names[0], False
     divided = "eval" not in source.split and not any(_word_of(name) == "eval" for name in names)
@@ -171,16 +183,12 @@ def _chosen(source: Source, split: str, names: Sequence[str], where: str) -> tup
 def _called(source: Source, split: str, names: Sequence[str], where: str) -> str:
     wanted = source.called(split, names.__contains__)
     alike = [wanted] if wanted in names else [name for name in names if _word_of(name) == split]
-    if wanted not in names and (isinstance(source.split.get(split), str) or len(alike) != 1):
+    if wanted not in alike and isinstance(source.split.get(split), str):  # somebody has named it
+        alike = []
+    if len(alike) != 1:
         raise ValueError(
-            f"{where} has the splits {', '.join(names)}, and {'none' if not alike else 'not one alone'} is called"
+            f"{where} has the splits {', '.join(names)}, and {'not one alone' if alike else 'none'} is called"
             f" {wanted!r}: say which is for what, as in split = {{{split} = {names[-1]!r}}} below [data]"
-        )
-    unknown = [name for name in names if not _word_of(name) and name not in source.split.values()]
-    if unknown and len(unknown) < len(names) and not source.named:
-        raise ValueError(
-            f"{where} has the splits {', '.join(names)}, and {unknown[0]!r} does not say what it is for: say which is"
-            f" for what, as in split = {{train = {unknown[0]!r}}} below [data], or name the files with a pattern"
         )
     return alike[0]
 

@@ -29,6 +29,11 @@ def is_table(file: Path) -> bool:
     return file.suffix.lower() in (*PARQUET, *ARROW)
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether ``datasets`` has saved something in a folder."""
+    return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
+
+
 def saved_splits(folder: Path) -> list[str] | None:
     """The splits that ``datasets`` has saved in a folder; none for a single data set, None where nothing was saved."""
     if (folder / "dataset_dict.json").is_file():
@@ -136,6 +141,8 @@ def saved_files(folder: Path) -> list[Path]:
     state = _json(folder / "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):
         raise ValueError(f"{folder.name} was saved with a selection of its rows: call flatten_indices() and save again")
+    if not state.get("_data_files"):
+        raise ValueError(f"{folder.name}/state.json names no files of rows")
     return [folder / Path(str(one["filename"])).name for one in state["_data_files"]]
 
 

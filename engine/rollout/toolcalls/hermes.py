@@ -10,6 +10,8 @@ from .call import read_call
 
 TAG = "<tool_call>"
 _END = "</tool_call>"
+MOST_BROKEN = 256
+"""Tags that begin no call after which the rest of a reply is text: each costs a look at what follows it."""
 _SPACE = re.compile(r"\s*")
 
 
@@ -20,8 +22,8 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     """
     calls: list[ToolCall] = []
     rest: list[str] = []
-    at = looked = 0
-    while (start := text.find(TAG, looked)) >= 0:
+    at = looked = broken = 0
+    while broken < MOST_BROKEN and (start := text.find(TAG, looked)) >= 0:
         looked = _behind_space(text, start + len(TAG))
         call, end = read_call(text, looked, bare=True)
         end = _behind_space(text, end)
@@ -29,6 +31,8 @@ def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
             calls.append(call)
             rest.append(text[at:start])
             at = looked = end + len(_END)
+        else:
+            broken += 1
     rest.append(text[at:])
     whole = "".join(rest)
     return (whole.strip() if calls else whole), tuple(calls)

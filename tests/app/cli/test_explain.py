@@ -14,7 +14,8 @@ def test_a_term_is_explained(marlaas: Commander) -> None:
     assert said.code == 0
     assert said.out.startswith("drift (metric of a step)\n  Mean difference of log-probabilities")
     assert (
-        "\n  healthy     At staleness 0 about the gap" in said.out and "\n  in JSON     drift; drift_mean" in said.out
+        "\n  healthy     Below 0.1, which is a weight of 0.9 to 1.1" in said.out
+        and "\n  in JSON     drift; drift_mean" in said.out
     )
     assert max(map(len, said.out.splitlines())) <= 100
 

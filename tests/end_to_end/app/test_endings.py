@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was(tmp_path: Path, early: bool) -> None:
+def test_sigterm_leaves_the_terminal_as_it_was(tmp_path: Path, early: bool) -> None:
     """``kill`` and a system that shuts down send SIGTERM; mouse reports and the alternate screen would stay."""
     with terminal(Home(tmp_path).create()) as screen:
         screen.until("opening") if early else screen.until("Three ways to begin")

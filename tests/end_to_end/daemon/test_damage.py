@@ -142,18 +142,18 @@ def test_without_sound_moments_the_optimizer_is_new(lab: Lab) -> None:
     assert len(void) == len(whole) and bare.name in last and "a new optimizer" in last
 
 
-def test_a_full_disk_pauses_the_task_and_loses_nothing(lab: Lab) -> None:
+def test_a_full_disk_is_waited_for_and_nothing_is_lost(lab: Lab) -> None:
     """The kernel refuses the trainer's files beyond a few bytes, as it does on a full disk."""
     task = lab.submit("full", steps=5_000, train=SLOW, eval={"prompts": 4, "every": 0})
     lab.until(task, 2)
     (trainer,) = lab.worker_pids("training")
     limit = resource.prlimit(trainer, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
     try:
-        reason = waits(lab, task, "paused")
+        reason = waits(lab, task, "blocked")
     finally:
         resource.prlimit(trainer, resource.RLIMIT_FSIZE, limit)
     assert "could not be written: File too large." in reason and "Free some space" in reason
-    goes_on(lab, task, lab.row(task).step)
+    lab.until(task, lab.row(task).step + 1)  # by itself
 
 
 def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None:

@@ -82,8 +82,8 @@ def test_what_only_pyarrow_reads_is_left_to_the_environment(tmp_path: Path) -> N
         ('path = "numbers.jsonl"\ncolumns = {question = "text"}', "line 1: a row is int, not a table"),
         ('path = "empty.jsonl"', r"empty\.jsonl has no rows"),
         ('path = "broken.jsonl"', r"broken\.jsonl, line 1: Expecting"),
-        ('path = "folder"', "has neither state.json nor dataset_dict.json"),
-        ('path = "saved"', r"saved has the splits train, dev, and none is called 'eval'"),
+        ('path = "folder"', "folder is a folder without rows"),
+        ('path = "saved/dev"', "dev/state.json names no files of rows"),
         ('path = "saved"\nsplit = {eval = "test"}', "none is called 'test': say which is for what"),
     ],
 )
@@ -96,7 +96,8 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path: Path, data: str, says: st
     (tmp_path / "folder").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "saved" / split).mkdir(parents=True)
-        (tmp_path / "saved" / split / "state.json").write_text("{}")
+        files = [{"filename": "rows.arrow"}] if split == "train" else []
+        (tmp_path / "saved" / split / "state.json").write_text(json.dumps({"_data_files": files}))
     (tmp_path / "saved/dataset_dict.json").write_text('{"splits": ["train", "dev"]}')
     with pytest.raises(ConfigError, match=says):
         check(tmp_path, data + "\n")

@@ -93,7 +93,7 @@ def test_a_good_call_is_found_whatever_stands_before_it(text: str, rest: str, fo
         '{"name": "f", "arguments": {}} {"name": "g", "arguments": {}}',
     ],
 )
-def test_arguments_under_another_key_are_no_call_without_arguments(body: str) -> None:
+def test_arguments_under_another_key_are_text(body: str) -> None:
     text = f"<tool_call>{body}</tool_call>"
     assert hermes.split_hermes(text, tools=True) == (text, ())
 

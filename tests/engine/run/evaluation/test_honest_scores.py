@@ -202,7 +202,7 @@ async def test_training_never_meets_what_is_held_out_of_ten_prompts(tmp_path: Pa
     for row in world.query('SELECT g.split, j.turns FROM trajectories j JOIN groups g ON g.id = j."group"'):
         asked[row["split"]].add(json.loads(row["turns"])[0]["text"])
     assert len(asked["eval"]) == 5 and asked["train"] and not asked["eval"] & asked["train"]
-    assert len(log(world)) == 1 and "of 10 different ones 5 are held out" in log(world)[0]
+    assert len(log(world)) == 1 and "5 of its 10 are measured, and kept out of training" in log(world)[0]
 
 
 async def test_pass_at_8_is_what_the_stored_replies_say(tmp_path: Path) -> None:
