@@ -59,7 +59,7 @@ def test_errors_sent_to_a_file_do_not_take_the_screen_with_them(home: Home, fill
     command = [sys.executable, "-P", "-c", ENTRY]
     process = subprocess.Popen(command, stdin=other, stdout=other, stderr=subprocess.PIPE, start_new_session=True)
     os.close(other)
-    read_until(terminal, b"two-digit")  # the plain list: Textual would draw into the file
+    read_until(terminal, b"two-digi")  # the plain list: Textual would draw into the file
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and b"\x1b" not in errors
     os.close(terminal)
