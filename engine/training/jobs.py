@@ -59,7 +59,7 @@ class Jobs:
         try:
             self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
-            return Refused(error.message, error.hint)
+            return Refused.of(error)
         try:
             for group in _groups(job):
                 check_group(group, self._vocabulary)

@@ -50,10 +50,17 @@ class Refused:
     hint: str = ""
     bad_input: bool = False
     """Whether its groups are at fault."""
+    kind: type[AdapterError] = AdapterError
+    """Of the error: from a full disk a task goes on by itself, from others it does not."""
+
+    @classmethod
+    def of(cls, error: AdapterError) -> Refused:
+        """Refused for this error."""
+        return cls(error.message, error.hint, kind=type(error))
 
     def error(self) -> ValueError:
         """What ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
-        return ValueError(self.reason) if self.bad_input else AdapterError(self.reason, self.hint)
+        return ValueError(self.reason) if self.bad_input else self.kind(self.reason, self.hint)
 
 
 @dataclass(frozen=True)

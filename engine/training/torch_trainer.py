@@ -276,7 +276,7 @@ class TorchTrainer:
         try:
             return replace(result, step=await self._finish(job.policy, job.path, made))
         except AdapterError as error:
-            return Refused(error.message, error.hint)
+            return Refused.of(error)
 
     def _accumulate(self, job: Job) -> tuple[GroupStats, _Made | None]:
         (result,) = self._jobs.run((job,))
@@ -292,7 +292,7 @@ class TorchTrainer:
                 try:
                     made = self._make(job.policy)
                 except AdapterError as error:
-                    result = Refused(error.message, error.hint)
+                    result = Refused.of(error)
             found.append((result, made))
         return found
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterError, AdapterUnreachable
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.losses.terms import TokenLoss, TokenView
@@ -165,6 +165,7 @@ class SharingContract:
         found = dict(zip(policies, await trainer.accumulate_together(tuple(jobs)), strict=True))
         refused = found.pop("sick")
         assert isinstance(refused, Refused), "its folder is not there"
+        assert isinstance(refused.error(), AdapterUnreachable), "its task waits, as where it trains alone"
         with pytest.raises(AdapterError):
             raise refused.error()
         steps = {policy: stats.step for policy, stats in found.items() if isinstance(stats, GroupStats)}
