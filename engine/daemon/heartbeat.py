@@ -65,7 +65,8 @@ class Heartbeat:
         """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
         while True:
             await asyncio.sleep(HEARTBEAT)
-            self._keep()
+            with contextlib.suppress(OSError):  # a full disk, a home that was moved: the next beat tries again
+                self._keep()
             with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(supervisor)
 

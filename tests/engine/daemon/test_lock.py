@@ -5,11 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
+from marlaas.engine.daemon.heartbeat import Heartbeat
 from marlaas.engine.daemon.lock import EngineLock, holder
+from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.errors import HomeLocked
+from marlaas.engine.fairness.ledger import Ledger
 
 
 def test_a_held_lock_names_its_holder(tmp_path: Path) -> None:
@@ -60,6 +65,22 @@ def test_a_lock_file_that_was_removed_comes_back(tmp_path: Path) -> None:
             EngineLock(path).acquire()
     lock.release()
     assert holder(path) is None
+
+
+async def test_a_home_that_is_away_for_a_time_ends_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moved, or on a full disk: the file cannot be put back now, and the next beat tries again."""
+    monkeypatch.setattr("marlaas.engine.daemon.heartbeat.HEARTBEAT", 0.0)
+    tries = iter(
+        [FileNotFoundError(2, "gone"), OSError(28, "No space left on device"), HomeLocked("Another serves it.")]
+    )
+
+    def keep() -> None:
+        raise next(tries)
+
+    heartbeat = Heartbeat(cast(Any, None), Ledger(), OutcomeCounts(), lambda: None, keep=keep)
+    monkeypatch.setattr(heartbeat, "_beat", AsyncMock())
+    with pytest.raises(HomeLocked):
+        await heartbeat.run(cast(Any, None))
 
 
 def test_of_two_engines_the_one_without_the_file_ends(tmp_path: Path) -> None:
