@@ -1,9 +1,7 @@
 """Which held-out scores of tasks are compared by prompt, and why others are not.
 
 Of a training task it is the last score of its newest series, or the best; of an evaluation that of each version. The
-best of many scores on the same prompts is too high, and so is its difference to another task's: the best of 31 scores
-of a policy that never changed was 0.09 higher than a single one, and one in four intervals left 0 out where one in
-twenty should.
+best of many scores on the same prompts is too high, and so is its difference to another task's.
 """
 
 from __future__ import annotations
