@@ -86,7 +86,7 @@ Below are the latest requests of the key under the cursor. All are in api.log: 7
     @property
     def _alive(self) -> bool:
         snapshot = self.marlaas.snapshot
-        return liveness(snapshot.engine, snapshot.now).word in ("alive", "silent")
+        return liveness(snapshot.engine, snapshot.now).serves
 
     @property
     def _state(self) -> ApiRow:

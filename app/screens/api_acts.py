@@ -24,7 +24,7 @@ _CLOSE = "Close the API? {what} Keys stay, and tasks go on."
 
 def why_no_switch(app: Application) -> str:
     """Why the API can be neither opened nor closed; empty where it can."""
-    serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
+    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, and the API is a part of it: S starts one."
 
 

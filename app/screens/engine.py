@@ -101,15 +101,10 @@ Tab goes through the panes, z shows one alone."""
         """Whether an engine serves."""
         return liveness(self.marlaas.snapshot.engine, self.marlaas.snapshot.now)
 
-    @property
-    def _serves(self) -> bool:
-        """Whether the engine's process lives, even if it does not respond."""
-        return self.alive.word in ("alive", "silent")
-
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Show all panes; each table is as wide as its pane."""
         alive, width = self.alive, self.app.size.width - 4
-        serves = self._serves
+        serves = self.alive.serves
         self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
         if not isinstance(answer, EngineAnswer):
             return
@@ -139,7 +134,7 @@ Tab goes through the panes, z shows one alone."""
     @property
     def first_keys(self) -> tuple[str, ...]:
         """What one can do with an engine that runs: starting one comes behind."""
-        return ("drain", "stop", "yield_machine") if self._serves else ()
+        return ("drain", "stop", "yield_machine") if self.alive.serves else ()
 
     def why_not(self, action: str) -> str:
         """Why an engine cannot be started or stopped."""
@@ -149,8 +144,8 @@ Tab goes through the panes, z shows one alone."""
         if reason := self.marlaas.may_act():
             return reason
         if name == "start":
-            return "An engine serves this home already." if self._serves else ""
-        if not self._serves:
+            return "An engine serves this home already." if self.alive.serves else ""
+        if not self.alive.serves:
             return "No engine runs: S starts one."
         if name == "take_back":
             return why_no_end(self.marlaas)

@@ -57,7 +57,7 @@ def take_back(app: Application) -> None:
 
 def why_not(app: Application) -> str:
     """Why no engine can be told; empty where one can."""
-    serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
+    serves = liveness(app.snapshot.engine, app.snapshot.now).serves
     return "" if serves else "No engine runs, so none holds the machine."
 
 

@@ -105,13 +105,18 @@ class Liveness:
     """Whether an engine serves the home, in a word and in a sentence."""
 
     word: str
-    """alive, silent, down or never"""
+    """alive, silent, down, stopped or never; stopped: it was asked to end, and did"""
     text: str
 
     @property
     def alive(self) -> bool:
         """Whether commands will be carried out soon."""
         return self.word == "alive"
+
+    @property
+    def serves(self) -> bool:
+        """Whether its process lives, even if it does not respond."""
+        return self.word in ("alive", "silent")
 
 
 def process_exists(pid: int) -> bool:
@@ -130,8 +135,10 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
     if engine is None:
         return Liveness("never", "never started")
     since = ago(engine.heartbeat, now)
-    if engine.state == "stopped" or not exists(engine.pid):
-        return Liveness("down", f"stopped {since}" if engine.state == "stopped" else f"down, last heard {since}")
+    if engine.state == "stopped":
+        return Liveness("stopped", f"stopped {since}")
+    if not exists(engine.pid):
+        return Liveness("down", f"down, last heard {since}")
     if now - engine.heartbeat > FRESH_SECONDS:
         return Liveness("silent", f"silent {since.removesuffix(' ago')}")
     yielding = yielding_of(engine)

@@ -25,6 +25,7 @@ from .conformance.background import (
 from .conformance.check import (
     Scope as Scope,
     check as check,
+    try_out as try_out,
 )
 from .conformance.finding import (
     Finding as Finding,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
 
 from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
-from ..spec import tenant_change
+from ..spec import parse, tenant_change
 from ..store import API_SWITCHES, NODE_COMMANDS, YIELDS, Command, Reason, ReasonCode, Store
 from ..submission import next_state
 from .deletion import delete_versions
@@ -66,6 +68,8 @@ class Commands:
                 unname(self._store, command.arguments.get("tenant"), command.arguments.get("name"))
             elif command.kind == "extend" and command.task is not None:
                 await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
+            elif command.kind == "priority" and command.task is not None:
+                await self._prioritise(command.task, command.arguments.get("priority"))
             elif command.kind == "rollback" and command.task is not None:
                 await roll_back(self._store, command.task, *_version(command))
             elif command.task is not None:
@@ -97,6 +101,21 @@ class Commands:
         state = next_state(kind, tasks.state(task))
         tasks.set_state(task, state, PAUSED if kind == "pause" else Reason(), fresh=True)
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
+
+    async def _prioritise(self, task: int, priority: Any) -> None:
+        """Give a task another priority; one that runs goes on from its last commit. Raises ``ConfigError``."""
+        tasks = self._store.tasks
+        spec, before = tasks.spec(task), tasks.state(task)
+        next_state("priority", before)
+        parse(replace(spec, queue=replace(spec.queue, priority=priority)).to_json(), f"task {task}")
+        if priority == spec.queue.priority:
+            return
+        await self._end_run(task)
+        state = next_state("priority", tasks.state(task))
+        tasks.set_priority(task, priority)
+        if state != before:
+            tasks.set_state(task, state)
+        self._store.telemetry.event("task", f"The task has priority {priority}; it is {state}.", task)
 
     def _set_tenant(self, command: Command) -> None:
         name, changes = tenant_change(command.arguments)

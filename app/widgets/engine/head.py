@@ -15,6 +15,7 @@ _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "
 _HINTS = {
     "never": "S starts an engine in the background, and so does `marlaas engine start`.",
     "down": "S starts an engine.",
+    "stopped": "S starts an engine.",
     "silent": "Its process runs but does not answer: logs/engine.log (7, then ]) may tell why.",
 }
 
@@ -24,7 +25,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
     yielding = yielding_of(engine) if alive.alive else None
     yields = yielding is not None and yielding.holds
-    facts, serves = "", alive.word in ("alive", "silent")
+    facts, serves = "", alive.serves
     if engine is not None:
         known = [
             f"{'· running for' if yields else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
@@ -37,7 +38,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     second = note or _HINTS.get(alive.word, "")
     if yielding is not None and not note:
         second = yielding_effect(yielding)
-    if alive.word == "down" and unfinished:
+    if alive.word in ("down", "stopped") and unfinished:
         second += " Tasks wait for one; they go on from their last step."
     state = line(engine.state, 12) if engine is not None and alive.alive and not yields else alive.text
     joint = " · " if facts and not serves else " "

@@ -39,9 +39,13 @@ from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
 from .pace import Pace
-from .replies import EMPTY
-from .subject import Subject
+from .plays import play
+from .replies import EMPTY, JUNK
+from .subject import Subject, limit_of
 from .subject_process import SubjectProcess
+
+FEW = 3
+"""Odd replies of a second's look."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,15 @@ async def check(
         return [*broken, Finding("config", "error", error.message)]
     except EnvironmentFailure as error:  # for one of several in a file, the same once more
         return broken or [Finding("load", "error", error.message)]
+
+
+async def try_out(lease: Lease) -> list[Finding]:
+    """What goes wrong whatever a model says, after a few odd replies to one instance: a second's look, before a task
+    that plays the environment is queued. Raises ``BrokenPlugin`` where a process cannot be started."""
+    async with SubjectProcess(lease) as subject:
+        await subject.renew()
+        played = [await play(subject, 0, reply, Pace(limit_of(subject))) for reply in JUNK[:FEW]]
+    return [one for one in junk.judge(played, subject.name) if one.level != "note"]
 
 
 def _unserved(info: EnvironmentInfo, failure: Failure) -> str:

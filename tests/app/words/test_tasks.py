@@ -30,7 +30,7 @@ from ..rows import task
         ("running", 41.0, True, "silent", "silent 41 s"),
         ("running", 41.0, False, "down", "down, last heard 41 s ago"),
         ("running", 1.0, False, "down", "down, last heard 1 s ago"),
-        ("stopped", 7260.0, True, "down", "stopped 2 h 01 min ago"),
+        ("stopped", 7260.0, True, "stopped", "stopped 2 h 01 min ago"),
     ],
 )
 def test_liveness(state: str, age: float, exists: bool, word: str, text: str) -> None:
