@@ -307,6 +307,11 @@ A click on a column's head sorts."""
 
         write_environment(self.marlaas, "a adds a task that uses it.")
 
+    def on_screen_resume(self) -> None:
+        """An environment may have been written meanwhile."""
+        if self.is_mounted:
+            self.query_one(Guide).renew()
+
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
         """Filter with every letter; while the filter makes no sense yet, the list stays."""
         bar = self.query_one(FilterBar)
