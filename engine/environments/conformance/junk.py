@@ -68,8 +68,13 @@ def _always(played: Sequence[Played], name: str) -> Finding | None:
         return Finding(CHECK, "error", text)
     if COMPARED in failures[0].message:
         return Finding(CHECK, "error", text)
-    if any(one.score is None for one in played):
+    if any(one.outcome is not None and one.outcome.status in ("timeout", "skip") for one in played):
         return None
+    if any(one.score is None for one in played):
+        text += (
+            " If a right reply fails there, too, the environment is wrong; give a bad one a reward, or raise Invalid."
+        )
+        return Finding(CHECK, "error", text)
     return Finding(CHECK, "warning", f"{text} `on_error` pays all of them alike: try whether a right reply earns more.")
 
 

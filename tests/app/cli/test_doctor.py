@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from marlaas.app.home.doctor import machine
+from marlaas.app.words import tasks
 from marlaas.engine.devices import inventory
 from marlaas.engine.devices.libraries import set_up
 from marlaas.engine.devices.libraries.set_up import LlamaBuild
@@ -115,7 +116,10 @@ def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypat
     assert said.code == 2 and "✗ base" in said.out
 
 
-def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], home: Home) -> None:
+def test_engines_and_broken_databases(
+    marlaas: Commander, probed: list[Any], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "process_exists", lambda pid, heard: True)
     Filling(home.database, time.time()).engine(age=100)
     assert "! engine     silent 1 min 40 s" in marlaas("doctor").out
     for path in home.root.glob("marlaas.db*"):

@@ -32,13 +32,23 @@ async def test_an_environment_that_bears_all() -> None:
 
 async def test_many_replies_with_one_failure_are_one_finding() -> None:
     async def play(ep: Episode) -> float:
-        assert (await ep.ask("x")).text == "right", "not right"
+        assert (await ep.ask("x")).text in ("right", "A"), "not right"
         return 1.0
 
     finding = only(await found(play))
     assert finding.message.startswith(
-        f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 3} others, it fails: env.py:3:"
+        f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 4} others, it fails: env.py:3:"
     )
+
+
+async def test_what_no_reply_survives_may_be_the_graders_fault() -> None:
+    async def play(ep: Episode) -> float:
+        await ep.ask("x")
+        return {"gold": 1.0}["god"]
+
+    finding = only(await found(play))
+    assert finding.level == "error" and f"fails for each of the {len(JUNK)} replies that were tried:" in finding.message
+    assert "KeyError: 'god'. If a right reply fails there, too, the environment is wrong" in finding.message
 
 
 ALARM = Failure("ValueError: signal only works in main thread of the main interpreter", "env.py", 4)
