@@ -56,7 +56,7 @@ class QueueScreen(TasksView):
 what its model wrote last. Enter opens a task, or unfolds a sweep; v hides the lower part, or shows it again.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them. P sets a task's priority, w its tenant's weight.
-Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their charts over each other, as on a sweep's line.
+Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their charts over each other, as for a sweep.
 / filters: state:running tenant:bio reward>0.5 sums.
 A click on a column's head sorts."""
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -53,11 +53,8 @@ async def test_another_priority_is_kept_or_the_outcome_says_why_not(tmp_path: Pa
         command(world.home.database, "priority", world.task, priority=priority)
         assert sentence in await outcome(world) and tasks.state(world.task) == state
         (row,) = world.query("SELECT priority FROM tasks")
-        assert (
-            row["priority"]
-            == tasks.spec(world.task).queue.priority
-            == (5 if state == "queued" and not sentence else -2)
-        )
+        kept = tasks.spec(world.task).queue.priority
+        assert row["priority"] == kept == (-2 if sentence else priority)
 
 
 async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
