@@ -11,6 +11,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from marlaas.plugins.durable import tree_to_disk
+
 from ..base import BaseModel, base_bytes, brought_names, load_base, names_like, write_adapter, write_base
 from ..errors import AdapterError, BaseModelError
 from .peft_folder import write_peft_folder
@@ -52,6 +54,7 @@ def export_adapter(
         partial.mkdir(parents=True)
         exported = Exported(out_dir.absolute(), base.path.resolve(), state.header.rank, question=question)
         files = _write(partial, exported, state, base, gguf, task, base_gguf)
+        tree_to_disk(partial)
         os.rename(partial, out_dir)
     except OSError as error:
         raise AdapterError(f"the folder could not be written: {error.strerror}.", where=str(out_dir)) from error

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from marlaas.plugins.durable import to_disk
+
 from ..errors import AdapterDamaged, AdapterError, AdapterUnreachable
 from ..faults import Point, reach
 from .tensor_file import Array, Contents, damaged, pieces, read_arrays, read_contents
@@ -199,7 +201,7 @@ def _place(
         reach(written)
         os.replace(partial, path)
         if sync:
-            sync_names(path.parent, *([path.parent.parent] if new else []))
+            to_disk(path.parent, *([path.parent.parent] if new else []))
         reach(named)
     except OSError as error:
         with suppress(OSError):
@@ -237,22 +239,6 @@ def _seal(header: str, arrays: Mapping[str, Array]) -> str:
     digest = hashlib.sha256(header.encode())
     _digest(digest, arrays)
     return digest.hexdigest()
-
-
-def sync_names(*folders: Path) -> None:
-    """Flush the entries of folders to the disk: a new file name does not survive a power cut by itself.
-
-    Raises ``OSError``.
-    """
-    for folder in folders:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do so for folders
-                raise
-        finally:
-            os.close(descriptor)
 
 
 def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:

@@ -12,7 +12,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -109,7 +109,7 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
 
     A key that is wrong has its default then, or a stand-in.
     """
-    hints = _hints(cls)
+    hints = _hints(typing.cast(Hashable, cls))
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     meant = set()
     for key in table:
@@ -136,7 +136,7 @@ def shaped(cls: type[T], table: dict[str, Any], faults: list[Fault], prefix: str
 
 
 @functools.cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     """The types of a class's fields: to find them out takes most of the time of a task file's check."""
     return typing.get_type_hints(cls)
 

@@ -20,6 +20,7 @@ from typing import IO
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.home import Home, PrivateFolder
 from marlaas.engine.store import check_copy
+from marlaas.plugins.durable import to_disk, tree_to_disk
 
 from ...words.format import size
 from .archive import (
@@ -170,13 +171,10 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: En
 def _put(new: Path, root: Path) -> None:
     """Move the folder to the home's place in one moment; an empty folder there is replaced."""
     try:
+        tree_to_disk(new)
         os.rename(new, root)
     except OSError as error:
         raise BackupError(
             f"The home cannot be put at {root}: {error.strerror}.", "Give a --home that is not there yet."
         ) from error
-    folder = os.open(root.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    to_disk(root.parent)

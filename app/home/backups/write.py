@@ -24,6 +24,7 @@ from typing import BinaryIO
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.home import Home, PrivateFolder
 from marlaas.engine.store import Held
+from marlaas.plugins.durable import to_disk
 
 from ...words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
@@ -270,19 +271,11 @@ def _add_contents(tar: tarfile.TarFile, contents: Contents) -> None:
 
 def _put(written: Path, file: Path, force: bool) -> None:
     """Give the complete file its name, after its content has reached the disk."""
-    _sync(written)
+    to_disk(written)
     if file.exists() and not force:
         raise BackupError("exists by now.", "Choose another name, or replace it with --force.", where=str(file))
     os.replace(written, file)
-    _sync(file.parent)
-
-
-def _sync(path: Path) -> None:
-    place = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(place)
-    finally:
-        os.close(place)
+    to_disk(file.parent)
 
 
 class _Progress:

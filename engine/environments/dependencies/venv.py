@@ -71,7 +71,8 @@ class Venv:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self) -> None:
-        """The build has come to its end."""
+        """The build has come to its end; a power cut leaves no half one that is called complete."""
+        os.sync()
         _write(self._complete, self.dependencies)
 
     def stamp(self) -> Stamp:

@@ -16,6 +16,8 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from marlaas.plugins.durable import tree_to_disk
+
 from .code import code_of
 
 API_VERSION = 1
@@ -162,19 +164,29 @@ class Source:
     def write(self, snapshots: Path) -> Path:
         """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
-        if folder.is_dir():
+        if self._lies_in(folder):
             os.utime(folder)  # it is used again, so it does not count as old
             return folder / self.entry
         snapshots.mkdir(parents=True, exist_ok=True)
+        if folder.is_dir():  # a power cut, or a person, took some of it
+            shutil.rmtree(folder)
         unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=snapshots))
         try:
             self._fill(unfinished)
+            tree_to_disk(unfinished)
             unfinished.rename(folder)
         except OSError:
             shutil.rmtree(unfinished, ignore_errors=True)
             if not folder.is_dir():  # else another engine's snapshot of the same content came first
                 raise
         return folder / self.entry
+
+    def _lies_in(self, folder: Path) -> bool:
+        """Whether all of the content is there."""
+        try:
+            return all((folder / path).read_bytes() == content for path, content in self.files)
+        except OSError:
+            return False
 
     def _fill(self, folder: Path) -> None:
         for path, content in self.files:
