@@ -106,11 +106,12 @@ def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
 
 def _results(task: Compared) -> list[tuple[str, str]]:
     from ...words.metrics import value_text
+    from ...words.tasks import short_name
 
     row = task.row
     return [
         ("tenant", line(row.tenant, CELLS)),
-        ("name", line(row.name, CELLS)),
+        ("name", short_name(row, CELLS)),
         ("environment", line(row.environment, CELLS)),
         ("series", line(task.measured_on, 12) or "-"),
         ("state", line(row.state)),
