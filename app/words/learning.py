@@ -251,8 +251,8 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     EXPLODING_LENGTH: (
         _exploding_length,
-        'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, use'
-        " the loss dr_grpo, and look whether the environment pays for length.",
+        'Where long replies are right, raise `max_tokens`. Else set `overlong = "penalty"` with `overlong_buffer`, or'
+        " the loss dr_grpo if it has another, and look whether the environment pays for length.",
     ),
     LARGE_STEPS: (
         _large_steps,
@@ -269,7 +269,8 @@ _WORDS: dict[str, tuple[Callable[[Figures], str], str]] = {
     ),
     CUT_REPLIES: (
         _cut_replies,
-        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling], or with "auto" for'
-        " both. A base that thinks needs room for its thoughts, or `thinking = false`.",
+        'Begin a new task with a larger `max_tokens` (and `max_episode_tokens`) under [sampling]. "auto" chooses'
+        " them by the first replies, and later ones may be longer. A base that thinks needs room for its thoughts, or"
+        " `thinking = false`.",
     ),
 }
