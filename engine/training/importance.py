@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from .inputs import TrainGroup
-from .losses.ratios import LOG_RATIO_LIMIT
+from .losses import LOG_RATIO_LIMIT
 from .protocol import LogWeights
 from .tokens import Lesson
 

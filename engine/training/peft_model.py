@@ -26,7 +26,7 @@ from ..base import PASS_BYTES, Budget, load_base
 from ..devices import Precision
 from ..errors import BaseModelError
 from .inputs import TrainGroup, TrainSequence
-from .losses.logprobs import token_logprobs
+from .losses import token_logprobs
 from .memory.layout import Layout
 from .memory.policy_memory import PolicyMemory
 from .model import Criterion, Groups

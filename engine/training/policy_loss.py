@@ -13,9 +13,7 @@ from torch import Tensor
 
 from ..spec import published
 from .inputs import PolicyConfig
-from .losses.catalogue import LOSSES
-from .losses.divergence import kl_to_base
-from .losses.terms import TokenView
+from .losses import LOSSES, TokenView, kl_to_base
 from .model import Slopes
 from .tokens import TrainedTokens
 
