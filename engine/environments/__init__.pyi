@@ -15,14 +15,12 @@ from .blind import (
     BlindEpisode as BlindEpisode,
     play_blind as play_blind,
 )
-from .conformance.background import (
+from .conformance.check import (
     CROWD as CROWD,
     PROMPTS as PROMPTS,
     REST as REST,
     SECONDS as SECONDS,
     Background as Background,
-)
-from .conformance.check import (
     Scope as Scope,
     check as check,
     try_out as try_out,
@@ -33,7 +31,7 @@ from .conformance.finding import (
     bounded as bounded,
     count as count,
 )
-from .conformance.lengths import (
+from .conformance.prompts import (
     Ruler as Ruler,
 )
 from .dependencies.building import (

@@ -44,7 +44,7 @@ def test_liveness(monkeypatch: pytest.MonkeyPatch, state: str, age: float, exist
     assert (found.word, found.text) == (word, text)
 
 
-def test_another_process_with_the_number_of_a_silent_engine_is_none() -> None:
+def test_a_number_that_another_process_has_is_no_silent_engine() -> None:
     """As after a reboot: the number is taken by what began after the engine was last heard."""
     began = psutil.Process().create_time()
     for heard, word in ((began - 3600, "down"), (began + 1, "silent")):

@@ -17,7 +17,7 @@ from marlaas.engine.fleet.task_trainer import TaskTrainer
 from marlaas.engine.fleet.trainer import Call, SharedTrainer
 from marlaas.engine.fleet.trainer_pool import TrainerPool
 from marlaas.engine.training.inputs import PolicyConfig, TrainGroup
-from marlaas.engine.training.memory.training_state import MovedState
+from marlaas.engine.training.memory.policy_memory import MovedState
 from marlaas.engine.training.protocol import GroupStats, Probe, StepResult, Trainer
 
 from .test_trainer import group, stats, tokens_of

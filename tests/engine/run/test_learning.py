@@ -25,9 +25,9 @@ from marlaas.engine.run.serving.exposed import ExposedTime
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.training.advantages import teaches
 from marlaas.engine.training.inputs import TrainGroup
 from marlaas.engine.training.protocol import GroupStats, Probe
-from marlaas.engine.training.signal import teaches
 from marlaas.plugins.messages import Answer
 
 from ...examples import examples

@@ -6,12 +6,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.base import HeadShape, tiled
-from marlaas.engine.training.decoder.attention import Attention, AttentionPlan
+from marlaas.engine.training.decoder.attention import Attention, AttentionPlan, FusedAttention, TiledAttention
 from marlaas.engine.training.decoder.compute import compute_on
-from marlaas.engine.training.decoder.fused_attention import FusedAttention
-from marlaas.engine.training.decoder.packing import families, pack
-from marlaas.engine.training.decoder.places import Places
-from marlaas.engine.training.decoder.tiled_attention import TiledAttention
+from marlaas.engine.training.decoder.packing import Places, families, pack
 from marlaas.engine.training.inputs import TrainGroup
 
 from ....examples import examples
