@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 
 from ..errors import StoreError
-from ..gateway.limits import Limits, encode
+from ..gateway.requests import Limits, encode
 from ..home import ApiSettings, Home
 from ..racing import until_first
 from ..store import Store
-from .callers import Callers, Serves
+from .callers import Callers, Serves, Tallies
 from .endpoints import OpenEndpoints
 from .gateways import Gateways
 from .link import Desk, Figures, Log
 from .switch import Switch
-from .tallies import Tallies
 
 MEGABYTE = 1 << 20
 

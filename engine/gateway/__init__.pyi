@@ -1,5 +1,4 @@
 from . import (
-    limits as limits,
     wire as wire,
 )
 from .answerer import (

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from .limits import Limits, decode
+from .requests import Limits, decode
 
 PR_SET_PDEATHSIG = 1
 

@@ -17,7 +17,7 @@ TERMS = (
         healthy="rollout or training near 100 % while tasks run",
         otherwise="where both are low, environments are slow, or too few tasks run at the same time: look at waiting",
         formula="busy time ÷ wall time",
-        source="engine/store/queries/statistics.py",
+        source="engine/store/queries/machine.py",
         important=True,
     ),
     Term(
@@ -110,7 +110,7 @@ TERMS = (
         unit="count",
         healthy="less than `groups_per_step`",
         otherwise="where it is more, the trainer is what the task waits for",
-        source="engine/store/queries/statistics.py",
+        source="engine/store/queries/machine.py",
     ),
     Term(
         "tokens used",
@@ -140,6 +140,6 @@ TERMS = (
         unit="seconds",
         healthy="a few times the median",
         otherwise="where it is far above the median, single episodes hold groups up: set `redundant` under [train]",
-        source="engine/store/queries/environment_use.py",
+        source="engine/store/queries/machine.py",
     ),
 )

@@ -15,7 +15,7 @@ from marlaas.app.form.sources import Sources
 from marlaas.app.form.texts import beyond, joined, table_of, texts_of
 from marlaas.app.form.words import beyond_fields
 from marlaas.app.lists.version_lines import Choice, lines, text
-from marlaas.engine.store.queries.kept import KeptVersion
+from marlaas.engine.store.queries.versions import KeptVersion
 from marlaas.engine.store.rows import EnvironmentRow, VersionRow
 
 from ..filling import HOSTILE

@@ -21,7 +21,7 @@ from marlaas.app.rollouts.marks import age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.episodes.rows import GroupSummary, MemberSummary, StepSummary
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary, StepSummary
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts

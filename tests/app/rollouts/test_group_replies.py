@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from marlaas.app.rollouts.group_replies import MOST, group_replies
-from marlaas.engine.store.queries.episodes.rows import GroupSummary, MemberSummary
+from marlaas.engine.store.queries.episodes import GroupSummary, MemberSummary
 
 from ...test_hostile_text import TEXTS, harmless
 from .conversing import conversation

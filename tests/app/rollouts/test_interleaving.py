@@ -11,7 +11,7 @@ from marlaas.app.rollouts.interleaving import in_order
 from marlaas.app.rollouts.reading import episode_blocks
 from marlaas.app.rollouts.records import episode_text, json_line
 from marlaas.app.rollouts.shading import LOGPROB, TURNS, Shading, shading_of
-from marlaas.engine.store.queries.episodes.rows import Paid, StoredConversation, StoredTrajectory, Tokens
+from marlaas.engine.store.queries.episodes import Paid, StoredConversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 from ..filling import HOSTILE

@@ -15,7 +15,7 @@ from marlaas.engine.replay.verdicts import summarise
 from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.queries.episodes.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
+from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.store.rows import Turn
 from marlaas.plugins.messages import Ask, Reply
 

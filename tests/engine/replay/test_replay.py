@@ -20,7 +20,7 @@ from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, parse
-from marlaas.engine.store.queries.episodes.recorded import Recordings
+from marlaas.engine.store.queries.episodes import Recordings
 from marlaas.engine.trajectories import Split
 
 from ..run.test_learning import SPEC

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from marlaas.app.widgets.engine.nodes import nodes
-from marlaas.engine.store.queries.nodes import NodeRow
+from marlaas.engine.store.queries.machine import NodeRow
 
 ADA = NodeRow(
     *("a1", "ada", "10.0.0.5", True, True, False, "", 16, 10**10),

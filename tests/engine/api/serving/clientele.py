@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.api.serving.clients import Serving
-from marlaas.engine.api.serving.names import reference
+from marlaas.engine.api.serving.versions import reference
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line

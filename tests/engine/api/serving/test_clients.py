@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from marlaas.engine.api.serving.names import reference
-from marlaas.engine.api.serving.rates import Rates
+from marlaas.engine.api.serving.requests import Rates
+from marlaas.engine.api.serving.versions import reference
 from marlaas.engine.errors import WorkerDied
 from marlaas.engine.fairness.ledger import ROLLOUT
 from marlaas.engine.fleet.bare import write_bare

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.api.serving.messages import calls, forced, messages, tools
-from marlaas.engine.api.serving.wishes import manner
+from marlaas.engine.api.serving.requests import calls, forced, manner, messages, tools
 from marlaas.engine.gateway.answerer import Refusal
 from marlaas.engine.gateway.wire import Message, ToolCall, Wishes
 from marlaas.engine.rollout.truncation import WHOLE, Truncation

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.files import snapshots
-from marlaas.engine.environments.files.snapshots import SPARE, Kept, Snapshots
-from marlaas.engine.environments.files.source import Source
+from marlaas.engine.environments.files import source as snapshots
+from marlaas.engine.environments.files.source import SPARE, Kept, Snapshots, Source
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.run.trial.speeds import read_speed, speed_key, speed_of, write_speed
 from marlaas.engine.run.trial.step import TASK, Trial
-from marlaas.engine.submission.rough import BaseSpeed
+from marlaas.engine.submission.estimate import BaseSpeed
 
 KEY = speed_key("abc", "torch", 2)
 
