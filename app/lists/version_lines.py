@@ -15,7 +15,7 @@ from marlaas.engine.store import KeptVersion, VersionRow
 
 from ..home.references import reference
 from ..words.format import line, pad, size
-from ..words.scores.held_out import with_error
+from ..words.scores import with_error
 
 SORTS = ("task", "score", "size", "age")
 """The orders that s goes through: newest tasks and versions, best scores, largest files, oldest files first."""

@@ -19,18 +19,13 @@ from marlaas.engine.submission import TRANSITIONS
 from ..chart.plot import MOST_CURVES
 from ..context.snapshot import Snapshot
 from ..lists.filters import parse
-from ..lists.learners import Learner, learner, learners
-from ..lists.queue_columns import Course
-from ..lists.queue_lines import Arrangement, QueueLine, arrange
-from ..lists.queue_room import lower_part
-from ..questions.preview import PreviewAnswer, PreviewQuestion
+from ..lists.queue_lines import Arrangement, Course, Learner, QueueLine, arrange, learner, learners, lower_part
+from ..questions.views import PreviewAnswer, PreviewQuestion
 from ..reading.opening import reading
 from ..widgets.filter_bar import FilterBar
 from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable
-from ..widgets.queue.group_line import GroupLine
-from ..widgets.queue.preview import Preview
-from ..widgets.queue.table import QueueTable
+from ..widgets.queue_table import GroupLine, Preview, QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.format import line
 from ..words.policies import kind
@@ -237,7 +232,7 @@ A click on a column's head sorts."""
 
     def action_set_priority(self) -> None:
         """Ask for another priority."""
-        from .dialogs.ask import Ask
+        from .dialogs.questions import Ask
 
         tasks = [task for task in self.targets if task.state in TRANSITIONS["priority"]]
         named = tasks_named([task.id for task in tasks])
@@ -257,7 +252,7 @@ A click on a column's head sorts."""
 
     def action_set_weight(self) -> None:
         """Ask for another weight of the tenant."""
-        from .dialogs.ask import Ask
+        from .dialogs.questions import Ask
 
         tenant = self.targets[0].tenant
         try:

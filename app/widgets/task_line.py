@@ -13,7 +13,7 @@ from ..words.learning import state_text
 from ..words.lost import lost_words
 from ..words.metrics import value_text
 from ..words.pace import is_rough, left_text, seconds_left
-from ..words.scores.held_out import held_out
+from ..words.scores import held_out
 from ..words.tasks import remedy, shown_reason
 
 _REASON_LINES = 3

@@ -21,7 +21,7 @@ from marlaas.app.audit import history
 from marlaas.app.audit.audit import audit
 from marlaas.app.audit.record import opened
 from marlaas.app.audit.report import Report
-from marlaas.app.audit.states import State, read
+from marlaas.app.audit.updates import State, read
 from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
 from marlaas.engine.errors import AdapterError

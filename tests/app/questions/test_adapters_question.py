@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from marlaas.app.questions.adapters import AdaptersQuestion
+from marlaas.app.questions.views import AdaptersQuestion
 from marlaas.app.reading.opening import opened
 from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.engine.home.paths import Home

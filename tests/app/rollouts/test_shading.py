@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.rollouts.shading import (
+from marlaas.app.rollouts.reading import (
     ADVANTAGE,
     ADVANTAGES,
     GIVEN,

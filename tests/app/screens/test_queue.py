@@ -8,14 +8,11 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.app.questions.preview import PreviewQuestion
+from marlaas.app.questions.views import PreviewQuestion
 from marlaas.app.screens import queue, view
 from marlaas.app.widgets.filter_bar import FilterBar
-from marlaas.app.widgets.queue.newest_rollout import NewestRollout
-from marlaas.app.widgets.queue.preview import Preview
-from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.app.widgets.task.metric_chart import MetricChart
-from marlaas.app.widgets.task.small_multiples import SmallMultiples
+from marlaas.app.widgets.queue_table import NewestRollout, Preview, QueueTable
+from marlaas.app.widgets.task_charts import MetricChart, SmallMultiples
 from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving

@@ -12,7 +12,7 @@ from marlaas.app.context import editor
 from marlaas.app.reading.opening import opened
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
-from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.app.widgets.queue_table import QueueTable
 from marlaas.engine.home.paths import Home
 
 from ..commanding import FakeEngine

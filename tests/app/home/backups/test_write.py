@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.backups import write as backup_module
-from marlaas.app.home.backups.restore import restore
-from marlaas.app.home.backups.write import back_up
+from marlaas.app.home import backups as backup_module
+from marlaas.app.home.backups import back_up, restore
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import Held

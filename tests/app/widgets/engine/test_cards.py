@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from marlaas.app.widgets.engine.cards import cards
-from marlaas.app.widgets.engine.machine import processes
-from marlaas.app.widgets.engine.pane import Line
+from marlaas.app.widgets.engine_panes import Line, cards, processes
 from marlaas.app.widgets.status_line import worker_texts
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.store.queries.machine import DeviceRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.app.widgets.engine.nodes import nodes
+from marlaas.app.widgets.engine_panes import nodes
 from marlaas.engine.store.queries.machine import NodeRow
 
 ADA = NodeRow(

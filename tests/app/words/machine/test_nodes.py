@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.words.machine.nodes import cards, headers, remarks, row, summary
+from marlaas.app.words.machine import cards, headers, remarks, row, summary
 from marlaas.engine.store.queries.machine import NodeRow
 
 ADA = NodeRow(
