@@ -48,9 +48,9 @@ class QueueScreen(TasksView):
     """The first view."""
 
     HELP = """All tasks; active ones come first. Below them the one under the cursor: whether it learns, its reward,
-what its model wrote last. Enter opens a task, or unfolds a sweep; v hides the lower part, or shows it again.
+what its model wrote last. Enter opens a task, or unfolds a sweep.
 
-f folds a sweep, a tenant, or the policies of a task, and unfolds them. P sets a task's priority, w its tenant's weight.
+f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their charts over each other, as for a sweep.
 / filters: state:running tenant:bio reward>0.5 sums.
 A click on a column's head sorts."""
@@ -62,9 +62,9 @@ A click on a column's head sorts."""
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
+        Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
         Binding("P", "set_priority", "priority", show=False, id="queue.priority"),
         Binding("w", "set_weight", "the tenant's weight", show=False, id="queue.weight"),
-        Binding("v", "preview", "hide or show the lower part", show=False, id="queue.preview"),
     ]
     AUTO_FOCUS = ""
     """The view chooses by itself: its table, or how to begin."""

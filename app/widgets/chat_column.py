@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,7 +13,6 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from marlaas.engine.rollout import Speech
 from marlaas.engine.store import KeptVersion, TrajectoryRow
 
 from ..lists.paging import Listing
@@ -23,6 +22,9 @@ from ..words.scores import held_out
 from .paged_view import OpenReader
 from .queue_table import NewestRollout
 from .virtual_list import GUTTER, VirtualList
+
+if TYPE_CHECKING:
+    from marlaas.engine.rollout import Speech
 
 # The version under the cursor in a few lines: what it is, its score, and what can be done with it.
 

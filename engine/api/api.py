@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ..errors import StoreError
-from ..gateway.requests import Limits, encode
+from ..gateway.limits import Limits, encode
 from ..home import ApiSettings, Home
 from ..racing import until_first
 from ..store import Store

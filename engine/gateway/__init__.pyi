@@ -1,4 +1,5 @@
 from . import (
+    limits as limits,
     wire as wire,
 )
 from .answerer import (

@@ -23,9 +23,10 @@ from .interfaces.exchange import Exchange, Who
 from .interfaces.messages import Messages
 from .interfaces.openai import ChatCompletions, Completions
 from .interfaces.responses import Responses
+from .limits import Limits
 from .link_client import Link, gone
 from .logs import Line, Log, shown_body
-from .requests import Limits, Load, Retries, agent_of, is_local, key_of, read
+from .requests import Load, Retries, agent_of, is_local, key_of, read
 
 INTERFACES: tuple[tuple[str, Callable[[bytes, Who], Exchange]], ...] = (
     ("/v1/chat/completions", ChatCompletions),

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import msgspec
 from msgspec import Struct
 
-from .requests import Limits
+from .limits import Limits
 
 LONGEST = 64 << 20
 """Bytes of a log, which is then begun anew; the one before is kept beside it."""

@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from .requests import Limits, decode
+from .limits import Limits, decode
 
 PR_SET_PDEATHSIG = 1
 

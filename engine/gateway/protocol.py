@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .answerer import Refusal
 from .interfaces import exchange
-from .requests import Limits
+from .limits import Limits
 
 Application = Callable[..., Awaitable[None]]
 

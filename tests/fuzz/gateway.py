@@ -26,8 +26,8 @@ from marlaas.engine.api.callers import Callers, Tallies
 from marlaas.engine.api.identity import new_key
 from marlaas.engine.api.link import Desk, Link
 from marlaas.engine.gateway.interfaces.exchange import form_of
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.main import serve
-from marlaas.engine.gateway.requests import Limits
 from marlaas.engine.store import add_key
 
 from ..engine.api.serving.clientele import Clientele

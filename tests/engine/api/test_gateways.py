@@ -20,7 +20,7 @@ from marlaas.engine.api.endpoints import OpenEndpoints
 from marlaas.engine.api.gateways import Gateways
 from marlaas.engine.api.link import Desk
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.gateway.requests import Limits, encode
+from marlaas.engine.gateway.limits import Limits, encode
 
 from .answering import Echo, desk_of
 

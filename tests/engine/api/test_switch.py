@@ -13,7 +13,7 @@ from marlaas.engine.api.callers import Callers
 from marlaas.engine.api.gateways import Gateways
 from marlaas.engine.api.link import Desk
 from marlaas.engine.api.switch import Switch
-from marlaas.engine.gateway.requests import Limits, encode
+from marlaas.engine.gateway.limits import Limits, encode
 from marlaas.engine.home.settings import ApiSettings
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

@@ -15,8 +15,8 @@ import pytest
 
 from marlaas.engine.gateway import Refusal, wire
 from marlaas.engine.gateway.interfaces.exchange import Exchange, Who
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.main import serve
-from marlaas.engine.gateway.requests import Limits
 
 KEY = "tml-acme-0123456789"
 Script = Callable[["Engine", Any], Coroutine[Any, Any, None]]

@@ -15,7 +15,7 @@ import pytest
 
 from marlaas.engine.api.serving.requests import MOST_OF_KEY
 from marlaas.engine.gateway import answering, wire
-from marlaas.engine.gateway.requests import Limits
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.rollout.programs.program import AT_ONCE
 
 from .scripted import KEY, Engine, echo, gateway, refusing, silence

@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.engine.api.identity import new_episode_key, new_key
 from marlaas.engine.gateway import logs
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.logs import LONGEST_MODEL, Log, shown_key
-from marlaas.engine.gateway.requests import Limits
 
 from .scripted import echo, gateway
 

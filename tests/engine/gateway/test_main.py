@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from marlaas.engine.gateway import wire
-from marlaas.engine.gateway.requests import Limits, decode, encode
+from marlaas.engine.gateway.limits import Limits, decode, encode
 
 from .scripted import KEY
 

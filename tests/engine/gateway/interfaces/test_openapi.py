@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 from marlaas.engine.gateway.app import Gateway
 from marlaas.engine.gateway.interfaces.openapi import document
+from marlaas.engine.gateway.limits import Limits
 from marlaas.engine.gateway.link_client import Link
-from marlaas.engine.gateway.requests import Limits
 
 
 def references(value: Any) -> Iterator[str]:
