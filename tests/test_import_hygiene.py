@@ -87,7 +87,7 @@ def test_reading_and_steering_need_the_standard_library_alone() -> None:
         "daemon.control",
         "submission.taskfile",
         "submission.queue",
-        "submission.dependencies",
+        "submission.references",
         "submission.demo",
         "home.settings",
     )

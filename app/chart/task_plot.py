@@ -12,8 +12,8 @@ from marlaas.engine.store import History, TaskRow, Track
 from ..lists.queue_lines import Learner
 from ..questions.views import LearningCurve, TaskAnswer
 from ..words.format import line, number
+from ..words.held_out import scored_at
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, held_out_on, words
-from ..words.scores import scored_at
 from ..words.tasks import newest_key
 from .draw import WEIGHTS, smoothed
 from .plot import MOST_CURVES, Curve, Mark, Plot, Point

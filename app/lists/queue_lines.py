@@ -6,9 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
-
-from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
+from typing import TYPE_CHECKING, TypeVar
 
 from ..words.format import bar, cells, clip, count, line, pad, score, share, short_duration, sparkline
 from ..words.learning import MARK, marked, state_text, why
@@ -17,6 +15,9 @@ from ..words.pace import is_rough, left_text, seconds_left, tokens_per_second
 from ..words.policies import kind, names
 from ..words.tasks import GLYPHS, blocking, queue_order, short_name, shown_state
 from .filters import Query, in_order, matches
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 # The learners of a home: each task, or each policy of a task that trains several. Pure.
 #

@@ -21,10 +21,10 @@ from ..questions.views import evidence
 from ..reading.home_reader import HomeReader
 from ..rollouts.reading import in_order as in_order_said
 from ..words.format import count, duration, line, number, plain, score
+from ..words.held_out import held_out, rests_on, with_error
 from ..words.learning import findings
 from ..words.metrics import BANDS, HELD_OUT, IMPORTANT, REWARD, in_order, newest_text, words
 from ..words.policies import kind, names, who
-from ..words.scores import held_out, rests_on, with_error
 from ..words.tasks import limits, measured_on, newest_series, state_word
 from ..words.verdict import Verdict, verdict
 from .document import Chart, Code, Document, Line, Piece, Section, Table, Text, Transcript

@@ -52,8 +52,7 @@ what its model wrote last. Enter opens a task, or unfolds a sweep.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y, P then mean all marked ones; c lays their charts over each other, as for a sweep.
-/ filters: state:running tenant:bio reward>0.5 sums.
-A click on a column's head sorts."""
+/ filters, as in state:running reward>0.5 sums. A click on a head sorts."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),

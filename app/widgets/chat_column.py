@@ -18,7 +18,7 @@ from marlaas.engine.store import KeptVersion, TrajectoryRow
 from ..lists.paging import Listing
 from ..lists.version_lines import VersionLine, head, text
 from ..words.format import excerpt, line, size
-from ..words.scores import held_out
+from ..words.held_out import held_out
 from .paged_view import OpenReader
 from .queue_table import NewestRollout
 from .virtual_list import GUTTER, VirtualList

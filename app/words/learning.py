@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.spec import (
     CUT_REPLIES,
@@ -21,12 +21,15 @@ from marlaas.engine.spec import (
     ONE_REPLY,
     REWARD_HACKING,
 )
-from marlaas.engine.store import FindingRow, TaskRow
 
 from .format import line, number, score, share
 from .lost import lost_briefly, many_lost
 from .tasks import shown_reason, shown_state, state_word
-from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import FindingRow, TaskRow
+
+    from .verdict import Verdict
 
 MARK = "!"
 """Beside the state of a task whose learning goes wrong, or that loses episodes; the task runs on."""

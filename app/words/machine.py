@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-from marlaas.engine.devices import Gpu, Holder, LlamaBuild, Rates
-from marlaas.engine.store import NodeRow
+from typing import TYPE_CHECKING, Literal
 
 from .format import counted, duration, line, share, short_path, size
+
+if TYPE_CHECKING:
+    from marlaas.engine.devices import Gpu, Holder, LlamaBuild, Rates
+    from marlaas.engine.store import NodeRow
 
 # What the set-up still does behind the application: llama.cpp that is being compiled. Pure.
 

@@ -11,14 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.fleet import state
-from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, cells, clip, clip_start, line, score
 from .terms import with_new_keys, with_new_names
 from .yielding import yielding_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 GLYPHS = {
     "blocked": "■",

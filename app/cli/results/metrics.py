@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import duration
-from ...words.scores import held_out
+from ...words.held_out import held_out
 from ..choosing import add_policy, add_tasks, chosen, policy_of
 from ..verbs import Verbs, add_verb, home_of
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import count, duration, line, score
-from ...words.scores import rests_on, with_error
+from ...words.held_out import rests_on, with_error
 from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
 

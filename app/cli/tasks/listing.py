@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import output
 from ...words.format import cells, count, duration, line, score, size, sparkline
-from ...words.scores import held_out, rests_on, scored_at, with_error
+from ...words.held_out import held_out, rests_on, scored_at, with_error
 from ..choosing import add_policy, add_task, faces, policy_of
 from ..verbs import Verbs, add_verb, home_of
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import glossary, glossary as evaluation, glossary as machine, glossary as outside, metrics
-from .term import Term
+
+if TYPE_CHECKING:
+    from .term import Term
 
 TERMS: tuple[Term, ...] = (
     *metrics.LEARNING_TERMS,
