@@ -18,7 +18,7 @@ from pathlib import Path
 from marlaas.plugins.durable import to_disk
 
 from ..home import folder_size
-from .tensor_file import unreachable
+from .statefile import unreachable
 
 MARK = ".spared"
 

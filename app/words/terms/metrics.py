@@ -6,7 +6,7 @@ from .term import Term
 
 # The metrics of a step that say what its batch was made of: tokens, rows, episodes played again or left out.
 
-_TALLY = "engine/run/step_metrics.py"
+_TALLY = "engine/run/policy_learner.py"
 _DROPPED = "RollArt, arXiv 2512.22560; engine/run/groups/redundancy.py"
 
 BATCH_TERMS = (
@@ -127,7 +127,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="most of the rows; these are drawn most",
         otherwise="where few are left, the data is too easy or too hard for this policy",
-        source="engine/run/curriculum.py",
+        source="engine/run/drawing.py",
     ),
     Term(
         "solved",
@@ -138,7 +138,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="grows as the policy learns; these are drawn less",
         otherwise="where it stays at 0, the rows are too hard",
-        source="engine/run/curriculum.py",
+        source="engine/run/drawing.py",
     ),
     Term(
         "unsolved",
@@ -149,7 +149,7 @@ BATCH_TERMS = (
         unit="count",
         healthy="falls; these are drawn less, but never left out",
         otherwise="rows that stay here may be wrong or too hard: read their rollouts",
-        source="engine/run/curriculum.py",
+        source="engine/run/drawing.py",
     ),
     Term(
         "replaced",
@@ -316,7 +316,7 @@ SAMPLING_TERMS = (
         healthy="below 0.1, which is a weight of 0.9 to 1.1; at staleness 0 about the gap",
         otherwise="less `max_staleness`, or a smaller learning rate",
         formula="mean of |log π_now − log π_sampled| over the trained tokens",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
     ),
     Term(
         "largest drift",
@@ -328,7 +328,7 @@ SAMPLING_TERMS = (
         healthy="single tokens may be far off",
         otherwise="look at clipped, which counts them",
         formula="max of |log π_now − log π_sampled| over the trained tokens",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
     ),
     Term(
         "token weight",
@@ -387,7 +387,7 @@ SAMPLING_TERMS = (
         unit="seconds",
         healthy="below 2 % of time, as both happen beside the step",
         otherwise="it is more on a machine that is overloaded: fewer tasks at the same time",
-        source="RollArt, arXiv 2512.22560; engine/run/serving/exposed.py",
+        source="RollArt, arXiv 2512.22560; engine/run/serving/published.py",
     ),
     Term(
         "publish",
@@ -407,7 +407,7 @@ SAMPLING_TERMS = (
         unit="seconds",
         healthy="below 2 % of time; with `max_staleness = 0` and very short steps up to a tenth",
         otherwise="`max_staleness = 1` lets groups begin before",
-        source="RollArt, arXiv 2512.22560; engine/run/serving/exposed.py",
+        source="RollArt, arXiv 2512.22560; engine/run/serving/published.py",
     ),
 )
 
@@ -426,7 +426,7 @@ LEARNING_TERMS = (
         otherwise="where it stays flat, look at no signal and at the baseline; where it rises and held-out"
         " does not, the policy learns the training prompts by heart or cheats the grader",
         formula="Σ rewards ÷ members with a reward",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
         important=True,
     ),
     Term(
@@ -507,7 +507,7 @@ LEARNING_TERMS = (
         otherwise="where it runs up to the limit, look at cut: raise `max_tokens`, or set `overlong`. Where it falls"
         " to a few tokens, read some rollouts",
         formula="tokens sampled ÷ episodes of the step",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
         important=True,
     ),
     Term(
@@ -548,7 +548,7 @@ LEARNING_TERMS = (
         healthy="0",
         otherwise="`marlaas env show NAME` says where the environment failed",
         formula="members of the step's groups, or episodes of an evaluation, without a reward after all tries",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
         important=True,
     ),
     Term(
@@ -608,7 +608,7 @@ LEARNING_TERMS = (
         otherwise="at a tenth of its start, with rewards left to gain, the policy has collapsed: take a smaller"
         " learning rate, or set `entropy` under [train]",
         formula="mean of −log π over the tokens that the policy wrote",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
     ),
     Term(
         "same reply",
@@ -619,7 +619,7 @@ LEARNING_TERMS = (
         healthy="low, where the right answers differ",
         otherwise="near 100 % the policy has one reply for every prompt: read it, then mend what pays it",
         formula="episodes with the commonest reply ÷ episodes with a reply",
-        source="engine/run/step_metrics.py",
+        source="engine/run/policy_learner.py",
     ),
     Term(
         "learning rate",

@@ -14,8 +14,8 @@ from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.questions import MannerDialog
 from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.sampling import Truncation
 from marlaas.engine.rollout.talk import Speech
-from marlaas.engine.rollout.truncation import Truncation
 
 from ..driving import Driver, assert_snapshot, driving, looks
 from ..filling import HOSTILE, Filling, fill_hostile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.replay.verdicts import Replayed, summarise, verdicts
+from marlaas.engine.replay import Replayed, summarise, verdicts
 from marlaas.engine.store.queries.episodes import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.trajectories import Failure
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.adapters.peft_folder import write_peft_folder
+from marlaas.engine.adapters.export import write_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import AdapterError, ConfigError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from marlaas.engine.adapters.peft_folder import WEIGHTS, write_peft_folder
+from marlaas.engine.adapters.export import WEIGHTS, write_peft_folder
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.run.serving.retention import Retention

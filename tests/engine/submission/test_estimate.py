@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
+from marlaas.engine.base.memory import COPIES, FUSED
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.needs import COPIES, FUSED
 from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.spec.mixture import ComponentSpec
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
