@@ -1,5 +1,4 @@
 from .export import (
-    USE as USE,
     export_adapter as export_adapter,
     read_peft_folder as read_peft_folder,
     write_peft_folder as write_peft_folder,
@@ -30,4 +29,7 @@ from .statefile import (
     strip_moments as strip_moments,
     write_blank as write_blank,
     write_state as write_state,
+)
+from .use import (
+    USE as USE,
 )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from marlaas.plugins.durable import tree_to_disk
 from ..base import BaseModel, base_bytes, brought_names, load_base, names_like, write_adapter, write_base
 from ..errors import AdapterError, BaseModelError
 from .statefile import Array, PolicyState, StateHeader, read_expected, read_state
+from .use import USE, Exported, use_text
 
 # An adapter in the format of Hugging Face PEFT: a folder with a configuration, safetensors weights and a README.
 #
@@ -120,169 +119,6 @@ def _own_version() -> str:
         return version("marlaas")
     except PackageNotFoundError:
         return "of a source tree"
-
-
-# ``USE.md``, which lies beside an exported adapter: the lines that use it elsewhere, with the paths of this export.
-#
-# Pure. What each program takes is said in its documentation:
-#
-# - PEFT: https://huggingface.co/docs/peft/quicktour
-# - vLLM: https://docs.vllm.ai/en/stable/features/lora
-# - llama.cpp: https://github.com/ggml-org/llama.cpp/tree/master/tools/server
-# - Ollama: https://docs.ollama.com/modelfile
-
-USE = "USE.md"
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM's ``--max-lora-rank`` may have; an adapter needs one that is not below its rank."""
-HELLO, LONGEST = "Hello", 200
-"""What the lines ask the model where nothing better is known, and the most characters of a question."""
-_WRITES_BASE = (
-    "The first lines write the base with its tokenizer, if llama.cpp knows that one. It knows those of the usual"
-    " models, and not that of the base that ships with marlaas:"
-)
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What was exported, and where it lies."""
-
-    folder: Path
-    base: Path
-    """The base's folder, in the form of Hugging Face."""
-    rank: int
-    gguf: Path | None = None
-    """The adapter as GGUF; None: it was not asked for."""
-    base_gguf: Path | None = None
-    """The base as GGUF, where there is one."""
-    reads_text: bool = True
-    """Whether ``base_gguf`` holds a tokenizer: one that a user brought does, one that marlaas wrote does not."""
-    question: str = ""
-    """What the adapter was trained on, such as a prompt; foreign text."""
-
-    @property
-    def asks(self) -> str:
-        """What the lines ask the model: the question, where it is one short line that no quoting can go wrong with."""
-        fits = self.question.isprintable() and 0 < len(self.question) <= LONGEST and "`" not in self.question
-        return self.question if fits else HELLO
-
-
-@dataclass(frozen=True)
-class Use:
-    """How one program takes the adapter."""
-
-    program: str
-    language: str
-    """Of the lines: python or sh."""
-    lines: str
-    about: str = ""
-    """A sentence to go with them."""
-
-
-def uses(exported: Exported) -> list[Use]:
-    """How each program takes what was exported; llama.cpp and Ollama take a GGUF alone."""
-    found = [_peft(exported), _vllm(exported)]
-    if exported.gguf is None:
-        return found
-    if exported.base_gguf is not None and not exported.reads_text:
-        return [
-            *found,
-            _llama_tokens(exported, exported.gguf, exported.base_gguf),
-            *_with_text(exported, exported.gguf),
-        ]
-    return [*found, *_with_text(exported, exported.gguf)]
-
-
-def use_text(exported: Exported) -> str:
-    """The text of ``USE.md``."""
-    parts = [
-        "# Use this adapter",
-        f"It fits only the base model in `{exported.base}`. Where this folder or the base is moved, change the paths.",
-    ]
-    for use in uses(exported):
-        parts += [f"## {use.program}", *([use.about] if use.about else []), f"```{use.language}\n{use.lines}\n```"]
-    if exported.gguf is None:
-        parts += [
-            "## llama.cpp and Ollama",
-            "They take a GGUF: `marlaas adapters export` writes one with `--gguf`, the export dialog with `ctrl+g`.",
-        ]
-    return "\n\n".join(parts) + "\n"
-
-
-def served_name(folder: Path) -> str:
-    """A name for the adapter that every program takes: the folder's, in small letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", folder.name.lower()).strip("-") or "adapter"
-
-
-def _peft(exported: Exported) -> Use:
-    lines = f"""from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-base = {str(exported.base)!r}
-tokenizer = AutoTokenizer.from_pretrained(base)
-model = AutoModelForCausalLM.from_pretrained(base)
-model = PeftModel.from_pretrained(model, {str(exported.folder)!r})
-messages = [{{"role": "user", "content": {exported.asks!r}}}]
-prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True, return_tensors="pt")
-reply = model.generate(**prompt, max_new_tokens=100, do_sample=False)
-print(tokenizer.decode(reply[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))"""
-    return Use("PEFT", "python", lines, "In Python, with `transformers` and `peft`:")
-
-
-def _vllm(exported: Exported) -> Use:
-    rank = next((rank for rank in RANKS if rank >= exported.rank), exported.rank)
-    name = served_name(exported.folder)
-    serve = (
-        f"vllm serve {_quoted(exported.base)} --enable-lora --max-lora-rank {rank}"
-        f" --lora-modules {shlex.quote(f'{name}={exported.folder}')}"
-    )
-    asks = json.dumps({"model": name, "messages": [{"role": "user", "content": exported.asks}]})
-    ask = f"curl localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(asks)}"
-    return Use(
-        "vLLM", "sh", f"{serve}\n{ask}", "The second line asks what the first one serves, from another terminal:"
-    )
-
-
-def _llama_tokens(exported: Exported, gguf: Path, base: Path) -> Use:
-    lines = f"""from llama_cpp import Llama
-from transformers import AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({str(exported.base)!r})
-model = Llama({str(base)!r}, lora_path={str(gguf)!r}, n_ctx=1024, verbose=False)
-messages = [{{"role": "user", "content": {exported.asks!r}}}]
-prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-reply = []
-for token in model.generate(prompt, temp=0.0, repeat_penalty=1.0):
-    if token == tokenizer.eos_token_id or len(reply) == 100:
-        break
-    reply.append(token)
-print(tokenizer.decode(reply, skip_special_tokens=True))"""
-    about = f"In Python, with `llama-cpp-python`. `{base.name}` has no tokenizer, so `transformers` reads the text:"
-    return Use("llama.cpp", "python", lines, about)
-
-
-def _with_text(exported: Exported, gguf: Path) -> list[Use]:
-    """llama.cpp's server and Ollama, which need a GGUF of the base that holds its tokenizer."""
-    brought = exported.base_gguf is not None and exported.reads_text
-    base = exported.base_gguf if brought and exported.base_gguf else exported.folder / "base-with-tokenizer.gguf"
-    convert = (
-        "git clone https://github.com/ggml-org/llama.cpp\n"
-        "pip install -r llama.cpp/requirements.txt\n"
-        f"python llama.cpp/convert_hf_to_gguf.py {_quoted(exported.base)} --outfile {_quoted(base)}\n"
-    )
-    about = "" if brought else _WRITES_BASE
-    server = f"{'' if brought else convert}llama-server -m {_quoted(base)} --lora {_quoted(gguf)}"
-    modelfile, name = exported.folder / "Modelfile", served_name(exported.folder)
-    ollama = (
-        f"printf 'FROM %s\\nADAPTER %s\\n' {_quoted(base)} {_quoted(gguf)} > {_quoted(modelfile)}\n"
-        f"ollama create {name} -f {_quoted(modelfile)}\n"
-        f"ollama run {name} {shlex.quote(exported.asks)}"
-    )
-    other = "" if brought else "It takes the base that the lines for llama.cpp's server write:"
-    return [Use("llama.cpp, its server", "sh", server, about), Use("Ollama", "sh", ollama, other)]
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 # Exports an adapter: from a state file to a new folder that PEFT, and if asked llama.cpp, can load.

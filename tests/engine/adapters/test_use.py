@@ -13,18 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from marlaas.engine.adapters.export import (
-    BASE_GGUF,
-    GGUF,
-    RANKS,
-    USE,
-    Exported,
-    export_adapter,
-    served_name,
-    use_text,
-    uses,
-)
+from marlaas.engine.adapters.export import BASE_GGUF, GGUF, export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
+from marlaas.engine.adapters.use import RANKS, USE, Exported, served_name, use_text, uses
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 
